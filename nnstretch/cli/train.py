@@ -107,7 +107,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     if not args.resume:
         refuse_own_input(args.out, {"weights": args.weights, "teacher": args.teacher})
     begun = resumed_recipe(recipe) if args.resume else recipe
-    from nnstretch.train.trainer import explain_failures
+    from nnstretch.train.failures import explain_failures
 
     with explain_failures(args.out):
         module, teacher = networks(
@@ -124,7 +124,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
 def refuse_own_input(out: Path, files: Mapping[str, str | None]) -> None:
     """Refuse a training that would take the place of what it begins from. Raises BadInput."""
-    from nnstretch.train.callbacks import RESULT_FILES
+    from nnstretch.train.training_folder import RESULT_FILES
 
     replaced = [path for name in RESULT_FILES if (path := out / name).is_file()]
     for option, file in files.items():

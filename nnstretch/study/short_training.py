@@ -13,9 +13,10 @@ from nnstretch.study.objective import AccuracyCallback
 from nnstretch.train.callbacks import Records
 from nnstretch.train.classifier import Classifier
 from nnstretch.train.data.datamodule import Pictures
+from nnstretch.train.failures import silence_lightning
 from nnstretch.train.preflight import check_network_fits_data
 from nnstretch.train.recipe import Recipe
-from nnstretch.train.trainer import silence_lightning, torch_threads, train
+from nnstretch.train.trainer import torch_threads, train
 
 
 class ReportingCallback(Records):

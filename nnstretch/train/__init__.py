@@ -1,19 +1,21 @@
 """Training with PyTorch Lightning: a recipe, its data, and `fit`.
 
-    recipe.py          Recipe
-    recipe_loader.py   YAML + overrides -> Recipe
-    trainer.py         fit()
-    preflight.py       checks before training
-    branched_start.py  how a branched network begins
-    classifier.py      LightningModule
-    losses.py          losses
-    teacher.py         distillation teacher
-    optimizers.py      optimizer, schedule, EMA
-    callbacks.py       callbacks
-    checkpoints.py     safetensors checkpoints
-    hardware.py        accelerator, processes, precision
-    sync_batchnorm.py  sync batch norm on CPUs too
-    data/              data sets, order, transforms
+    recipe.py           Recipe
+    recipe_loader.py    YAML + overrides -> Recipe
+    trainer.py          fit()
+    preflight.py        checks before training
+    branched_start.py   how a branched network begins
+    classifier.py       LightningModule
+    losses.py           losses, distillation teacher
+    optimizers.py       optimizer, schedule, EMA
+    callbacks.py        records of a training
+    progress_bar.py     progress on standard error
+    training_folder.py  files of a training
+    checkpoints.py      safetensors checkpoints
+    failures.py         errors in a user's words
+    hardware.py         accelerator, processes, precision
+    sync_batchnorm.py   sync batch norm on CPUs too
+    data/               data sets, order, transforms
 
 Names load on first use, so that reading a recipe or the command line's help costs no torch.
 """
@@ -26,7 +28,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nnstretch.train.branched_start import branched_network as branched_network
     from nnstretch.train.branched_start import initialize_network as initialize_network
-    from nnstretch.train.callbacks import EpochRecord as EpochRecord
     from nnstretch.train.checkpoints import first_mismatch as first_mismatch
     from nnstretch.train.checkpoints import load_weights as load_weights
     from nnstretch.train.checkpoints import save_weights as save_weights
@@ -37,9 +38,10 @@ if TYPE_CHECKING:
     from nnstretch.train.trainer import TrainResult as TrainResult
     from nnstretch.train.trainer import evaluate as evaluate
     from nnstretch.train.trainer import fit as fit
+    from nnstretch.train.training_folder import EpochRecord as EpochRecord
 
 _HOMES = {
-    "EpochRecord": "callbacks",
+    "EpochRecord": "training_folder",
     "Recipe": "recipe",
     "TrainResult": "trainer",
     "branched_network": "branched_start",

@@ -1,7 +1,4 @@
-"""A network that is ready to be trained.
-
-What it starts from or inherits, and how its branches are kept apart.
-"""
+"""Starting weights of a network, drawn, inherited or loaded."""
 
 from __future__ import annotations
 
@@ -22,26 +19,26 @@ from nnstretch.plan import Plan
 from nnstretch.stretch.weights.branched_module import StretchedNetwork, stretch
 from nnstretch.stretch.weights.initialization import initialize_weights, zero_residuals
 from nnstretch.train.checkpoints import load_weights
-from nnstretch.train.data.datamodule import open_dataset, prepare_images
+from nnstretch.train.data.datamodule import prepare_images
+from nnstretch.train.data.open_dataset import open_dataset
 from nnstretch.train.data.sampling_order import shuffle_indices
 from nnstretch.train.hardware import process_rank
 from nnstretch.train.recipe import Recipe
 
 CALIBRATION_BATCH_IMAGES = 64
 DROPOUT_OPERATORS = frozenset({"dropout", "feature_dropout", "alpha_dropout"})
+FALSE_WORDS = frozenset({"false", "none", "null", "no", "off", "0", ""})
 M = TypeVar("M", bound=nn.Module)
 
 
 def branched_network(
     original: nn.Module, plan: Plan, recipe: Recipe, weights: str | Path | None = None
 ) -> StretchedNetwork:
-    """Build the plan's network as `recipe.branched` begins it.
+    """Build the plan's network, with weights as `recipe.branched` says or from a file.
 
-    `original`, with the weights to inherit, stays as it is.
-
-    A file of the network's own `weights` takes the place of the beginning. `original` then only
-    says which of its channels each channel stands for, so it must be the one that was inherited
-    from.
+    `original` is not changed. Also where a file of `weights` replaces what is inherited, it must
+    be the network that was inherited from: it decides which of its channels each channel stands
+    for.
     """
     settings = recipe.branched
     with fork_seeded_rng(recipe):
@@ -59,74 +56,71 @@ def branched_network(
 
 
 def uncaptured_random_modules(original: nn.Module, network: StretchedNetwork) -> tuple[str, ...]:
-    """Return modules of `original` that draw random numbers in training and have no operator in the
-    captured graph (stochastic depth).
+    """Return modules that draw random numbers in training, which capturing lost (stochastic depth).
 
-    A graph is captured in evaluation mode, where drop-out is an operator that waits, and stochastic
-    depth is nothing at all. Found by running a copy of the original once in training mode, on
-    zeros: who advances PyTorch's generator, and is no drop-out layer. Where as many operators wait
-    as are no layer's, they are drop-out that was called as a function, and nothing is lost.
+    A graph is captured in evaluation mode, where drop-out remains as an operator and stochastic
+    depth vanishes. Where the graph has as many drop-out operators as modules draw, nothing is lost:
+    some modules call drop-out as a function.
     """
-    nodes = (node for segment in network.lowered.segments for node in segment.original.nodes)
-    waiting = sum(node.op in DROPOUT_OPERATORS and float(node.args[1]) > 0 for node in nodes)  # type: ignore[arg-type]
-    drawing = random_modules(copy.deepcopy(original), torch.zeros(2, *network.plan.input_shape[1:]))
-    others = [name for name, module in drawing if not isinstance(module, _DropoutNd)]
-    return tuple(dict.fromkeys(others)) if waiting < len(drawing) else ()
+    captured = 0
+    for segment in network.lowered.segments:
+        for node in segment.original.nodes:
+            captured += node.op in DROPOUT_OPERATORS and float(node.args[1]) > 0  # type: ignore[arg-type]
+    images = torch.zeros(2, *network.plan.input_shape[1:])
+    drawing = random_modules(copy.deepcopy(original), images)
+    if captured >= len(drawing):
+        return ()
+    names = [name for name, module in drawing if not isinstance(module, _DropoutNd)]
+    return tuple(dict.fromkeys(names))
 
 
 def random_modules(module: nn.Module, images: Tensor) -> tuple[tuple[str, nn.Module], ...]:
-    """Return the innermost modules that draw random numbers in training mode, in the order in which
-    they end. Changes statistics of `module`.
+    """Return the innermost modules that advance PyTorch's generator in training, as they end.
+
+    Changes statistics of `module`.
     """
     drawing: list[tuple[str, nn.Module]] = []
     before: dict[str, Tensor] = {}
 
-    def begun(name: str, *_: object) -> None:
+    def note_state(name: str, *_: object) -> None:
         before[name] = torch.get_rng_state()
 
-    def ended(name: str, inner: nn.Module, *_: object) -> None:
-        if not torch.equal(before[name], torch.get_rng_state()) and not any(
-            later.startswith(f"{name}.") for later, _ in drawing
-        ):
+    def compare_state(name: str, inner: nn.Module, *_: object) -> None:
+        is_innermost = not any(drawn.startswith(f"{name}.") for drawn, _ in drawing)
+        if is_innermost and not torch.equal(before[name], torch.get_rng_state()):
             drawing.append((name, inner))
 
     for name, inner in module.named_modules():
         if name:
-            inner.register_forward_pre_hook(partial(begun, name))
-            inner.register_forward_hook(partial(ended, name))
+            inner.register_forward_pre_hook(partial(note_state, name))
+            inner.register_forward_hook(partial(compare_state, name))
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         try:
             module.train()(images)
-        except (
-            Exception
-        ):  # a network that cannot be trained on zeros is refused elsewhere, and by name
+        # A network that cannot be trained on zeros is refused elsewhere, and by name.
+        except Exception:
             return ()
     return tuple(drawing)
 
 
 @contextmanager
 def fork_seeded_rng(recipe: Recipe) -> Iterator[None]:
-    """Start layers that are made within by `recipe.seed`.
-
-    Random numbers outside go on as they were.
-    """
+    """Draw the weights of layers made within by `recipe.seed`; the generator is restored after."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         yield
 
 
 def initialize_network(module: M, recipe: Recipe) -> M:
-    """Load the weights that `recipe.start` begins with, drawn by `recipe.seed`, into `module`.
+    """Draw the weights that `recipe.start` begins with, by `recipe.seed`, into `module`.
 
-    Raises BadInput for an original without a residual path where its last scale should be 0;
-    branches may well have none.
+    Raises BadInput for zero_residual where an original, unbranched network has no residual path.
     """
     if recipe.start != "own":
         initialize_weights(module, recipe.seed)
     if recipe.start == "zero_residual":
-        changed = zero_residuals(
-            module, torch.zeros(1, 3, recipe.data.image_px, recipe.data.image_px)
-        )
+        side = recipe.data.image_px
+        changed = zero_residuals(module, torch.zeros(1, 3, side, side))
         if not changed and not isinstance(module, StretchedNetwork):
             raise BadInput(
                 f"start is zero_residual, {recipe.model}, no residual path of it ends in a batch or"
@@ -136,31 +130,21 @@ def initialize_network(module: M, recipe: Recipe) -> M:
 
 
 def has_pretrained_weights(model: str) -> bool:
-    """Return whether a model comes with weights by its own word.
-
-    A file, torchvision's `weights=`, timm's `pretrained=true` or `checkpoint_path=`.
-    """
+    """Return whether a model is a file, or its options (torchvision's, timm's) ask for weights."""
     source, _, query = model.partition("?")
-    asked = dict(parse_qsl(query))
-    wanted = (asked.get(key, "").lower() for key in ("weights", "pretrained", "checkpoint_path"))
-    return source.endswith((".onnx", ".pt2")) or any(
-        word not in ("false", "none", "null", "no", "off", "0", "") for word in wanted
-    )
+    options = dict(parse_qsl(query))
+    values = [options.get(key, "").lower() for key in ("weights", "pretrained", "checkpoint_path")]
+    return source.endswith((".onnx", ".pt2")) or any(value not in FALSE_WORDS for value in values)
 
 
 def has_pretrained_classifier(model: str) -> bool:
-    """Return whether its scores of classes are trained, too.
-
-    Timm leaves out a head of another size, and draws one.
-    """
-    return (
-        has_pretrained_weights(model)
-        and not {"num_classes", "in_chans"} & dict(parse_qsl(model.partition("?")[2])).keys()
-    )
+    """Return whether the classifier's weights are trained, too; timm draws one of another size."""
+    options = dict(parse_qsl(model.partition("?")[2]))
+    return has_pretrained_weights(model) and not options.keys() & {"num_classes", "in_chans"}
 
 
 def refuse_lost_weights(recipe: Recipe) -> None:
-    """Refuse a `recipe.start` that would draw over what the model brings. Raises BadInput."""
+    """Refuse a `recipe.start` that would overwrite the model's own weights. Raises BadInput."""
     if recipe.start != "own" and has_pretrained_weights(recipe.model):
         raise BadInput(
             f"start is {recipe.start}, {recipe.model} brings its own weights, which would be lost;"
@@ -169,15 +153,11 @@ def refuse_lost_weights(recipe: Recipe) -> None:
 
 
 def calibration_batches(recipe: Recipe) -> list[Tensor]:
-    """Return training images as the network sees them when it is judged, chosen by the seed; no
-    labels.
-    """
+    """Return training images chosen by the seed, prepared as in validation, in batches."""
     dataset = open_dataset(recipe.data)
     count = min(recipe.branched.calibration_images, len(dataset.train))
-    chosen = shuffle_indices(len(dataset.train), dataset.train.chunks, recipe.seed, 0)[
-        :count
-    ].tolist()
-    images, _ = prepare_images(
-        dataset, dataset.train, chosen, recipe.data, aloud=process_rank(recipe.trainer) == 0
-    )
+    order = shuffle_indices(len(dataset.train), dataset.train.chunks, recipe.seed, 0)
+    indices = order[:count].tolist()
+    aloud = process_rank(recipe.trainer) == 0
+    images, _ = prepare_images(dataset, dataset.train, indices, recipe.data, aloud)
     return list(torch.split(images, CALIBRATION_BATCH_IMAGES))

@@ -1,7 +1,7 @@
-"""Weights in safetensors, which hold tensors and text and can run nothing.
+"""Weights and training states in safetensors, which cannot run code.
 
-The state of an interrupted training is written the same way: tensors as tensors, everything
-around them as JSON in the header. Lightning's own checkpoints are pickles and are never read.
+The state of an interrupted training is its tensors, with everything around them as JSON in the
+header. Lightning's own checkpoints are pickles and are never read.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from nnstretch.errors import BadInput, BrokenFile, UnknownName
 from nnstretch.files.atomic import atomic_write
+from nnstretch.train.data.dataset import arrays_digest
 
 
 def save_weights(module: nn.Module, path: Path) -> None:
@@ -27,10 +28,7 @@ def save_weights(module: nn.Module, path: Path) -> None:
 
 
 def load_weights(module: nn.Module, path: str | Path) -> None:
-    """Fill `module` from a checkpoint; every key and shape must agree, or nothing is changed.
-
-    Raises BadInput when a key or shape differs.
-    """
+    """Load a module's weights from a file. Raises BadInput, and changes nothing, on a mismatch."""
     weights, _ = read_tensors(Path(path))
     if reason := first_mismatch(module, weights):
         raise BadInput(f"weights {path} do not fit the network, {reason}")
@@ -38,22 +36,20 @@ def load_weights(module: nn.Module, path: str | Path) -> None:
 
 
 def first_mismatch(module: nn.Module, weights: Mapping[str, Tensor]) -> str | None:
-    """Return none, or the first key that is missing, unexpected or mis-shaped, and how many are
-    like it.
-    """
-    wanted = module.state_dict()
-    missing = [key for key in wanted if key not in weights]
-    unexpected = [key for key in weights if key not in wanted]
-    shaped = [key for key in wanted if key in weights and wanted[key].shape != weights[key].shape]
+    """Return in words the first key that does not fit the network; None where all fit."""
+    state = module.state_dict()
+    missing = [key for key in state if key not in weights]
     if missing:
-        return f"{missing[0]} is missing, as are {len(missing) - 1} more of {len(wanted)}"
+        return f"{missing[0]} is missing, as are {len(missing) - 1} more of {len(state)}"
+    unexpected = [key for key in weights if key not in state]
     if unexpected:
         return f"{unexpected[0]} is unexpected, as are {len(unexpected) - 1} more of {len(weights)}"
-    if shaped:
-        key = shaped[0]
+    misshaped = [key for key in state if state[key].shape != weights[key].shape]
+    if misshaped:
+        key = misshaped[0]
         return (
             f"{key} has shape {format_shape(weights[key])}, the network wants"
-            f" {format_shape(wanted[key])}, as do {len(shaped) - 1} more"
+            f" {format_shape(state[key])}, as do {len(misshaped) - 1} more"
         )
     return None
 
@@ -63,34 +59,36 @@ def format_shape(tensor: Tensor) -> str:
     return "x".join(map(str, tensor.shape)) or "scalar"
 
 
+def weights_digest(module: nn.Module) -> str:
+    """Return the SHA-256 of a module's weights."""
+    tensors = [tensor for _, tensor in sorted(module.state_dict().items())]
+    flat = [tensor.detach().cpu().contiguous().flatten() for tensor in tensors]
+    return arrays_digest(*(tensor.view(torch.uint8).numpy() for tensor in flat))
+
+
 def write_tensors(
     tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None
 ) -> None:
-    """Write tensors, copied first: safetensors wants every tensor contiguous and in memory of its
-    own.
-
-    Raises BadInput when the file cannot be written.
-    """
-    copies = {
-        key: value.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for key, value in tensors.items()
-    }
+    """Write tensors as safetensors. Raises BadInput when the file cannot be written."""
+    # safetensors wants every tensor contiguous, and none to share memory.
+    copies: dict[str, Tensor] = {}
+    for key, value in tensors.items():
+        copies[key] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
     with atomic_write(path) as aside:
         try:
             save_file(copies, aside, metadata)
-        except SafetensorError as error:  # a full disk, as a rule
+        except SafetensorError as error:
             raise BadInput(f"cannot write {path}, {error}, nothing is changed") from None
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return tensors and the text in the header.
+    """Return a file's tensors and the texts in its header.
 
-    Raises UnknownName when there is no such file; BrokenFile when it is no safetensors file.
+    Raises UnknownName for a missing file, BrokenFile for one that is no safetensors file.
     """
     if not path.is_file():
-        raise UnknownName(
-            f"no weights {path}, {'it is no file' if path.exists() else 'the file does not exist'}"
-        )
+        reason = "it is no file" if path.exists() else "the file does not exist"
+        raise UnknownName(f"no weights {path}, {reason}")
     try:
         with safe_open(path, framework="pt") as file:
             return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
@@ -106,16 +104,16 @@ STATE_KEYS = (
     "lr_schedulers",
     "pytorch-lightning_version",
 )
-"""Without which Lightning would go on with something else than was interrupted."""
+"""What a state must hold: without it Lightning would go on with something else."""
 
 
 class SafeCheckpoint(CheckpointIO):
-    """Lightning's training state without pickle."""
+    """Reader and writer of Lightning's training states without pickle."""
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
     ) -> None:
-        """Write Lightning's state: tensors as safetensors, the remainder as JSON."""
+        """Write a training state."""
         tensors: dict[str, Tensor] = {}
         text = json.dumps(pack_state(checkpoint, tensors))
         write_tensors(tensors, Path(path), {"state": text})
@@ -123,7 +121,7 @@ class SafeCheckpoint(CheckpointIO):
     def load_checkpoint(
         self, path: Any, map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """Read Lightning's state. Raises BrokenFile when it is damaged."""
+        """Read a training state. Raises BrokenFile when it is damaged."""
         tensors, metadata = read_tensors(Path(path))
         try:
             state = unpack_state(json.loads(metadata["state"]), tensors)
@@ -132,25 +130,20 @@ class SafeCheckpoint(CheckpointIO):
                 f"training state {path}, not one of an interrupted training, {type(error).__name__}"
                 f" {error}"
             ) from None
-        missing = next(
-            (key for key in STATE_KEYS if not isinstance(state, dict) or not state.get(key)), None
-        )
-        if missing is not None:
-            raise BrokenFile(
-                f"training state {path}, not one of an interrupted training, it holds no {missing}"
-            )
+        for key in STATE_KEYS:
+            if not isinstance(state, dict) or not state.get(key):
+                raise BrokenFile(
+                    f"training state {path}, not one of an interrupted training, it holds no {key}"
+                )
         return state
 
     def remove_checkpoint(self, path: Any) -> None:
-        """Delete a file, if it is there."""
+        """Delete a training state."""
         Path(path).unlink(missing_ok=True)
 
 
 def pack_state(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """Return `value` as JSON; tensors move into `tensors` and leave their key behind.
-
-    Raises TypeError when a value is more than data.
-    """
+    """Return `value` as JSON, its tensors moved into `tensors`. Raises TypeError for objects."""
     if isinstance(value, Tensor):
         key = f"t{len(tensors)}"
         tensors[key] = value
@@ -169,7 +162,7 @@ def pack_state(value: Any, tensors: dict[str, Tensor]) -> Any:
 
 
 def unpack_state(value: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """Return a nested state with its tensors put back."""
+    """Return the value that `pack_state` has packed."""
     if isinstance(value, list):
         return [unpack_state(item, tensors) for item in value]
     if not isinstance(value, dict):

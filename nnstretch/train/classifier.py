@@ -1,4 +1,4 @@
-"""The Lightning module: any network that turns images into class scores, and how it learns."""
+"""The Lightning module: a network that turns images into class scores, and how it is trained."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from nnstretch.errors import BadInput, BrokenFile, Diverged
 from nnstretch.stretch.weights.precise_bn import norms_with_statistics, precise_bn
-from nnstretch.train.checkpoints import first_mismatch
-from nnstretch.train.data.datamodule import (
+from nnstretch.train.checkpoints import first_mismatch, weights_digest
+from nnstretch.train.data.batches import (
     ImageBatch,
     no_readable_image_error,
     refuse_unreadable,
@@ -24,9 +24,9 @@ from nnstretch.train.data.datamodule import (
 )
 from nnstretch.train.data.dataset import Dataset, arrays_digest
 from nnstretch.train.data.sampling_order import seed_global_generators
-from nnstretch.train.data.transforms import augment_batch, normalize_images
+from nnstretch.train.data.transforms import augment_batch, make_mixer, normalize_images
 from nnstretch.train.hardware import precision_name, tensor_memory_format
-from nnstretch.train.losses import training_loss
+from nnstretch.train.losses import DistillationTeacher, class_scores, training_loss
 from nnstretch.train.optimizers import (
     average_decay,
     is_warming_up,
@@ -36,30 +36,24 @@ from nnstretch.train.optimizers import (
     pair_tensors,
     update_average,
 )
-from nnstretch.train.recipe import AugmentSettings, Recipe
+from nnstretch.train.recipe import Recipe
 from nnstretch.train.sync_batchnorm import unsynchronized_norms
-from nnstretch.train.teacher import DistillationTeacher, class_scores
 
 NETWORK_PREFIX = "network."
 LOSS_SUM_KEYS = ("train_loss.mean_value", "train_loss.weight")
-"""In a saved state: of an epoch that was interrupted."""
+"""Sums of an interrupted epoch in a saved state."""
 STEPS_BETWEEN_CHECKS = 50
-"""Asking an accelerator whether a loss is finite makes it wait, so it is asked now and then."""
+"""Interval of checks on an accelerator, which waits to tell whether a loss is finite."""
 
 
-def make_mixer(augment: AugmentSettings, classes: int) -> Any:
-    """Return mixup and CutMix of torchvision, or None."""
-    if not (augment.mixup or augment.cutmix):
-        return None
-    from torchvision.transforms import v2
-
-    ways: list[Any] = [v2.MixUp(alpha=augment.mixup, num_classes=classes)] if augment.mixup else []
-    ways += [v2.CutMix(alpha=augment.cutmix, num_classes=classes)] if augment.cutmix else []
-    return ways[0] if len(ways) == 1 else v2.RandomChoice(ways)
+def accuracy_metric(classes: int, top_k: int) -> MulticlassAccuracy:
+    """Return a top-k accuracy that does not check its inputs, as that would wait for the card."""
+    k = min(top_k, classes)
+    return MulticlassAccuracy(classes, top_k=k, average="micro", validate_args=False)
 
 
 class Classifier(LightningModule):
-    """A network in training. The teacher is kept aside: it is neither trained nor saved."""
+    """A network in training."""
 
     def __init__(
         self,
@@ -72,33 +66,28 @@ class Classifier(LightningModule):
         self.network = network
         self.recipe = recipe
         self.dataset = dataset
-        self.average = (
-            copy.deepcopy(network).requires_grad_(False).eval() if recipe.average.decay else None
-        )
-        # Metrics that look at what they are given wait for the card; a loss that is not a number
-        # must show besides, not be left out.
+        self.average: nn.Module | None = None
+        if recipe.average.decay:
+            self.average = copy.deepcopy(network).requires_grad_(False).eval()
+        # A loss that is not a number must show, not be left out.
         self.train_loss = MeanMetric(nan_strategy="disable")
-        self.train_loss.persistent(
-            True
-        )  # so that an epoch which was interrupted still has the loss of all its steps
+        # Saved, so that an epoch that was interrupted has the loss of all its steps.
+        self.train_loss.persistent(True)
         self.val_loss = MeanMetric(nan_strategy="disable")
-        classes = len(dataset.classes)
-        self.top1, self.top5 = (
-            MulticlassAccuracy(classes, top_k=min(k, classes), average="micro", validate_args=False)
-            for k in (1, 5)
-        )
-        self.mixer = make_mixer(recipe.augment, classes)
-        # Kept in tuples: what is aside of the module's own tree is not saved.
+        self.top1 = accuracy_metric(len(dataset.classes), 1)
+        self.top5 = accuracy_metric(len(dataset.classes), 5)
+        self.mixer = make_mixer(recipe.augment, len(dataset.classes))
+        # In tuples, because a module that is an attribute would be trained and saved.
         self._teacher = (teacher,) if teacher is not None else ()
-        self._taught_by = weights_digest(teacher.network) if teacher is not None else ""
-        self._compared = (
-            arrays_digest(*(index.numpy() for index in teacher.compared_channels(network)))
-            if teacher is not None
-            else ""
-        )
-        self._told: set[str] = set()
-        self._judged = 0
         self._compiled = (torch.compile(network),) if recipe.trainer.compile else ()
+        self._teacher_digest = ""
+        self._compared_digest = ""
+        if teacher is not None:
+            channels = teacher.compared_channels(network)
+            self._teacher_digest = weights_digest(teacher.network)
+            self._compared_digest = arrays_digest(*(index.numpy() for index in channels))
+        self._reported: set[str] = set()
+        self._validated_images = 0
 
     @property
     def evaluated_network(self) -> nn.Module:
@@ -110,18 +99,15 @@ class Classifier(LightningModule):
         return class_scores(self.network(images)).float()
 
     def on_fit_start(self) -> None:
-        """Move the teacher to the device."""
-        if (
-            self.recipe.trainer.threads
-        ):  # of several processes Lightning gives each its share of the cores
+        """Set the number of threads, and move the teacher to the device."""
+        # Of several processes Lightning gives each its share of the cores.
+        if self.recipe.trainer.threads:
             torch.set_num_threads(self.recipe.trainer.threads)
         for teacher in self._teacher:
             teacher.to(self.device, tensor_memory_format(self.recipe.trainer))
 
     def on_train_start(self) -> None:
-        """Lay resumed momenta out as their weights are: a fused step walks all of them as raw
-        memory.
-        """
+        """Match the layout of resumed momenta to their weights', as fused steps need it."""
         self.first_bad = torch.full((), torch.inf, device=self.device)
         self._pairs = pair_tensors(self.average, self.network) if self.average is not None else []
         for optimizer in self.trainer.optimizers:
@@ -129,122 +115,111 @@ class Classifier(LightningModule):
                 state |= {key: match_memory_layout(weight, value) for key, value in state.items()}
 
     def on_train_batch_start(self, batch: ImageBatch, batch_number: int) -> None:
-        """Seed the global generator, on which dropout, mixing and their like draw.
-
-        A resumed run must draw the same, two processes not.
-        """
+        """Seed dropout and mixing: alike in a resumed run, differently in each process."""
         seed_global_generators(
             self.device, self.recipe.seed, self.current_epoch, batch_number, self.global_rank
         )
 
     def training_step(self, batch: ImageBatch, batch_number: int) -> Tensor:
         """Return the loss of a batch."""
-        images, labels = self.prepare_training_images(batch), batch.labels
+        images = self.prepare_training_images(batch)
+        labels = batch.labels
         if self.mixer is not None:
             images, labels = self.mixer(images, labels)
         loss = self.loss(self.to_memory_format(images), labels)
         self.train_loss.update(loss.detach().expand(len(images)))
-        self.first_bad = torch.where(
-            torch.isfinite(loss.detach()),
-            self.first_bad,
-            self.first_bad.clamp(max=self.global_step),
-        )
+        first_bad = self.first_bad.clamp(max=self.global_step)
+        self.first_bad = torch.where(torch.isfinite(loss.detach()), self.first_bad, first_bad)
         if loss.device.type == "cpu" or batch_number % STEPS_BETWEEN_CHECKS == 0:
             self.refuse_diverged()
         return loss
 
     def loss(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of images and labels, with the teacher's parts."""
-        settings, network = self.recipe.loss, self._compiled[0] if self._compiled else self.network
+        settings = self.recipe.loss
+        network = self._compiled[0] if self._compiled else self.network
         if not self._teacher:
             return training_loss(class_scores(network(images)).float(), labels, None, settings)
-        seen = self._teacher[0].compare(network, images)  # type: ignore[arg-type]
-        loss = training_loss(seen.student.float(), labels, seen.teacher.float(), settings)
-        return loss if seen.distance is None else loss + settings.features * seen.distance
+        comparison = self._teacher[0].compare(network, images)  # type: ignore[arg-type]
+        student = comparison.student.float()
+        loss = training_loss(student, labels, comparison.teacher.float(), settings)
+        if comparison.distance is None:
+            return loss
+        return loss + settings.features * comparison.distance
 
     def to_memory_format(self, images: Tensor) -> Tensor:
         """Return images in the recipe's memory format."""
         return images.contiguous(memory_format=tensor_memory_format(self.recipe.trainer))
 
     def refuse_diverged(self, together: bool = False) -> None:
-        """Refuse to save anything that did not come from finite losses. Raises Diverged.
+        """Refuse to go on after a loss that is not finite, on any process if `together`.
 
-        `together`, where all processes ask, for all.
+        Raises Diverged.
         """
         if together and self.trainer.world_size > 1:
             self.first_bad = self.all_gather(self.first_bad).min()  # type: ignore[union-attr]
         if torch.isfinite(self.first_bad):
-            step, lr = int(self.first_bad) + 1, self.recipe.optimizer.lr
-            defect = f"step {step} in epoch {self.current_epoch + 1}, the loss is not finite"
-            raise Diverged(
-                f"training diverged, {defect}, lower optimizer.lr {lr} and begin anew in another"
-                " folder"
-            )
+            where = f"step {int(self.first_bad) + 1} in epoch {self.current_epoch + 1}"
+            raise self.divergence_error(where, "the loss is not finite")
+
+    def divergence_error(self, where: str, fault: str) -> Diverged:
+        """Return the error of a training that diverged."""
+        return Diverged(
+            f"training diverged, {where}, {fault}, lower optimizer.lr {self.recipe.optimizer.lr}"
+            " and begin anew in another folder"
+        )
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
-        """Make a step of the weights, and of their average."""
+        """Update the weights, and their running average."""
         super().optimizer_step(*args, **kwargs)
         if self.average is None:
             return
-        rising = is_warming_up(
-            self.global_step,
-            int(self.trainer.estimated_stepping_batches),
-            self.recipe.optimizer.warmup,
-        )
-        kept = average_decay(self.global_step + 1, rising, self.recipe.average)
-        if kept is not None:
-            update_average(self._pairs, kept)
+        steps = int(self.trainer.estimated_stepping_batches)
+        rising = is_warming_up(self.global_step, steps, self.recipe.optimizer.warmup)
+        decay = average_decay(self.global_step + 1, rising, self.recipe.average)
+        if decay is not None:
+            update_average(self._pairs, decay)
 
     def on_validation_start(self) -> None:
-        """Take statistics of batch norms over many images, in place of running ones (precise batch
-        norm, as pycls does).
-        """
+        """Take the statistics of batch norms over many images (precise batch norm of pycls)."""
+        network = self.evaluated_network
         images = self.recipe.trainer.precise_norm_images
-        if not images or not norms_with_statistics(self.evaluated_network):
+        if not images or not norms_with_statistics(network):
             return
         batches = self.trainer.datamodule.norm_batches(self.current_epoch, images)  # type: ignore[attr-defined]
-        with (
-            torch.autocast(self.device.type, enabled=False),
-            unsynchronized_norms(self.evaluated_network),
-        ):
-            precise_bn(
-                self.evaluated_network,
-                (self.prepare_training_images(batch.to(self.device)) for batch in batches),
-            )
+        prepared = (self.prepare_training_images(batch.to(self.device)) for batch in batches)
+        with torch.autocast(self.device.type, enabled=False), unsynchronized_norms(network):
+            precise_bn(network, prepared)
 
     def report_unreadable(self, batch: ImageBatch) -> None:
-        """Refuse unreadable images, or say once for every image that it is skipped."""
+        """Refuse unreadable images, or print once for every image that it is skipped."""
         refuse_unreadable(batch, self.recipe.data)
-        report_skipped(problem for problem in batch.problems if problem not in self._told)
-        self._told.update(batch.problems)
+        report_skipped(problem for problem in batch.problems if problem not in self._reported)
+        self._reported.update(batch.problems)
 
     def prepare_training_images(self, batch: ImageBatch) -> Tensor:
         """Return a batch's images on the device, augmented."""
         self.report_unreadable(batch)
-        return self.to_memory_format(
-            augment_batch(
-                batch.images, batch.selection, self.recipe.seed, self.recipe.augment, self.dataset
-            )
+        images = augment_batch(
+            batch.images, batch.selection, self.recipe.seed, self.recipe.augment, self.dataset
         )
+        return self.to_memory_format(images)
 
     def validation_step(self, batch: ImageBatch, batch_number: int) -> None:
         """Validate in fp32, because that is the network which is exported."""
         self.report_unreadable(batch)
         if not len(batch):
             return
-        self._judged += len(batch)
+        self._validated_images += len(batch)
+        images = self.to_memory_format(normalize_images(batch.images, self.dataset))
         with torch.autocast(self.device.type, enabled=False):
-            student = class_scores(
-                self.evaluated_network(
-                    self.to_memory_format(normalize_images(batch.images, self.dataset))
-                )
-            ).float()
-        self.val_loss.update(functional.cross_entropy(student, batch.labels, reduction="none"))
-        self.top1.update(student, batch.labels)
-        self.top5.update(student, batch.labels)
+            scores = class_scores(self.evaluated_network(images)).float()
+        self.val_loss.update(functional.cross_entropy(scores, batch.labels, reduction="none"))
+        self.top1.update(scores, batch.labels)
+        self.top5.update(scores, batch.labels)
 
     def collect_metrics(self) -> dict[str, float]:
-        """Return the epoch's losses and accuracies over all processes; the next epoch begins anew.
+        """Return the epoch's losses and accuracies over all processes, and reset them.
 
         Raises BadInput when no held-out image could be read.
         """
@@ -255,8 +230,9 @@ class Classifier(LightningModule):
             "val_top5": self.top5,
         }
         numbers = {name: float(metric.compute()) for name, metric in metrics.items()}
-        judged, self._judged = self._judged, 0
-        if math.isnan(numbers["val_loss"]) and not judged:
+        validated_images = self._validated_images
+        self._validated_images = 0
+        if math.isnan(numbers["val_loss"]) and not validated_images:
             raise no_readable_image_error(self.recipe.data)
         for metric in metrics.values():
             metric.reset()
@@ -264,73 +240,65 @@ class Classifier(LightningModule):
 
     def configure_optimizers(self) -> Any:
         """Return optimizer and learning-rate schedule."""
-        optimizer = make_optimizer(
-            self.network, self.recipe.optimizer, self.recipe.trainer.precision
-        )
-        steps, warmup = int(self.trainer.estimated_stepping_batches), self.recipe.optimizer.warmup
+        settings = self.recipe.optimizer
+        optimizer = make_optimizer(self.network, settings, self.recipe.trainer.precision)
+        steps = int(self.trainer.estimated_stepping_batches)
         scheduler = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda step: learning_rate_factor(step, steps, warmup)
+            optimizer, lambda step: learning_rate_factor(step, steps, settings.warmup)
         )
-        return {
-            "optimizer": optimizer,
-            "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
-        }
+        schedule = {"scheduler": scheduler, "interval": "step"}
+        return {"optimizer": optimizer, "lr_scheduler": schedule}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add up sums over processes, as the first process writes for all."""
+        """Add sums over all processes, for which the first one writes, and what must stay equal."""
         checkpoint |= {
             "precision": precision_name(self.trainer.precision),
-            "taught_by": self._taught_by,
-            "compared": self._compared,
+            "taught_by": self._teacher_digest,
+            "compared": self._compared_digest,
         }
         if self.trainer.world_size > 1:
+            state = checkpoint["state_dict"]
             for key in LOSS_SUM_KEYS:
-                checkpoint["state_dict"][key] = self.all_gather(checkpoint["state_dict"][key]).sum(  # type: ignore[union-attr]
-                    0
-                )
+                state[key] = self.all_gather(state[key]).sum(0)  # type: ignore[union-attr]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Check that saved weights fit. Raises BadInput when they do not."""
-        if (before := checkpoint.get("precision")) != (
-            now := precision_name(self.trainer.precision)
-        ):
-            if before is None:
-                raise BrokenFile(
-                    "training state of another version, it says not which precision it began in,"
-                    " begin anew in another folder"
-                )
+        """Check that a saved state fits. Raises BadInput when it does not."""
+        self.check_same_precision(checkpoint.get("precision"))
+        self.check_same_teacher(checkpoint)
+        state = checkpoint["state_dict"]
+        if self.global_rank:
+            for key in LOSS_SUM_KEYS:
+                state[key] = torch.zeros_like(state[key])
+        weights: dict[str, Tensor] = {}
+        for key, value in state.items():
+            if key.startswith(NETWORK_PREFIX):
+                weights[key.removeprefix(NETWORK_PREFIX)] = value
+        if reason := first_mismatch(self.network, weights):
+            raise BadInput(f"cannot resume, the saved training is of another network, {reason}")
+
+    def check_same_precision(self, before: str | None) -> None:
+        """Check the precision of a saved state. Raises BrokenFile or BadInput."""
+        now = precision_name(self.trainer.precision)
+        if before is None:
+            raise BrokenFile(
+                "training state of another version, it says not which precision it began in,"
+                " begin anew in another folder"
+            )
+        if before != now:
             raise BadInput(
                 f"cannot resume, it began in {before}, trainer.precision"
                 f" {self.recipe.trainer.precision} is {now} here, ask for {before}"
             )
-        if checkpoint.get("taught_by", self._taught_by) != self._taught_by:
+
+    def check_same_teacher(self, checkpoint: dict[str, Any]) -> None:
+        """Check that a saved state was distilled from the same weights. Raises BadInput."""
+        if checkpoint.get("taught_by", self._teacher_digest) != self._teacher_digest:
             raise BadInput(
                 "cannot resume, the weights to distil from are others than before, give the same"
                 " --teacher or --weights"
             )
-        if checkpoint.get("compared", self._compared) != self._compared:
+        if checkpoint.get("compared", self._compared_digest) != self._compared_digest:
             raise BadInput(
                 "cannot resume, features would be compared with other channels of the original than"
                 " before, give the same --weights"
             )
-        if self.global_rank:
-            for key in LOSS_SUM_KEYS:
-                checkpoint["state_dict"][key] = torch.zeros_like(checkpoint["state_dict"][key])
-        saved = {
-            key.removeprefix(NETWORK_PREFIX): value
-            for key, value in checkpoint["state_dict"].items()
-            if key.startswith(NETWORK_PREFIX)
-        }
-        if reason := first_mismatch(self.network, saved):
-            raise BadInput(f"cannot resume, the saved training is of another network, {reason}")
-
-
-def weights_digest(module: nn.Module) -> str:
-    """Return the SHA-256 of a module's weights."""
-    state = module.state_dict()
-    return arrays_digest(
-        *(
-            state[key].detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-            for key in sorted(state)
-        )
-    )

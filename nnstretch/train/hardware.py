@@ -1,7 +1,4 @@
-"""Which accelerator, how many processes, which arithmetic.
-
-A recipe's wishes as Lightning's settings.
-"""
+"""Accelerator, processes and precision of a recipe on this machine, as Lightning's settings."""
 
 from __future__ import annotations
 
@@ -16,120 +13,104 @@ from nnstretch.train.recipe import TrainerSettings
 LIGHTNING_PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 
-def process_rank(wanted: TrainerSettings) -> int:
-    """Return 0 for the process that speaks and writes for all that train together, known before
-    Lightning has begun.
-
-    torchrun's, SLURM's, or that of a process which Lightning started. A process that trains alone
-    is the first, whatever the environment says: a cluster may number processes that have nothing to
-    do with each other.
-    """
-    if resolve_process_counts(wanted, resolve_accelerator(wanted)) == (1, 1):
+def process_rank(settings: TrainerSettings) -> int:
+    """Return the rank of this process, before Lightning has begun; 0 prints and writes for all."""
+    # A cluster may number processes that have nothing to do with each other.
+    if resolve_process_counts(settings, resolve_accelerator(settings)) == (1, 1):
         return 0
-    by_slurm = (
-        is_started_by_slurm()
-    )  # in a job without srun all that Lightning starts inherit the first one's number
-    for name in ("RANK", "SLURM_PROCID") if by_slurm else ("RANK",):
-        if os.environ.get(name, "").isdigit():
-            return int(os.environ[name])
-    return sum(
-        int(os.environ[name])
-        for name in ("NODE_RANK", "LOCAL_RANK")
-        if os.environ.get(name, "").isdigit()
-    )
+    rank = environment_number("RANK")
+    # In a job without srun, all processes that Lightning starts inherit the first one's number.
+    if rank is None and is_started_by_slurm():
+        rank = environment_number("SLURM_PROCID")
+    if rank is not None:
+        return rank
+    return (environment_number("NODE_RANK") or 0) + (environment_number("LOCAL_RANK") or 0)
+
+
+def environment_number(name: str) -> int | None:
+    """Return a whole number of the environment; None where there is none."""
+    value = os.environ.get(name, "")
+    return int(value) if value.isdigit() else None
 
 
 def is_started_by_slurm() -> bool:
-    """Return whether `srun` started this process, as Lightning sees it.
-
-    Torchrun may have been started by it.
-    """
+    """Return whether `srun` started this process, and not torchrun under it."""
     from pytorch_lightning.plugins.environments import SLURMEnvironment, TorchElasticEnvironment  # type: ignore[attr-defined]
 
     return SLURMEnvironment.detect() and not TorchElasticEnvironment.detect()
 
 
 def cluster_environments() -> list[Any]:
-    """Return SLURM without Lightning's saving and requeueing on a signal, which goes around the
-    run's own folder; others as Lightning finds them.
-    """
+    """Return SLURM's plug-in without requeueing, which would save outside of the run's folder."""
     from pytorch_lightning.plugins.environments import SLURMEnvironment  # type: ignore[attr-defined]
 
     return [SLURMEnvironment(auto_requeue=False)] if is_started_by_slurm() else []
 
 
-def resolve_accelerator(wanted: TrainerSettings) -> str:
+def resolve_accelerator(settings: TrainerSettings) -> str:
     """Return `cuda` or `cpu`. Raises BadInput when CUDA is asked for and missing."""
-    if wanted.accelerator == "cuda" and not torch.cuda.is_available():
+    available = torch.cuda.is_available()
+    if settings.accelerator == "cuda" and not available:
         raise BadInput("trainer.accelerator is cuda, PyTorch sees no card here, take auto or cpu")
-    return (
-        "cuda"
-        if wanted.accelerator == "cuda"
-        or (wanted.accelerator == "auto" and torch.cuda.is_available())
-        else "cpu"
-    )
+    return "cuda" if available and settings.accelerator != "cpu" else "cpu"
 
 
-def resolve_precision(wanted: TrainerSettings, accelerator: str) -> str:
-    """Resolve the precision; `auto` is bf16 only where matrix units compute it.
-
-    Elsewhere it is emulated and slower than fp32.
-
-    Raises BadInput when fp16 is asked for without CUDA.
-    """
-    if wanted.precision == "fp16" and accelerator == "cpu":
+def resolve_precision(settings: TrainerSettings, accelerator: str) -> str:
+    """Return Lightning's precision. Raises BadInput when fp16 is asked for without CUDA."""
+    if settings.precision == "fp16" and accelerator == "cpu":
         raise BadInput("trainer.precision is fp16, it needs CUDA, take bf16 or fp32")
-    if wanted.precision != "auto":
-        return LIGHTNING_PRECISIONS[wanted.precision]
-    units = (
-        torch.cuda.is_bf16_supported()
-        if accelerator == "cuda"
-        else bool(getattr(torch.cpu, "_is_amx_tile_supported", bool)())
-    )
-    return LIGHTNING_PRECISIONS["bf16" if units else "fp32"]
+    if settings.precision != "auto":
+        return LIGHTNING_PRECISIONS[settings.precision]
+    return LIGHTNING_PRECISIONS["bf16" if has_bf16_units(accelerator) else "fp32"]
+
+
+def has_bf16_units(accelerator: str) -> bool:
+    """Return whether matrix units compute bf16, which elsewhere is emulated and slow."""
+    if accelerator == "cuda":
+        return torch.cuda.is_bf16_supported()
+    return bool(getattr(torch.cpu, "_is_amx_tile_supported", bool)())
 
 
 def precision_name(precision: str | None) -> str:
-    """Return what a recipe calls Lightning's precision."""
-    return next(name for name, called in LIGHTNING_PRECISIONS.items() if called == precision)
+    """Return the recipe's name of Lightning's precision."""
+    return next(name for name, value in LIGHTNING_PRECISIONS.items() if value == precision)
 
 
-def tensor_memory_format(wanted: TrainerSettings) -> torch.memory_format:
+def tensor_memory_format(settings: TrainerSettings) -> torch.memory_format:
     """Return the order in which images, weights and features lie in memory."""
-    return torch.channels_last if wanted.channels_last else torch.contiguous_format
+    return torch.channels_last if settings.channels_last else torch.contiguous_format
 
 
-def resolve_process_counts(wanted: TrainerSettings, accelerator: str) -> tuple[int, int]:
-    """Return processes on each machine, and machines; torchrun says so itself.
+def resolve_process_counts(settings: TrainerSettings, accelerator: str) -> tuple[int, int]:
+    """Return processes on each machine, and machines, first of all by torchrun's word.
 
     Raises BadInput when the machine has fewer cards.
     """
     if os.environ.get("TORCHELASTIC_RUN_ID") and os.environ.get("LOCAL_WORLD_SIZE"):
         local = int(os.environ["LOCAL_WORLD_SIZE"])
         return local, int(os.environ["WORLD_SIZE"]) // local
-    everything = torch.cuda.device_count() if accelerator == "cuda" else 1
-    devices = wanted.devices or everything
-    if accelerator == "cuda" and devices > everything:
-        raise BadInput(f"trainer.devices is {devices}, this machine has {everything} cards")
-    return devices, wanted.nodes
+    available = torch.cuda.device_count() if accelerator == "cuda" else 1
+    devices = settings.devices or available
+    if accelerator == "cuda" and devices > available:
+        raise BadInput(f"trainer.devices is {devices}, this machine has {available} cards")
+    return devices, settings.nodes
 
 
-def lightning_settings(wanted: TrainerSettings) -> dict[str, Any]:
-    """Return keyword arguments of Lightning's Trainer. Raises BadInput for what this machine has
-    not.
-    """
+def lightning_settings(settings: TrainerSettings) -> dict[str, Any]:
+    """Return arguments of Lightning's Trainer. Raises BadInput for what this machine lacks."""
     from pytorch_lightning.strategies import DDPStrategy
 
-    accelerator = resolve_accelerator(wanted)
-    devices, nodes = resolve_process_counts(wanted, accelerator)
-    several = DDPStrategy(process_group_backend="gloo" if accelerator == "cpu" else "nccl")
+    accelerator = resolve_accelerator(settings)
+    devices, nodes = resolve_process_counts(settings, accelerator)
+    parallel = DDPStrategy(process_group_backend="gloo" if accelerator == "cpu" else "nccl")
     return {
         "accelerator": accelerator,
         "devices": devices,
         "num_nodes": nodes,
-        "strategy": several if devices * nodes > 1 else "auto",
-        "precision": resolve_precision(wanted, accelerator),
-        "accumulate_grad_batches": wanted.micro_batches,
-        "deterministic": wanted.deterministic,
-        "use_distributed_sampler": False,  # the order of images already is shared out
+        "strategy": parallel if devices * nodes > 1 else "auto",
+        "precision": resolve_precision(settings, accelerator),
+        "accumulate_grad_batches": settings.micro_batches,
+        "deterministic": settings.deterministic,
+        # The order of images is shared out already.
+        "use_distributed_sampler": False,
     }

@@ -1,4 +1,4 @@
-"""Optimisers, the learning rate, and the running average of weights."""
+"""Optimizers, the learning rate, and the running average of weights."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from nnstretch.train.recipe import AverageSettings, OptimizerSettings
 
 
 def learning_rate_factor(step: int, steps: int, warmup: float) -> float:
-    """Return share of the peak: a straight line up to it, then half a cosine down to zero."""
-    rising = max(1.0, warmup * steps)
-    if step + 1 < rising:
-        return (step + 1) / rising
-    return 0.5 * (
-        1 + math.cos(math.pi * min(1.0, (step - rising + 1) / max(1.0, steps - rising + 1)))
-    )
+    """Return the share of the peak: linear up to it, then half a cosine down to zero."""
+    rising_steps = max(1.0, warmup * steps)
+    if step + 1 < rising_steps:
+        return (step + 1) / rising_steps
+    progress = (step - rising_steps + 1) / max(1.0, steps - rising_steps + 1)
+    return 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
 
 
 def is_warming_up(step: int, steps: int, warmup: float) -> bool:
@@ -29,54 +28,50 @@ def is_warming_up(step: int, steps: int, warmup: float) -> bool:
 def make_optimizer(
     module: nn.Module, optimizer: OptimizerSettings, precision: str = "fp32"
 ) -> torch.optim.Optimizer:
-    """Build the optimizer; a fused one unscales fp16 gradients within its step, too late to clip
-    them.
-
-    There, with `clip_norm`, another.
-    """
+    """Build the optimizer of a recipe."""
+    # A fused step unscales fp16 gradients within itself, too late to clip them.
     fused = None if precision == "fp16" and optimizer.clip_norm else True
-    trained = [p for p in module.parameters() if p.requires_grad]
-    few = [] if optimizer.decay_all else [p for p in trained if p.ndim <= 1]
-    kept = {id(p) for p in few}
-    groups: list[dict[str, Any]] = [
-        {
-            "params": [p for p in trained if id(p) not in kept],
-            "weight_decay": optimizer.weight_decay,
-        },
-        {"params": few, "weight_decay": 0.0},
-    ]
-    groups = [group for group in groups if group["params"]]
+    groups = weight_decay_groups(module, optimizer)
+    lr = optimizer.lr
     if optimizer.name == "adamw":
-        return torch.optim.AdamW(groups, lr=optimizer.lr, fused=fused)
+        return torch.optim.AdamW(groups, lr=lr, fused=fused)
     if optimizer.name == "lamb":
         from timm.optim.lamb import Lamb
 
-        return Lamb(
-            groups, lr=optimizer.lr, max_grad_norm=None
-        )  # optimizer.clip_norm clips, or nobody
-    return torch.optim.SGD(
-        groups,
-        lr=optimizer.lr,
-        momentum=optimizer.momentum,
-        nesterov=optimizer.momentum > 0,
-        fused=fused,
-    )
+        # Lightning clips, by optimizer.clip_norm.
+        return Lamb(groups, lr=lr, max_grad_norm=None)
+    momentum = optimizer.momentum
+    return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=momentum > 0, fused=fused)
+
+
+def weight_decay_groups(module: nn.Module, optimizer: OptimizerSettings) -> list[dict[str, Any]]:
+    """Return the trained weights in groups with and without decay; an empty group is left out."""
+    decayed: list[Tensor] = []
+    undecayed: list[Tensor] = []
+    for weight in module.parameters():
+        if weight.requires_grad:
+            decays = optimizer.decay_all or weight.ndim > 1
+            (decayed if decays else undecayed).append(weight)
+    groups: list[dict[str, Any]] = []
+    if decayed:
+        groups.append({"params": decayed, "weight_decay": optimizer.weight_decay})
+    if undecayed:
+        groups.append({"params": undecayed, "weight_decay": 0.0})
+    return groups
 
 
 def match_memory_layout(weight: Tensor, value: Any) -> Any:
-    """Return the numbers in the memory order of `weight`; other shapes stay as they are."""
+    """Return a tensor in the memory order of `weight`; anything of another shape as it is."""
     if not isinstance(value, Tensor) or value.shape != weight.shape:
         return value
     return torch.empty_like(weight, dtype=value.dtype, requires_grad=False).copy_(value)
 
 
 def average_decay(done: int, rising: bool, average: AverageSettings) -> float | None:
-    """Return share of the running average that is kept after `done` steps; None where it stays as
-    it is.
+    """Return the share of the average that an update keeps; None between updates.
 
-    A copy while the learning rate rises, as pycls does, and up to the first update. At the n-th
-    update at most (1 + n) / (10 + n), as TensorFlow's ExponentialMovingAverage has it with
-    `num_updates`: a decay that suits a long run would keep a short one at its start.
+    0 while the learning rate rises (as pycls has it) and up to the first update, then at most
+    (1 + n) / (10 + n) at the n-th (as TensorFlow has it), so that short runs leave their start.
     """
     updates, between = divmod(done, average.every_steps)
     if updates and between:
@@ -88,21 +83,16 @@ TensorPairs = list[tuple[Tensor, Tensor]]
 
 
 def pair_tensors(average: nn.Module, network: nn.Module) -> TensorPairs:
-    """Return every weight and statistic of `average` with that of `network`.
-
-    Holds until one of them is moved to another device.
-    """
+    """Return pairs of weights and statistics, valid until a network is moved to a device."""
     return list(zip(average.state_dict().values(), network.state_dict().values(), strict=True))
 
 
 @torch.no_grad()
 def update_average(pairs: TensorPairs, decay: float) -> None:
-    """Move the first of every pair towards the second, and keep the share `decay` of it.
-
-    Counts are copied.
-    """
-    moved = [pair for pair in pairs if pair[0].is_floating_point()]
-    torch._foreach_lerp_([mine for mine, _ in moved], [theirs for _, theirs in moved], 1 - decay)
-    counted = [pair for pair in pairs if not pair[0].is_floating_point()]
-    if counted:
-        torch._foreach_copy_([mine for mine, _ in counted], [theirs for _, theirs in counted])
+    """Move the first of every pair towards the second, keeping the share `decay`; copy counts."""
+    averages = [pair[0] for pair in pairs if pair[0].is_floating_point()]
+    weights = [pair[1] for pair in pairs if pair[0].is_floating_point()]
+    torch._foreach_lerp_(averages, weights, 1 - decay)
+    counts = [pair for pair in pairs if not pair[0].is_floating_point()]
+    if counts:
+        torch._foreach_copy_([pair[0] for pair in counts], [pair[1] for pair in counts])

@@ -1,7 +1,4 @@
-"""What is refused before a training begins.
-
-Networks, machines and folders that do not go together with the recipe.
-"""
+"""Checks before a training begins: network, machine and folder against the recipe."""
 
 from __future__ import annotations
 
@@ -14,81 +11,73 @@ from torch import nn
 from nnstretch.errors import BadInput, NnstretchError, UnknownName
 from nnstretch.files.plan_yaml import read_plan
 from nnstretch.stretch.weights.branched_module import StretchedNetwork
-from nnstretch.train.callbacks import HISTORY_FILE, PLAN_FILE, RECIPE_FILE, RESULT_FILES, STATE_FILE
 from nnstretch.train.data.datamodule import Pictures
 from nnstretch.train.hardware import lightning_settings
+from nnstretch.train.losses import class_scores
 from nnstretch.train.recipe import Recipe, TrainerSettings
 from nnstretch.train.recipe_loader import flatten_keys, load_recipe, parse_recipe_file
-from nnstretch.train.teacher import class_scores
+from nnstretch.train.training_folder import (
+    HISTORY_FILE,
+    PLAN_FILE,
+    RECIPE_FILE,
+    RESULT_FILES,
+    STATE_FILE,
+)
 
 
 def check_network_fits_data(module: nn.Module, recipe: Recipe, classes: int) -> None:
-    """Send one image through the network before anything is trained.
-
-    Does it fit, does it answer in the right classes?
-    """
+    """Check that the network takes the recipe's images and scores its classes. Raises BadInput."""
     training = module.training
+    data = recipe.data
     module.eval()
     try:
-        for key, side in (
-            ("data.image_px", recipe.data.image_px),
-            ("data.val_px", recipe.data.validation_px),
-        ):
-            check_image_side(module, key, side, recipe.data.name, classes)
+        check_image_side(module, "data.image_px", data.image_px, data.name, classes)
+        check_image_side(module, "data.val_px", data.validation_px, data.name, classes)
     finally:
         module.train(training)
 
 
 def check_image_side(module: nn.Module, key: str, side: int, data: str, classes: int) -> None:
-    """Check that the network takes images of a side. Raises BadInput when it does not."""
+    """Send one black image through the network. Raises BadInput when it does not fit."""
     try:
         with torch.no_grad():
             shape = tuple(class_scores(module(torch.zeros(1, 3, side, side))).shape)
     except Exception as error:
-        raise BadInput(
-            f"the network refuses an image of 3x{side}x{side}, {key} {side}, {error}"
-        ) from error
+        where = f"an image of 3x{side}x{side}, {key} {side}"
+        raise BadInput(f"the network refuses {where}, {error}") from error
     if shape != (1, classes):
-        got = "x".join(map(str, shape))
-        advice = (
-            f"make it with ?num_classes={classes}"
-            if len(shape) == 2
-            else "it must give scores of classes"
-        )
+        scores = "x".join(map(str, shape))
+        advice = "it must give scores of classes"
+        if len(shape) == 2:
+            advice = f"make it with ?num_classes={classes}"
         raise BadInput(
-            f"the network gives {got} for one image, data set {data} needs 1x{classes}, {advice}"
+            f"the network gives {scores} for one image, data set {data} needs 1x{classes}, {advice}"
         )
 
 
 def check_processes(settings: TrainerSettings, pictures: Pictures) -> None:
-    """Check the machine. Raises BadInput for what it has not, and where a process would have
-    nothing to judge.
+    """Check that the machine suits the recipe, and every process has a held-out image.
+
+    Raises BadInput.
     """
-    asked, held_out = lightning_settings(settings), len(pictures.dataset.held)
-    if held_out < asked["devices"] * asked["num_nodes"]:
-        described = f"{held_out} held-out images" if held_out > 1 else "one held-out image"
+    resolved = lightning_settings(settings)
+    processes = resolved["devices"] * resolved["num_nodes"]
+    held_out = len(pictures.dataset.held)
+    if held_out < processes:
+        images = f"{held_out} held-out images" if held_out > 1 else "one held-out image"
         raise BadInput(
-            f"{described} for {asked['devices'] * asked['num_nodes']} processes, each needs one,"
-            " ask for fewer trainer.devices"
+            f"{images} for {processes} processes, each needs one, ask for fewer trainer.devices"
         )
 
 
 def prepare_folder(out: Path, module: nn.Module, recipe: Recipe, resume: bool) -> None:
-    """Prepare a folder; it holds the saved state of this very training exactly if it is to be
-    resumed.
+    """Create a training's folder, or check what it holds.
 
-    Raises UnknownName when there is nothing to resume; BadInput when the folder holds another
-    training.
+    Raises UnknownName when there is nothing to resume, BadInput when the folder holds something
+    else.
     """
     if resume:
-        if not (out / STATE_FILE).is_file():
-            raise UnknownName(f"nothing to resume, {out}, no save left a {STATE_FILE} there")
-        check_same_recipe(load_recipe(out / RECIPE_FILE), recipe, out)
-        if isinstance(module, StretchedNetwork) and not has_same_plan(module, out):
-            raise BadInput(
-                f"cannot resume {out}, the plan is another than {out / PLAN_FILE}, resume with the"
-                " same --plan"
-            )
+        check_resumable(out, module, recipe)
     elif (out / STATE_FILE).is_file() and not (out / HISTORY_FILE).is_file():
         raise BadInput(
             f"{out} holds an interrupted training, --resume goes on with it, remove"
@@ -102,50 +91,53 @@ def prepare_folder(out: Path, module: nn.Module, recipe: Recipe, resume: bool) -
         raise BadInput(f"cannot train into {out}, {error.strerror}, name another folder") from None
 
 
+def check_resumable(out: Path, module: nn.Module, recipe: Recipe) -> None:
+    """Check that a folder holds an interrupted training of this recipe and plan.
+
+    Raises UnknownName or BadInput.
+    """
+    if not (out / STATE_FILE).is_file():
+        raise UnknownName(f"nothing to resume, {out}, no save left a {STATE_FILE} there")
+    check_same_recipe(load_recipe(out / RECIPE_FILE), recipe, out)
+    if isinstance(module, StretchedNetwork) and not has_same_plan(module, out):
+        raise BadInput(
+            f"cannot resume {out}, the plan is another than {out / PLAN_FILE}, resume with the"
+            " same --plan"
+        )
+
+
+# trainer.micro_batches is not among them, because the place within an epoch is counted in
+# micro-batches. What trainer.precision came to is kept in the state.
 KEYS_FREE_ON_RESUME = {
     "data.root",
     "data.workers",
     "data.download",
     "trainer.max_epochs",
+    "trainer.patience_epochs",
     "trainer.devices",
     "trainer.nodes",
     "trainer.precision",
-} | {f"trainer.{key}" for key in ("patience_epochs", "save_every_steps", "tensorboard")}
-"""What may differ where a run is resumed: how long it is, and where it runs.
-
-The place within an epoch is counted in micro-batches; of the precision the state says what it came
-to, which `auto` does not.
-"""
+    "trainer.save_every_steps",
+    "trainer.tensorboard",
+}
+"""Settings that may differ in a resumed run: how long it is, and where it runs."""
 
 
 def is_training_folder(out: Path) -> bool:
-    """Return whether the recipe there is a whole one, as a training leaves it.
-
-    One that is written by hand says what differs from the defaults.
-    """
+    """Return whether a folder holds a recipe of all settings, as only a training writes it."""
     try:
-        return {entry.name for entry in fields(Recipe)} <= parse_recipe_file(
-            out / RECIPE_FILE
-        ).keys()
+        keys = parse_recipe_file(out / RECIPE_FILE).keys()
     except NnstretchError:
         return False
+    return {setting.name for setting in fields(Recipe)} <= keys
 
 
 def refuse_foreign_files(out: Path, module: nn.Module) -> None:
-    """Refuse to replace files of no training: only what a training left, which comes with its
-    recipe, gives way.
-
-    And a plan to itself.
-
-    Raises BadInput when a file is of no training.
-    """
+    """Refuse to replace files that no training wrote, but the plan itself. Raises BadInput."""
     for name in (*RESULT_FILES, RECIPE_FILE):
-        replaceable = (
-            name == PLAN_FILE
-            and isinstance(module, StretchedNetwork)
-            and is_plan_unchanged(module, out)
-        )
-        if (out / name).exists() and not replaceable:
+        if name == PLAN_FILE and has_unchanged_plan(module, out):
+            continue
+        if (out / name).exists():
             raise BadInput(
                 f"cannot train into {out}, its {name} is of no training and would be replaced, name"
                 " another folder"
@@ -153,43 +145,34 @@ def refuse_foreign_files(out: Path, module: nn.Module) -> None:
 
 
 def check_same_recipe(before: Recipe, now: Recipe, out: Path) -> None:
-    """Refuse to resume with another recipe; more epochs are allowed.
-
-    With anything else changed it would be a run of no recipe.
-
-    Raises BadInput when a key differs.
-    """
-    olds, news = flatten_keys(asdict(before)), flatten_keys(asdict(now))
-    for key in olds:
-        same = is_same_model(before.model, now.model) if key == "model" else olds[key] == news[key]
+    """Refuse to resume with another recipe. Raises BadInput when a key that matters differs."""
+    new_settings = flatten_keys(asdict(now))
+    for key, old in flatten_keys(asdict(before)).items():
+        new = new_settings[key]
+        same = is_same_model(old, new) if key == "model" else old == new
         if key not in KEYS_FREE_ON_RESUME and not same:
             raise BadInput(
-                f"cannot resume {out}, {key} was {olds[key]} and is now {news[key]}, resume with"
-                " the same recipe"
+                f"cannot resume {out}, {key} was {old} and is now {new}, resume with the same"
+                " recipe"
             )
 
 
 def is_same_model(before: str, now: str) -> bool:
-    """Return whether two recipes name the same model; its file may have moved.
-
-    Another factory, or other options of it, may fit the same weights and compute something else.
-    """
-    first_model, second_model = (
-        (Path(source).name, query)
-        for source, _, query in (model.partition("?") for model in (before, now))
-    )
-    return first_model == second_model
+    """Return whether two recipes name the same factory and options; its file may have moved."""
+    old_source, _, old_options = before.partition("?")
+    new_source, _, new_options = now.partition("?")
+    return Path(old_source).name == Path(new_source).name and old_options == new_options
 
 
-def is_plan_unchanged(network: StretchedNetwork, out: Path) -> bool:
-    """Return whether a folder holds a training of the same plan."""
+def has_unchanged_plan(module: nn.Module, out: Path) -> bool:
+    """Return whether a folder holds the plan of a branched network."""
     try:
-        return has_same_plan(network, out)
+        return isinstance(module, StretchedNetwork) and has_same_plan(module, out)
     except NnstretchError:
         return False
 
 
 def has_same_plan(network: StretchedNetwork, out: Path) -> bool:
-    """Return the same weights fit plans that differ in processors, or in how branches meet."""
+    """Return whether a folder's plan is that of the network, but for the name of the model."""
     before = read_plan(out / PLAN_FILE)
     return replace(before, model=network.plan.model) == network.plan

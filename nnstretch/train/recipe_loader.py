@@ -1,4 +1,4 @@
-"""Reading a recipe: YAML, then dotted overrides, then every check; one line names what is wrong."""
+"""Reading a recipe: YAML, then dotted overrides, then every check."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nnstretch.train.recipe import Recipe
 
 
 def recipe_settings(kind: type = Recipe, prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Yield dotted key and default of every setting: what an override may name."""
+    """Yield dotted key and default of every setting."""
     hints = get_type_hints(kind)
     for entry in fields(kind):
         if is_dataclass(hints[entry.name]):
@@ -30,12 +30,9 @@ def recipe_settings(kind: type = Recipe, prefix: str = "") -> Iterator[tuple[str
 
 
 def setting_descriptions() -> dict[str, str]:
-    """Return what every dotted key means: the text below its setting in recipe.py."""
-    classes = {
-        node.name: node
-        for node in ast.parse(inspect.getsource(recipe_nouns)).body
-        if isinstance(node, ast.ClassDef)
-    }
+    """Return the text below each setting in recipe.py, by dotted key."""
+    tree = ast.parse(inspect.getsource(recipe_nouns))
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
 
     def walk(kind: str, prefix: str) -> Iterator[tuple[str, str]]:
         for entry, text in pairwise(classes[kind].body):
@@ -50,8 +47,7 @@ def setting_descriptions() -> dict[str, str]:
 
 
 def load_recipe(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe; `overrides` are `("--trainer.max_epochs", "2")`, or `trainer.max_epochs=2`
-    each.
+    """Read a recipe; overrides are `"--trainer.max_epochs", "2"` or `"trainer.max_epochs=2"`.
 
     Raises UnknownName for no such recipe, BrokenFile for a file that is not YAML, BadInput for a
     key or value.
@@ -64,39 +60,25 @@ def load_recipe(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Reci
                 f"recipe {path}, key {group} is {tree[group]!r}, it must hold {', '.join(keys)}"
             )
     refuse_unknown(flatten_keys(tree), f"recipe {path}")
-    refuse_unknown(
-        [
-            word.removeprefix("--").partition("=")[0]
-            for word in overrides
-            if word.startswith("--") or "=" in word
-        ],
-        "an override",
-    )
-    parser = make_parser()
-    return build_recipe(
-        parser,
-        f"recipe {path}",
-        lambda: apply_overrides(parser, parser.parse_object(tree), overrides),
-    )
-
-
-def apply_overrides(parser: Any, parsed: Any, overrides: Sequence[str]) -> Any:
-    """Apply settings of the command line to a recipe."""
     words = [
         word if word.startswith("--") or "=" not in word else f"--{word}" for word in overrides
     ]
-    return parser.parse_args(words, namespace=parsed)
+    options = [word for word in words if word.startswith("--")]
+    refuse_unknown([word[2:].partition("=")[0] for word in options], "an override")
+    return build_recipe(tree, words, f"recipe {path}")
 
 
-def build_recipe(parser: Any, where: str, parse: Any) -> Recipe:
-    """Turn jsonargparse's several complaints into one line that names the culprit.
-
-    Raises BadInput when a key is unknown or its value out of range.
-    """
+def build_recipe(tree: dict[str, Any], words: list[str], where: str) -> Recipe:
+    """Build a recipe of keys and overrides. Raises BadInput when a value does not suit its key."""
     from argparse import ArgumentError
 
+    from jsonargparse import ArgumentParser
+
+    parser = ArgumentParser(exit_on_error=False, prog="recipe")
+    parser.add_class_arguments(Recipe)
     try:
-        return Recipe(**vars(parser.instantiate(parse())))
+        parsed = parser.parse_args(words, namespace=parser.parse_object(tree))
+        return Recipe(**vars(parser.instantiate(parsed)))
     except (ArgumentError, ValueError, TypeError, SystemExit) as error:
         raise BadInput(f"{where}, {' '.join(str(error).split())}") from None
     except BadInput as error:
@@ -104,7 +86,7 @@ def build_recipe(parser: Any, where: str, parse: Any) -> Recipe:
 
 
 def refuse_unknown(keys: Iterable[str], where: str) -> None:
-    """Refuse unknown keys, with the known ones that look most like the first. Raises BadInput."""
+    """Refuse an unknown key, and name known ones that look alike. Raises BadInput."""
     known = [key for key, _ in recipe_settings()]
     for key in keys:
         if key not in known:
@@ -115,43 +97,30 @@ def flatten_keys(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return dotted keys and their values."""
     pairs: dict[str, Any] = {}
     for key, value in tree.items():
-        pairs |= (
-            flatten_keys(value, f"{prefix}{key}.")
-            if isinstance(value, Mapping)
-            else {f"{prefix}{key}": value}
-        )
+        if isinstance(value, Mapping):
+            pairs |= flatten_keys(value, f"{prefix}{key}.")
+        else:
+            pairs[f"{prefix}{key}"] = value
     return pairs
-
-
-def make_parser() -> Any:
-    """Return the parser of recipes."""
-    from jsonargparse import ArgumentParser
-
-    parser = ArgumentParser(exit_on_error=False, prog="recipe")
-    parser.add_class_arguments(Recipe)
-    return parser
 
 
 def group_keys_by_prefix() -> dict[str, list[str]]:
     """Return the recipe's keys by section."""
     groups: dict[str, list[str]] = {}
     for key, _ in recipe_settings():
-        head, dot, tail = key.partition(".")
+        section, dot, name = key.partition(".")
         if dot:
-            groups.setdefault(head, []).append(tail)
+            groups.setdefault(section, []).append(name)
     return groups
 
 
 def shipped_recipes() -> list[str]:
-    """Return names that need no path."""
+    """Return the names of recipes that come with the package."""
     return sorted(path.stem for path in package_data("recipes").glob("*.yaml"))
 
 
 def find_recipe(path_or_name: str | Path) -> Path:
-    """Return a path as it is; a bare name among the shipped recipes.
-
-    Raises UnknownName when there is none.
-    """
+    """Return the path of a file or shipped recipe. Raises UnknownName when there is none."""
     path = Path(path_or_name)
     if path.suffix not in (".yaml", ".yml"):
         path = package_data("recipes") / f"{path_or_name}.yaml"
@@ -181,5 +150,5 @@ def parse_recipe_file(path: Path) -> dict[str, Any]:
 
 
 def recipe_yaml(recipe: Recipe) -> str:
-    """Return the resolved recipe as YAML that `load_recipe` reads back to an equal one."""
+    """Return the whole recipe as YAML, which `load_recipe` reads back to an equal one."""
     return yaml.safe_dump(asdict(recipe), sort_keys=False)

@@ -1,9 +1,8 @@
-"""Batch norms that see the images of every process, on CPUs, too.
+"""Batch norms over the images of all processes, on CPUs, too (PyTorch's need an accelerator).
 
-PyTorch's SyncBatchNorm computes on accelerators only. Here the mean, and then the mean square of
-what differs from it, are averaged over the processes, through which gradients flow as well; each
-process must hold as many images as any other. (The mean square less the square of the mean would
-take one exchange, but loses every digit where a channel hardly varies.)
+The mean, and then the mean square of the differences from it, are averaged over the processes, as
+are their gradients; every process must have as many images as any other. (The mean square less the
+square of the mean would take one exchange, but loses every digit where a channel hardly varies.)
 """
 
 from __future__ import annotations
@@ -50,25 +49,21 @@ def sync_batch_norm(norm: _BatchNorm, images: Tensor) -> Tensor:
     shape = (1, -1, *(1,) * (images.ndim - 2))
     wide = images.float()
     mean = ProcessMean.apply(wide.mean(axes))
-    centred = wide - mean.view(shape)
-    variance = ProcessMean.apply(centred.square().mean(axes))
-    update_running_statistics(
-        norm,
-        mean.detach(),
-        variance.detach(),
-        images.numel() // images.shape[1] * dist.get_world_size(),
-    )
-    out = centred * (variance + norm.eps).rsqrt().view(shape)
+    centered = wide - mean.view(shape)
+    variance = ProcessMean.apply(centered.square().mean(axes))
+    count = images.numel() // images.shape[1] * dist.get_world_size()
+    update_running_statistics(norm, mean.detach(), variance.detach(), count)
+    out = centered * (variance + norm.eps).rsqrt().view(shape)
     if norm.affine:
         out = out * norm.weight.view(shape) + norm.bias.view(shape)
     out = out.to(images.dtype)
-    return out if type(norm).forward is _BatchNorm.forward else norm.act(norm.drop(out))  # type: ignore[no-any-return, operator]
+    if type(norm).forward is _BatchNorm.forward:
+        return out  # type: ignore[no-any-return]
+    return norm.act(norm.drop(out))  # type: ignore[no-any-return, operator]
 
 
 def update_running_statistics(norm: _BatchNorm, mean: Tensor, variance: Tensor, count: int) -> None:
-    """Update running statistics, of which the variance is the unbiased one (as torch.nn.BatchNorm2d
-    keeps it).
-    """
+    """Update running statistics; the variance is the unbiased one, as in torch.nn.BatchNorm2d."""
     if norm.running_mean is None or norm.running_var is None or norm.num_batches_tracked is None:
         return
     norm.num_batches_tracked += 1
@@ -79,46 +74,43 @@ def update_running_statistics(norm: _BatchNorm, mean: Tensor, variance: Tensor, 
 
 @contextmanager
 def synchronized_norms(network: nn.Module, wanted: bool) -> Iterator[None]:
-    """Let batch norms of `network` within see the images of all processes.
+    """Let batch norms within see the images of all processes, if `wanted`.
 
-    Their class, weights and names stay.
-
-    timm's norms that also activate (BatchNormAct2d) do so. Raises BadInput for norms with another
-    forward pass of their own.
+    Raises BadInput for norms with a forward pass other than PyTorch's or timm's BatchNormAct2d.
     """
-    norms = (
-        {name: module for name, module in network.named_modules() if isinstance(module, _BatchNorm)}
-        if wanted
-        else {}
-    )
-    for name, norm in norms.items():
-        activates = callable(getattr(norm, "act", None)) and callable(getattr(norm, "drop", None))
-        if type(norm).forward is not _BatchNorm.forward and not activates:
-            raise BadInput(
-                f"trainer.sync_norms is true, {name} is a {type(norm).__name__} with a forward pass"
-                " of its own, set it to false"
-            )
+    norms: list[_BatchNorm] = []
+    for name, module in network.named_modules():
+        if wanted and isinstance(module, _BatchNorm):
+            check_forward_is_known(name, module)
+            norms.append(module)
     try:
-        for norm in norms.values():
+        for norm in norms:
             norm.forward = partial(sync_batch_norm, norm)  # type: ignore[method-assign]
         yield
     finally:
-        for norm in norms.values():
+        for norm in norms:
             del norm.forward
+
+
+def check_forward_is_known(name: str, norm: _BatchNorm) -> None:
+    """Check that `sync_batch_norm` computes what a norm does. Raises BadInput."""
+    activates = callable(getattr(norm, "act", None)) and callable(getattr(norm, "drop", None))
+    if type(norm).forward is not _BatchNorm.forward and not activates:
+        raise BadInput(
+            f"trainer.sync_norms is true, {name} is a {type(norm).__name__} with a forward pass"
+            " of its own, set it to false"
+        )
 
 
 @contextmanager
 def unsynchronized_norms(network: nn.Module) -> Iterator[None]:
-    """Let norms within shared_norms see their own process's images again, for statistics of images
-    that all processes have.
-    """
-    taken = [
-        (norm, norm.__dict__.pop("forward"))
-        for norm in network.modules()
-        if isinstance(norm, _BatchNorm) and "forward" in norm.__dict__
-    ]
+    """Suspend `synchronized_norms`, for images that all processes have."""
+    forwards: dict[_BatchNorm, Any] = {}
+    for norm in network.modules():
+        if isinstance(norm, _BatchNorm) and "forward" in norm.__dict__:
+            forwards[norm] = norm.__dict__.pop("forward")
     try:
         yield
     finally:
-        for norm, forward in taken:
+        for norm, forward in forwards.items():
             norm.forward = forward  # type: ignore[method-assign]

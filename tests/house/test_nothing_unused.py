@@ -31,7 +31,6 @@ TEMPORARY: frozenset[str] = frozenset(
         "nnstretch/partition/split_points.py:split_ranges",
         "nnstretch/profile/energy.py:joules_per_call",
         "nnstretch/stretch/search/segment_options.py:all_combinations",
-        "nnstretch/train/data/shard_writer.py:write_shards",
     }
 )
 """PATH:NAME of what is unused and still to be deleted."""

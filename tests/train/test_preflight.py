@@ -23,9 +23,10 @@ from nnstretch.train import fit
 from nnstretch.train.checkpoints import SafeCheckpoint
 from nnstretch.train.classifier import Classifier
 from nnstretch.train.data import open_dataset, prepare_images
-from nnstretch.train.data.datamodule import ImageBatch
+from nnstretch.train.data.batches import ImageBatch
 from nnstretch.train.recipe import DataSettings, TrainerSettings
 from nnstretch.train.trainer import make_trainer
+from nnstretch.train.training_folder import FIRST_STATE_FILE
 
 ONE_EPOCH = replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1))
 
@@ -139,9 +140,7 @@ def test_a_first_save_that_is_cut_off_leaves_no_state(
             patch.setattr(
                 type(tmp_path),
                 "replace",
-                lambda path, to: (
-                    cut_off() if path.name == records.FIRST_STATE_FILE else moved(path, to)
-                ),
+                lambda path, to: cut_off() if path.name == FIRST_STATE_FILE else moved(path, to),
             )
         else:
             patch.setattr(*places[fails_at], cut_off)

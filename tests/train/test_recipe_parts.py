@@ -21,10 +21,10 @@ from torch import nn
 from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.train import evaluate, fit, load_weights
 from nnstretch.train import hardware as machine
-from nnstretch.train.callbacks import EpochRecord, Records, best_epoch
-from nnstretch.train.classifier import Classifier, make_mixer
+from nnstretch.train.callbacks import Records
+from nnstretch.train.classifier import Classifier
 from nnstretch.train.data import InMemoryImages, Pictures, open_dataset
-from nnstretch.train.data.transforms import normalize_images
+from nnstretch.train.data.transforms import make_mixer, normalize_images
 from nnstretch.train.losses import label_loss
 from nnstretch.train.optimizers import average_decay, make_optimizer, pair_tensors, update_average
 from nnstretch.train.recipe import (
@@ -34,6 +34,7 @@ from nnstretch.train.recipe import (
     OptimizerSettings,
     TrainerSettings,
 )
+from nnstretch.train.training_folder import EpochRecord, best_epoch
 
 # Averages
 

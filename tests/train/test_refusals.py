@@ -32,7 +32,7 @@ from nnstretch.plan import Plan
 from nnstretch.stretch import stretch, write_plan
 from nnstretch.train import fit, load_recipe
 from nnstretch.train.branched_start import has_pretrained_classifier, has_pretrained_weights
-from nnstretch.train.callbacks import RESULT_FILES, Records
+from nnstretch.train.callbacks import Records
 from nnstretch.train.classifier import Classifier
 from nnstretch.train.data import open_dataset
 from nnstretch.train.preflight import is_same_model
@@ -44,6 +44,7 @@ from nnstretch.train.recipe import (
     TrainerSettings,
 )
 from nnstretch.train.trainer import make_trainer
+from nnstretch.train.training_folder import RESULT_FILES
 
 ONE_EPOCH = replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1))
 QUICK = ["--data.image_px", "16", "--trainer.max_epochs", "1", "--trainer.threads", "1", "--json"]
@@ -294,7 +295,7 @@ def test_without_a_terminal_a_line_tells_how_far_it_is(
 ) -> None:
     fit(small_net(), SMALL, tmp_path / "short")
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr("nnstretch.train.callbacks.SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("nnstretch.train.progress_bar.SECONDS_BETWEEN_LINES", 0.0)
     result = fit(small_net(), SMALL, tmp_path / "long")
     said = capsys.readouterr().err.splitlines()
     assert len(said) == len(result.history) == 2

@@ -20,13 +20,12 @@ from nnstretch.capture import load_model
 from nnstretch.cli import main as command
 from nnstretch.errors import BadInput, BrokenFile, UnknownName
 from nnstretch.train import evaluate, fit, load_held_out, load_recipe, load_weights, save_weights
-from nnstretch.train.callbacks import EpochRecord
 from nnstretch.train.classifier import Classifier
 from nnstretch.train.data import open_dataset
-from nnstretch.train.losses import training_loss
+from nnstretch.train.losses import DistillationTeacher, training_loss
 from nnstretch.train.optimizers import learning_rate_factor
 from nnstretch.train.recipe import BranchedSettings, LossSettings, OptimizerSettings
-from nnstretch.train.teacher import DistillationTeacher
+from nnstretch.train.training_folder import EpochRecord
 
 
 def test_weights_come_back_exactly(tmp_path: Path) -> None:

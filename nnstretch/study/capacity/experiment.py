@@ -218,7 +218,7 @@ def train_candidate(
     """Train one variant with one seed."""
     from nnstretch.train import fit
     from nnstretch.train.branched_start import initialize_network
-    from nnstretch.train.callbacks import STATE_FILE
+    from nnstretch.train.training_folder import STATE_FILE
 
     folder = training_folder(candidate, seed, wanted)
     # One process: others would each go through the whole study.

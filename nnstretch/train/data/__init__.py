@@ -1,7 +1,9 @@
 """Data sets: images in a known order, from memory, folders or shards.
 
 dataset.py         data set protocol
-datamodule.py      batches for Lightning
+open_dataset.py    data set of a recipe
+batches.py         batches, unreadable images
+datamodule.py      loaders for Lightning
 sampling_order.py  deterministic order
 transforms.py      image -> tensor
 decode.py          image bytes -> tensor
@@ -20,23 +22,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nnstretch.train.data.datamodule import ImageBatch as ImageBatch
+    from nnstretch.train.data.batches import ImageBatch as ImageBatch
     from nnstretch.train.data.datamodule import Pictures as Pictures
     from nnstretch.train.data.datamodule import load_held_out as load_held_out
-    from nnstretch.train.data.datamodule import open_dataset as open_dataset
     from nnstretch.train.data.datamodule import prepare_images as prepare_images
     from nnstretch.train.data.dataset import Dataset as Dataset
     from nnstretch.train.data.dataset import Images as Images
     from nnstretch.train.data.dataset import InMemoryImages as InMemoryImages
+    from nnstretch.train.data.open_dataset import open_dataset as open_dataset
 
 _HOMES = {
-    "ImageBatch": "datamodule",
+    "ImageBatch": "batches",
     "Dataset": "dataset",
     "Images": "dataset",
     "InMemoryImages": "dataset",
     "Pictures": "datamodule",
     "load_held_out": "datamodule",
-    "open_dataset": "datamodule",
+    "open_dataset": "open_dataset",
     "prepare_images": "datamodule",
 }
 __all__ = sorted(_HOMES)

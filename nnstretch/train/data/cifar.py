@@ -20,16 +20,13 @@ COLOR_STATISTICS: dict[int, tuple[Color, Color]] = {
     10: ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
     100: ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
 }
-"""Mean and deviation over all pixels of the 50,000 training images, as published with most training
-code (of CIFAR-100: github.com/weiaicunzai/pytorch-cifar100, conf/global_settings.py).
-"""
+"""Published mean and deviation (CIFAR-100: github.com/weiaicunzai/pytorch-cifar100)."""
 
 
 def open_cifar(root: Path, classes: int, download: bool) -> Dataset:
-    """Open CIFAR; `root` holds `cifar-10-batches-py` or `cifar-100-python`, or is where they are
-    downloaded to.
+    """Open CIFAR from `root`/cifar-10-batches-py or `root`/cifar-100-python, or download it there.
 
-    Raises BadInput.
+    Raises BadInput where it is missing or not the published one.
     """
     from torchvision import datasets
 
@@ -37,26 +34,16 @@ def open_cifar(root: Path, classes: int, download: bool) -> Dataset:
     if kind is None:
         raise BadInput(f"CIFAR of {classes} classes, {root}, there are 10 and 100")
     with lock_download(Path(root)) if download else nullcontext():
-        train, held_out = (
-            open_split(kind, Path(root), classes, part, download) for part in (True, False)
-        )
-    return Dataset(
-        to_in_memory_images(train),
-        to_in_memory_images(held_out),
-        tuple(train.classes),
-        *COLOR_STATISTICS[classes],
-    )
+        train = open_split(kind, Path(root), classes, True, download)
+        held_out = open_split(kind, Path(root), classes, False, download)
+    images = to_in_memory_images(train)
+    names = tuple(train.classes)
+    return Dataset(images, to_in_memory_images(held_out), names, *COLOR_STATISTICS[classes])
 
 
 @contextmanager
 def lock_download(root: Path) -> Iterator[None]:
-    """Let one process at a time download.
-
-    Of several that train together each opens the images, and would unpack them into those of
-    another.
-
-    Raises BadInput when the folder cannot be written.
-    """
+    """Let one process at a time download. Raises BadInput when the folder cannot be written."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         lock = FileLock(root / ".download.lock")
@@ -72,29 +59,22 @@ def lock_download(root: Path) -> Iterator[None]:
 
 
 def open_split(kind: Any, root: Path, classes: int, train: bool, download: bool) -> CIFAR10:
-    """Open a split; the files are pickles, which run code when read, so their hashes are checked
-    first.
-
-    Torchvision first compares every file that it reads with the MD5 of the published one and reads
-    none that differs: keep that gate, and read these files in no other way.
-
-    Raises BadInput when the files are not the published ones.
-    """
+    """Open a split through torchvision. Raises BadInput when a file is not the published one."""
+    # The files are pickles, which run code when read: torchvision reads none whose MD5 is not the
+    # published one. Read these files in no other way.
     try:
         return kind(str(root), train=train, download=download)
     except (OSError, RuntimeError) as error:
         text = " ".join(str(error).split())
         wrong = find_bad_file(kind, root) or f"{root / kind.base_folder}, {text}"
-        done = (
-            f"downloading failed: {text}"
-            if download
-            else f"unpack {kind.filename} into {root} or set data.download"
-        )
-        raise BadInput(f"CIFAR-{classes} cannot be read, {wrong}; {done}") from None
+        advice = f"unpack {kind.filename} into {root} or set data.download"
+        if download:
+            advice = f"downloading failed: {text}"
+        raise BadInput(f"CIFAR-{classes} cannot be read, {wrong}; {advice}") from None
 
 
 def find_bad_file(kind: Any, root: Path) -> str | None:
-    """Return the first file that is missing or is not the published one, and which of the two."""
+    """Return in words the first file that is missing or not the published one."""
     from torchvision.datasets.utils import check_integrity
 
     published = [*kind.train_list, *kind.test_list, (kind.meta["filename"], kind.meta["md5"])]

@@ -1,4 +1,4 @@
-"""What every data set looks like to training: numbered images as bytes, and their class."""
+"""Data sets as training sees them: numbered images as bytes, and their classes."""
 
 from __future__ import annotations
 
@@ -16,46 +16,35 @@ Color = tuple[float, float, float]
 """Red, green, blue, each from 0 to 1."""
 IMAGENET_MEAN: Color = (0.485, 0.456, 0.406)
 IMAGENET_STD: Color = (0.229, 0.224, 0.225)
-"""Of ImageNet's training images (torchvision's models, since 2017).
-
-Photographs are near enough to them.
-"""
+"""Of ImageNet's training images, as torchvision's models have it; used for all photographs."""
 
 
 class UnreadableImage(BadInput):
-    """One image of many that cannot be decoded; a recipe may ask for such images to be skipped."""
+    """An image that cannot be decoded; a recipe may ask for such images to be skipped."""
 
 
 class Images(Protocol):
-    """Images in a fixed order; reading one twice gives the same bytes."""
+    """Images in a fixed order, each with the same bytes whenever it is read."""
 
     @property
     def chunks(self) -> tuple[int, ...]:
-        """Return sizes of the runs that are stored together, where reading across runs is dear.
-
-        Empty where it is not.
-        """
+        """Return the sizes of files that hold many images each; empty where images lie singly."""
         ...
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """Return uint8 of [3, height, width], and the number of its class. Raises Unreadable."""
+        """Return an image, uint8 [3, height, width], and its class. Raises UnreadableImage."""
         ...
 
     def digest(self) -> str:
-        """Return a digest: another one where images came, went, moved or changed their class.
-
-        Files are known by their names, not by their bytes.
-        """
+        """Return a digest of order, names (of files) or bytes (in memory), and classes."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Images to learn from, images to be judged by, and what brings their colours to mean 0 and
-    deviation 1.
-    """
+    """Training and held-out images, with mean and deviation of their colors."""
 
     train: Images
     held: Images
@@ -66,9 +55,10 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class InMemoryImages:
-    """All images in one tensor, uint8 of [images, 3, height, width]."""
+    """Images in one tensor."""
 
     images: Tensor
+    """uint8 [images, 3, height, width]."""
     labels: Tensor
     chunks: tuple[int, ...] = ()
 

@@ -1,4 +1,4 @@
-"""Bytes of an image file to a tensor, with whatever is wrong said in one line.
+"""Image files to tensors.
 
 Pillow alone decodes: torchvision.io's decoders are deprecated since torchvision 0.29, give the same
 bytes of a JPEG in the same time, and know fewer formats.
@@ -18,25 +18,19 @@ from torch import Tensor
 from nnstretch.train.data.dataset import UnreadableImage
 
 IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
-"""What is in a file decides, not its name.
-
-Others stay out: to read EPS, Pillow would start a program.
-"""
+"""Formats by content, not by file name; EPS is left out because Pillow would start a program."""
 MAX_PIXELS = 64_000_000
-"""192 MB decoded; a file of a few kB can claim more than a machine holds."""
+"""Limit of 192 MB decoded: a file of a few kB can claim more than a machine holds."""
 
-# Photographs are full of odd metadata, and Pillow would tell of each. Once for all threads:
-# catch_warnings is not safe there.
+# Pillow warns of odd metadata, of which photographs are full. Filtered for the whole process,
+# because catch_warnings is not safe in threads.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 def decode_image(data: bytes, where: str) -> Tensor:
-    """Decode an upright color image, uint8 of [3, height, width]; `where` names it in the refusal.
+    """Decode an image, turned as its EXIF orientation says, to uint8 [3, height, width].
 
-    Raises Unreadable.
-
-    The camera's orientation (EXIF) is applied: every viewer does so, and labels were given in
-    viewers.
+    Raises UnreadableImage, which names it by `where`.
     """
     try:
         with Image.open(io.BytesIO(data), formats=IMAGE_FORMATS) as image:
@@ -64,25 +58,22 @@ def decode_failure(error: Exception, size_bytes: int) -> str:
 
 
 def to_eight_bit(image: Image.Image) -> Image.Image:
-    """Return gray of 16 bits in its upper 8; Pillow's own conversion would clip it to white."""
+    """Return 16-bit gray as its upper 8 bits; Pillow's own conversion would clip it to white."""
     if not image.mode.startswith("I"):
         return image
     return Image.fromarray((np.clip(np.asarray(image), 0, 65535) // 256).astype(np.uint8))
 
 
 def encode_png(image: Tensor) -> bytes:
-    """Encode losslessly, of uint8 [3, height, width]."""
+    """Encode uint8 [3, height, width] as PNG."""
     stream = io.BytesIO()
-    Image.fromarray(image.permute(1, 2, 0).contiguous().numpy()).save(
-        stream, "PNG", compress_level=4
-    )
+    pixels = image.permute(1, 2, 0).contiguous().numpy()
+    Image.fromarray(pixels).save(stream, "PNG", compress_level=4)
     return stream.getvalue()
 
 
 def read_image_bytes(path: Path) -> bytes:
-    """Read a file's bytes. Raises Unreadable, for a pipe or a device, too: it would be waited
-    for.
-    """
+    """Read a file's bytes. Raises UnreadableImage, also for a pipe or device, which may block."""
     if path.exists() and not path.is_file():
         raise UnreadableImage(f"cannot read an image, {path}, it is no ordinary file")
     try:

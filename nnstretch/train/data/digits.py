@@ -10,14 +10,12 @@ from torch.nn import functional
 from nnstretch.train.data.dataset import Dataset, InMemoryImages
 
 MAX_BRIGHTNESS = 16
-"""The scans have brightness 0 to 16."""
+"""Brightness of the scans goes from 0 to 16."""
 
 
 @lru_cache(maxsize=2)
 def open_digits(image_px: int, held_out: float, split_seed: int) -> Dataset:
-    """Open digits, resized bilinearly, gray as three equal channels; `held_out` is a share of every
-    class.
-    """
+    """Open the digits, resized bilinearly, as three equal channels; `held_out` is a share."""
     from sklearn import datasets
     from sklearn.model_selection import train_test_split
 
@@ -29,8 +27,9 @@ def open_digits(image_px: int, held_out: float, split_seed: int) -> Dataset:
     train, held_out_rows = train_test_split(
         range(len(labels)), test_size=held_out, stratify=digits.target, random_state=split_seed
     )
-    seen = images[train][:, 0].float() / 255
-    mean, std = float(seen.mean()), float(seen.std())
+    brightness = images[train][:, 0].float() / 255
+    mean = float(brightness.mean())
+    std = float(brightness.std())
     return Dataset(
         InMemoryImages(images[train].contiguous(), labels[train]),
         InMemoryImages(images[held_out_rows].contiguous(), labels[held_out_rows]),

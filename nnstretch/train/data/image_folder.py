@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from nnstretch.train.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, a
 from nnstretch.train.data.decode import decode_image, read_image_bytes
 
 HELD_OUT_FOLDERS = ("val", "validation", "test")
-"""Of the folder beside `train`; the first that is there is used."""
+"""Names of the folder beside `train`, in order of preference."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,10 +26,7 @@ class ImageFiles:
 
     root: Path
     names: NDArray[np.bytes_]
-    """Below `root`.
-
-    One array: a million Python strings would be copied into every worker process.
-    """
+    """Paths below `root`; an array, as a million strings would be copied into every worker."""
     labels: NDArray[np.int64]
     chunks: tuple[int, ...] = ()
 
@@ -45,7 +42,7 @@ class ImageFiles:
         return arrays_digest(self.names, self.labels)
 
     def read_encoded(self, index: int) -> tuple[bytes, int]:
-        """Return the file's own bytes and its class. Raises Unreadable."""
+        """Return the bytes of a file and its class. Raises UnreadableImage."""
         return read_image_bytes(self.file_path(index)), int(self.labels[index])
 
     def file_path(self, index: int) -> Path:
@@ -55,36 +52,33 @@ class ImageFiles:
 
 @dataclass(frozen=True, slots=True)
 class ImageListing:
-    """What a folder of class folders holds."""
+    """Files of a folder of class folders."""
 
     root: Path
     classes: tuple[str, ...]
     files: tuple[tuple[str, int], ...]
-    """Each path below `root`, and the number of its class; class after class."""
+    """Paths below `root` with the numbers of their classes; class after class."""
 
     def select_files(self, files: Iterable[tuple[str, int]]) -> ImageFiles:
         """Return the chosen files with their labels."""
         chosen = sorted(files)
         names = np.array([os.fsencode(name) for name, _ in chosen])
-        return ImageFiles(
-            self.root, names, np.array([label for _, label in chosen], dtype=np.int64)
-        )
+        labels = np.array([label for _, label in chosen], dtype=np.int64)
+        return ImageFiles(self.root, names, labels)
 
 
 def open_folder(root: Path, held_out: float, split_seed: int) -> Dataset:
-    """Open a folder; `root` holds `train` and `val` (or `validation`, or `test`), or the class
-    folders themselves.
+    """Open `root` with `train` and `val` (`validation`, `test`), or with the class folders alone.
 
-    Of class folders, the share `held_out` of every class is held out; it depends on the files'
-    names and on `split_seed` alone. Mean and deviation are ImageNet's. Raises BadInput naming the
-    folder or the class.
+    Of class folders, the share `held_out` of every class is held out by file name and `split_seed`.
+    Raises BadInput, which names the folder or class.
     """
     root = Path(root)
-    inside = list_folders(root)
-    held_out_name = next((name for name in HELD_OUT_FOLDERS if name in inside), None)
-    if "train" in inside and held_out_name is not None:
+    folders = list_folders(root)
+    held_out_name = next((name for name in HELD_OUT_FOLDERS if name in folders), None)
+    if "train" in folders and held_out_name is not None:
         return split_by_folder(root / "train", root / held_out_name)
-    if inside == {"train"}:
+    if folders == {"train"}:
         raise BadInput(
             f"images to be judged by are missing, {root}, beside train needed is one of"
             f" {', '.join(HELD_OUT_FOLDERS)}"
@@ -95,40 +89,35 @@ def open_folder(root: Path, held_out: float, split_seed: int) -> Dataset:
             f"held_out is {held_out}, image folder {root} without train and val, needed is a share"
             " between 0 and 1"
         )
-    apart = choose_held_out_files(images, held_out, split_seed)
-    train = images.select_files(file for file in images.files if file not in apart)
-    return Dataset(train, images.select_files(apart), images.classes, IMAGENET_MEAN, IMAGENET_STD)
+    held_out_files = choose_held_out_files(images, held_out, split_seed)
+    train = images.select_files(file for file in images.files if file not in held_out_files)
+    validation = images.select_files(held_out_files)
+    return Dataset(train, validation, images.classes, IMAGENET_MEAN, IMAGENET_STD)
 
 
 def split_by_folder(train_root: Path, held_root: Path) -> Dataset:
-    """Return training and held-out images of two folders.
-
-    Raises BadInput when the two have different classes.
-    """
-    train, held_out = find_images(train_root), find_images(held_root)
+    """Open training and held-out images of two folders. Raises BadInput when classes differ."""
+    train = find_images(train_root)
+    held_out = find_images(held_root)
     refuse_duplicate_folders(
         {os.path.dirname(part.root / name) for part in (train, held_out) for name, _ in part.files}
     )
     differing = sorted(set(train.classes) ^ set(held_out.classes))
     if differing:
-        present_root, missing_root = (
-            (train_root, held_root) if differing[0] in train.classes else (held_root, train_root)
-        )
+        present_root, missing_root = train_root, held_root
+        if differing[0] in held_out.classes:
+            present_root, missing_root = held_root, train_root
         raise BadInput(
             f"class {differing[0]} is in {present_root} but not in {missing_root}, {len(differing)}"
             " classes differ, both need the same"
         )
-    return Dataset(
-        train.select_files(train.files),
-        held_out.select_files(held_out.files),
-        train.classes,
-        IMAGENET_MEAN,
-        IMAGENET_STD,
-    )
+    validation = held_out.select_files(held_out.files)
+    training = train.select_files(train.files)
+    return Dataset(training, validation, train.classes, IMAGENET_MEAN, IMAGENET_STD)
 
 
 def list_folders(root: Path) -> set[str]:
-    """List folders. Raises BadInput for what is no folder or cannot be read."""
+    """Return the names of folders in a folder. Raises BadInput where it cannot be read."""
     if not root.is_dir():
         raise BadInput(
             f"no image folder, {root}, {'it is a file' if root.exists() else 'nothing is there'}"
@@ -149,27 +138,27 @@ def find_images(root: Path) -> ImageListing:
         folder = ImageFolder(str(root), allow_empty=True)
     except OSError as error:
         raise BadInput(f"cannot read an image folder, {root}, {error.strerror or error}") from None
-    counts = np.bincount(np.array(folder.targets, dtype=np.int64), minlength=len(folder.classes))
-    if (counts == 0).any():
-        empty = [name for name, count in zip(folder.classes, counts, strict=True) if not count]
+    refuse_empty_classes(root, folder.classes, folder.targets)
+    refuse_duplicate_folders({os.path.dirname(path) for path, _ in folder.samples})
+    files = tuple((os.path.relpath(path, root), label) for path, label in folder.samples)
+    return ImageListing(root, tuple(folder.classes), files)
+
+
+def refuse_empty_classes(root: Path, classes: Sequence[str], labels: Sequence[int]) -> None:
+    """Refuse classes without images, and a single class. Raises BadInput."""
+    labelled = set(labels)
+    empty = [name for label, name in enumerate(classes) if label not in labelled]
+    if empty:
         others = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
         raise BadInput(
             f"class {empty[0]} has no images, {root / empty[0]}{others}, needed is at least one"
         )
-    if len(folder.classes) < 2:
-        raise BadInput(f"only one class ({folder.classes[0]}), {root}, needed are at least 2")
-    refuse_duplicate_folders({os.path.dirname(path) for path, _ in folder.samples})
-    return ImageListing(
-        root,
-        tuple(folder.classes),
-        tuple((os.path.relpath(path, root), label) for path, label in folder.samples),
-    )
+    if len(classes) < 2:
+        raise BadInput(f"only one class ({classes[0]}), {root}, needed are at least 2")
 
 
 def refuse_duplicate_folders(folders: Iterable[str]) -> None:
-    """Refuse a link to a folder above it, to another class or from held-out to training images: it
-    would list images twice. Raises BadInput.
-    """
+    """Refuse a link between folders, which would list images twice. Raises BadInput."""
     known: dict[str, str] = {}
     for folder in sorted(folders):
         known_folder = known.setdefault(os.path.realpath(folder), folder)
@@ -181,16 +170,14 @@ def refuse_duplicate_folders(folders: Iterable[str]) -> None:
 
 
 def choose_held_out_files(listing: ImageListing, share: float, seed: int) -> set[tuple[str, int]]:
-    """Return the share of every class whose names hash lowest.
-
-    Files that come or go later leave the others where they are.
+    """Return the share of every class whose names hash lowest, so that new files move no others.
 
     Raises BadInput when a class has one image only.
     """
     by_class: list[list[tuple[str, int]]] = [[] for _ in listing.classes]
     for file in listing.files:
         by_class[file[1]].append(file)
-    apart: set[tuple[str, int]] = set()
+    chosen: set[tuple[str, int]] = set()
     for name, files in zip(listing.classes, by_class, strict=True):
         if len(files) < 2:
             raise BadInput(
@@ -198,10 +185,10 @@ def choose_held_out_files(listing: ImageListing, share: float, seed: int) -> set
                 " needed are at least 2"
             )
         count = min(max(round(len(files) * share), 1), len(files) - 1)
-        apart |= set(sorted(files, key=lambda file: split_hash(file[0], seed))[:count])
-    return apart
+        chosen |= set(sorted(files, key=lambda file: split_hash(file[0], seed))[:count])
+    return chosen
 
 
 def split_hash(name: str, seed: int) -> bytes:
-    """Return the hash by which an image is held out."""
+    """Return the hash that decides whether an image is held out."""
     return hashlib.sha256(f"{seed}/".encode() + os.fsencode(name)).digest()

@@ -3,8 +3,7 @@
     python -m nnstretch.train.data.shard_writer FOLDER --out SHARDS
 
 FOLDER is as `data.name: folder` takes it: train and val of class folders, or class folders of which
-a share is held out. Shards are written aside and renamed: a killed run leaves no half of a data
-set.
+a share is held out. Shards are written aside and then renamed, so a killed run leaves none.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,11 +29,12 @@ from nnstretch.train.data.image_folder import ImageFiles, open_folder
 from nnstretch.train.data.shards import CLASSES_FILE, CLASSES_FORMAT
 
 ShardProgress = Callable[[int, int], None]
-"""Told how many images are written, and of how many."""
+"""Called with the number of images written, and of all."""
 MIN_CHUNK_BYTES = 1024
 IMAGES_PER_BLOCK = 64
-"""Read at once by the workers, so that memory is bounded."""
+"""Images read ahead of the writer, which bounds memory."""
 SHUFFLE_SEED = 0
+"""Images are shuffled once, so that every chunk, of which a batch needs few, holds many classes."""
 
 
 def ignore_progress(done: int, total: int) -> None:
@@ -47,9 +48,9 @@ def write_dataset(
     workers: int = 1,
     progress: ShardProgress = ignore_progress,
 ) -> None:
-    """Write both parts, and the classes; `open_shards` reads them.
+    """Write a data set as a new folder `root`, which `open_shards` reads; `workers` are threads.
 
-    `root` must not be there yet. Raises BadInput or Unreadable.
+    Raises BadInput, or UnreadableImage that names the file.
     """
     with create_folder_atomically(Path(root)) as aside:
         write_chunks(aside / "train", dataset.train, chunk_bytes, workers, progress)
@@ -63,49 +64,32 @@ def write_dataset(
         (aside / CLASSES_FILE).write_text(json.dumps(facts, indent=1), encoding="utf-8")
 
 
-def write_shards(
-    images: Images,
-    folder: Path,
-    chunk_bytes: int,
-    workers: int = 1,
-    progress: ShardProgress = ignore_progress,
-) -> None:
-    """Write one litData folder of chunks of about `chunk_bytes`. `folder` must not be there yet.
-
-    Files keep their own bytes, each decoded once to see that it can be; other images become PNG.
-    The order is mixed, always in the same way: a chunk then holds many classes, and batches drawn
-    from few chunks are fair. `workers` threads read and decode. Raises BadInput, or Unreadable
-    naming the file.
-    """
-    with create_folder_atomically(Path(folder)) as aside:
-        write_chunks(aside, images, chunk_bytes, workers, progress)
-
-
 def write_chunks(
     folder: Path, images: Images, chunk_bytes: int, workers: int, progress: ShardProgress
 ) -> None:
-    """Write images as chunks of about a size. Raises BadInput when a number is too small."""
+    """Write one litData folder of chunks. Raises BadInput when a number is too small."""
     from litdata.streaming import Cache
 
     if chunk_bytes < MIN_CHUNK_BYTES or workers < 1 or not len(images):
-        described = f"chunks of {chunk_bytes} bytes, {workers} workers, {len(images)} images"
-        raise BadInput(f"{described}, shards, needed are at least {MIN_CHUNK_BYTES}, 1 and 1")
+        raise BadInput(
+            f"chunks of {chunk_bytes} bytes, {workers} workers, {len(images)} images, shards,"
+            f" needed are at least {MIN_CHUNK_BYTES}, 1 and 1"
+        )
     order = np.random.default_rng(SHUFFLE_SEED).permutation(len(images)).tolist()
     cache = Cache(str(folder), chunk_bytes=chunk_bytes)
     with ThreadPoolExecutor(workers) as pool:
         for start in range(0, len(order), IMAGES_PER_BLOCK):
             block = order[start : start + IMAGES_PER_BLOCK]
-            for place, pair in enumerate(
-                pool.map(lambda index: encode_item(images, index), block), start
-            ):
-                cache[place] = pair
+            items = pool.map(partial(encode_item, images), block)
+            for position, item in enumerate(items, start):
+                cache[position] = item
             progress(start + len(block), len(order))
     cache.done()
     cache.merge()
 
 
 def encode_item(images: Images, index: int) -> tuple[bytes, int]:
-    """Return an image as PNG with its label."""
+    """Return an image's own file if it can be decoded, or a PNG, and its class."""
     if isinstance(images, ImageFiles):
         data, label = images.read_encoded(index)
         decode_image(data, str(images.file_path(index)))
@@ -116,10 +100,7 @@ def encode_item(images: Images, index: int) -> tuple[bytes, int]:
 
 @contextmanager
 def create_folder_atomically(path: Path) -> Iterator[Path]:
-    """Yield an empty folder beside `path`; it becomes `path` only if the block succeeds.
-
-    Raises BadInput.
-    """
+    """Yield a folder that is renamed to `path` if the block succeeds. Raises BadInput."""
     if path.exists():
         raise BadInput(f"cannot write shards, {path}, it is there already; name a new folder")
     if not path.parent.is_dir():

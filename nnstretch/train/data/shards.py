@@ -1,6 +1,4 @@
-"""Images packed into a few large files by litData.
-
-What network storage and millions of small files ask for.
+"""Images packed into a few large files by litData, for network storage and millions of images.
 
 `root` holds `classes.json`, `train` and `val`; each of the two is a litData folder of pairs
 (encoded image, class).
@@ -57,7 +55,7 @@ class ShardedImages:
     classes: int
     chunks: tuple[int, ...]
     _reader_by_process: tuple[int, StreamingDataset] | None = field(default=None, repr=False)
-    """And by which process: locks and mapped files must not cross a fork."""
+    """Process id and its reader: locks and mapped files must not cross a fork."""
 
     def __len__(self) -> int:
         return sum(self.chunks)
@@ -68,8 +66,7 @@ class ShardedImages:
         where = f"image {index} of {self.folder}"
         try:
             data, label = self.process_reader()[index]
-        # Its files are read as they are, so damage inside of them shows as whatever error comes
-        # first.
+        # litData checks nothing: damage inside a chunk may show as any error.
         except Exception as error:
             raise UnreadableImage(
                 f"cannot read a shard, {where}, {type(error).__name__}:"
@@ -99,12 +96,9 @@ class ShardedImages:
 
 
 def open_shards(root: str) -> Dataset:
-    """Open what `write_dataset` wrote.
+    """Open shards in a local or mounted folder, whose index is checked before litData reads it.
 
-    Raises BadInput for what is not there and BrokenFile for what was changed.
-
-    Only folders of this machine or mounted on it: the index is read and judged here before litData
-    sees it.
+    Raises BadInput for missing files and BrokenFile for changed ones.
     """
     if "://" in root:
         raise BadInput(
@@ -117,10 +111,8 @@ def open_shards(root: str) -> Dataset:
             f" {'it is a file' if folder.exists() else 'nothing is there'}"
         )
     classes, mean, std = read_classes(folder / CLASSES_FILE)
-    train, held_out = (
-        ShardedImages(part, len(classes), images_per_chunk(part))
-        for part in (folder / "train", folder / "val")
-    )
+    train = ShardedImages(folder / "train", len(classes), images_per_chunk(folder / "train"))
+    held_out = ShardedImages(folder / "val", len(classes), images_per_chunk(folder / "val"))
     return Dataset(train, held_out, classes, mean, std)
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from nnstretch.train.data.dataset import Dataset
+from nnstretch.train.data.dataset import Dataset, Images, InMemoryImages
 from nnstretch.train.data.sampling_order import BatchSelection, seeded_generator
 from nnstretch.train.recipe import AugmentSettings, DataSettings
 
@@ -24,43 +24,35 @@ ImageTransform = Callable[[Tensor], Tensor]
 
 
 def training_transform(data: DataSettings, augment: AugmentSettings) -> ImageTransform | None:
-    """Return the transform that crops, mirrors and applies RandAugment to one uint8 image.
-
-    None where every image only has to be of the size it is.
-    """
+    """Return the crop, mirroring and RandAugment of one uint8 image; None where there are none."""
     if augment.crop_scale == 1 and not (augment.pad or augment.flip or augment.randaugment):
         return None
     from torchvision.transforms import v2
 
+    side = data.image_px
     steps: list[Any] = []
     if augment.crop_scale < 1:
-        steps.append(
-            v2.RandomResizedCrop(data.image_px, scale=(augment.crop_scale, 1.0), antialias=True)
-        )
+        scale = (augment.crop_scale, 1.0)
+        steps.append(v2.RandomResizedCrop(side, scale=scale, antialias=True))
     elif augment.pad > 0:
-        border = round(augment.pad * data.image_px)
-        steps += [
-            ResizeAndCrop(data.image_px, data.image_px),
-            v2.RandomCrop(data.image_px, padding=border),
-        ]
+        border = round(augment.pad * side)
+        steps += [ResizeAndCrop(side, side), v2.RandomCrop(side, padding=border)]
     if augment.flip > 0:
         steps.append(v2.RandomHorizontalFlip(augment.flip))
     if augment.randaugment > 0:
         steps.append(v2.RandAugment(augment.randaugment, augment.randaugment_magnitude))
-    return v2.Compose([*steps, ResizeAndCrop(data.image_px, data.image_px)])
+    return v2.Compose([*steps, ResizeAndCrop(side, side)])
 
 
 class ResizeAndCrop:
-    """Shorter side to `resize_px`, then the middle square of `px`.
-
-    An image that is so already is left alone.
-    """
+    """Shorter side to `resize_px`, then the middle square of `px`."""
 
     def __init__(self, resize_px: int, px: int) -> None:
-        self._resize_px, self._px = resize_px, px
+        self._resize_px = resize_px
+        self._px = px
 
     def __call__(self, image: Tensor) -> Tensor:
-        """Return an image resized and cropped to its side."""
+        """Return an image resized and cropped."""
         if image.shape[-2:] == (self._px, self._px) and self._resize_px == self._px:
             return image
         from torchvision.transforms.v2 import functional as vision
@@ -70,8 +62,17 @@ class ResizeAndCrop:
         return vision.center_crop(image, [self._px, self._px])
 
 
-def validation_transform(data: DataSettings) -> ResizeAndCrop:
-    """Return the transform of held-out images."""
+def needs_resize(images: Images, px: int, resize_px: int = 0) -> bool:
+    """Return whether images may have another size than `px` squared, or are resized beyond it."""
+    if not isinstance(images, InMemoryImages):
+        return True
+    return tuple(images.images.shape[-2:]) != (px, px) or resize_px > px
+
+
+def validation_transform(images: Images, data: DataSettings) -> ResizeAndCrop | None:
+    """Return the transform of held-out images; None where every image has its size already."""
+    if not needs_resize(images, data.validation_px, data.val_resize_px):
+        return None
     return ResizeAndCrop(data.val_resize_px or data.validation_px, data.validation_px)
 
 
@@ -82,61 +83,68 @@ def normalize_images(images: Tensor, dataset: Dataset) -> Tensor:
 
 def standardize_colors(images: Tensor, dataset: Dataset) -> Tensor:
     """Return images with the data set's mean and deviation removed."""
-    mean, std = (
-        color_tensor(images.device, tuple(colour)) for colour in (dataset.mean, dataset.std)
-    )
+    mean = color_tensor(images.device, tuple(dataset.mean))
+    std = color_tensor(images.device, tuple(dataset.std))
     return (images - mean) / std
 
 
 @lru_cache(maxsize=64)
-def color_tensor(device: torch.device, colour: tuple[float, ...]) -> Tensor:
-    """Return a tensor [1, 3, 1, 1] that is kept, because to copy it to a card is to wait for the
-    card.
-    """
+def color_tensor(device: torch.device, color: tuple[float, ...]) -> Tensor:
+    """Return a cached tensor [1, 3, 1, 1]: copying it to a card anew would wait for the card."""
     with torch.inference_mode(False):
-        return torch.tensor(colour, device=device).view(1, 3, 1, 1)
+        return torch.tensor(color, device=device).view(1, 3, 1, 1)
+
+
+def make_mixer(augment: AugmentSettings, classes: int) -> Any:
+    """Return torchvision's mixup, CutMix, or a random choice of both; None where neither is on."""
+    if not (augment.mixup or augment.cutmix):
+        return None
+    from torchvision.transforms import v2
+
+    mixers: list[Any] = []
+    if augment.mixup:
+        mixers.append(v2.MixUp(alpha=augment.mixup, num_classes=classes))
+    if augment.cutmix:
+        mixers.append(v2.CutMix(alpha=augment.cutmix, num_classes=classes))
+    return mixers[0] if len(mixers) == 1 else v2.RandomChoice(mixers)
 
 
 def augment_batch(
-    images: Tensor, pick: BatchSelection, seed: int, augment: AugmentSettings, dataset: Dataset
+    images: Tensor, selection: BatchSelection, seed: int, augment: AugmentSettings, dataset: Dataset
 ) -> Tensor:
-    """Augment training images as the network sees them.
-
-    Moved about, then normalised, on their own device.
-    """
-    light = images.float().div_(255)
+    """Warp and normalize training images on their own device."""
+    brightness = images.float().div_(255)
     if augment.shift or augment.rotate_deg or augment.scale:
-        light = warp_images(
-            light, draw_affine_matrices(pick, seed, augment).to(images.device, non_blocking=True)
-        )
-    return standardize_colors(light, dataset)
+        matrices = draw_affine_matrices(selection, seed, augment)
+        brightness = warp_images(brightness, matrices.to(images.device, non_blocking=True))
+    return standardize_colors(brightness, dataset)
 
 
-def draw_affine_matrices(pick: BatchSelection, seed: int, augment: AugmentSettings) -> Tensor:
-    """Return affine matrices [images, 2, 3] of a pick.
+def draw_affine_matrices(selection: BatchSelection, seed: int, augment: AugmentSettings) -> Tensor:
+    """Return affine matrices [images, 2, 3] of a selection.
 
-    Drawn for the whole batch, so that each image's is the same however it is shared out.
+    Drawn for the whole batch, so that an image's matrix does not depend on the number of processes.
     """
-    generator, count = seeded_generator(seed, pick.epoch, pick.step), pick.batch_images
+    generator = seeded_generator(seed, selection.epoch, selection.step)
+    count = selection.batch_images
 
-    def spread(limit: float) -> Tensor:
+    def draw(limit: float) -> Tensor:
         return (torch.rand(count, generator=generator) * 2 - 1) * limit
 
-    angle, size = spread(math.radians(augment.rotate_deg)), 1 + spread(augment.scale)
-    right, down = (
-        spread(2 * augment.shift),
-        spread(2 * augment.shift),
-    )  # the sampling grid spans -1 to 1
-    cos, sin = angle.cos() / size, angle.sin() / size
-    moves = torch.stack((cos, -sin, right, sin, cos, down), dim=1).view(count, 2, 3)
-    return moves[pick.first_position : pick.first_position + len(pick.indices)]
+    angle = draw(math.radians(augment.rotate_deg))
+    size = 1 + draw(augment.scale)
+    # The sampling grid spans -1 to 1.
+    right = draw(2 * augment.shift)
+    down = draw(2 * augment.shift)
+    cos = angle.cos() / size
+    sin = angle.sin() / size
+    matrices = torch.stack((cos, -sin, right, sin, cos, down), dim=1).view(count, 2, 3)
+    first = selection.first_position
+    return matrices[first : first + len(selection.indices)]
 
 
-def warp_images(images: Tensor, moves: Tensor) -> Tensor:
-    """Warp images; what enters from outside is black.
-
-    In fp32, also where a network trains in bf16: coordinates of 8 bits blur.
-    """
+def warp_images(images: Tensor, matrices: Tensor) -> Tensor:
+    """Warp images in fp32, as coordinates of 8 bits blur; what enters from outside is black."""
     with torch.autocast(images.device.type, enabled=False):
-        grid = functional.affine_grid(moves, list(images.shape), align_corners=False)
+        grid = functional.affine_grid(matrices, list(images.shape), align_corners=False)
         return functional.grid_sample(images, grid, align_corners=False)

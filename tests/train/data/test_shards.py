@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from torch.utils.data import DataLoader
 from nnstretch.errors import BadInput, BrokenFile, NnstretchError
 from nnstretch.train.data.dataset import Dataset, Images, InMemoryImages, UnreadableImage
 from nnstretch.train.data.image_folder import open_folder
-from nnstretch.train.data.shard_writer import main, write_dataset, write_shards
+from nnstretch.train.data.shard_writer import main, write_dataset
 from nnstretch.train.data.shards import open_shards
 
 CHUNK_BYTES = 2048
@@ -271,12 +272,14 @@ def test_nothing_is_left_of_shards_that_were_not_finished(tmp_path: Path) -> Non
         (whole, 1),
         (in_memory(0, 0), CHUNK_BYTES),
     ):
+        dataset = replace(small(), train=images)
         with pytest.raises(NnstretchError):
-            write_shards(images, tmp_path / "out", chunk_bytes)
+            write_dataset(dataset, tmp_path / "out", chunk_bytes)
         assert not list(tmp_path.iterdir())
-    write_shards(whole, tmp_path / "out", CHUNK_BYTES)
+    dataset = replace(small(), train=whole)
+    write_dataset(dataset, tmp_path / "out", CHUNK_BYTES)
     with pytest.raises(BadInput, match="it is there already"):
-        write_shards(whole, tmp_path / "out", CHUNK_BYTES)
+        write_dataset(dataset, tmp_path / "out", CHUNK_BYTES)
 
 
 def test_the_script_makes_shards_of_a_folder_or_says_why_not(

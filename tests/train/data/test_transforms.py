@@ -13,7 +13,8 @@ from support.trainings import UNMOVED, net, same_weights
 from nnstretch.errors import BadInput
 from nnstretch.train import evaluate, fit
 from nnstretch.train.data import InMemoryImages, open_dataset
-from nnstretch.train.data.datamodule import ImageBatches, prepare_images
+from nnstretch.train.data.batches import ImageBatches
+from nnstretch.train.data.datamodule import prepare_images
 from nnstretch.train.data.dataset import Dataset, Images, UnreadableImage
 from nnstretch.train.data.sampling_order import BatchSelection
 from nnstretch.train.data.transforms import (
@@ -43,10 +44,15 @@ def test_training_views_depend_on_seed_epoch_and_image_and_on_no_neighbour() -> 
 def test_held_out_views_take_the_middle() -> None:
     image = torch.zeros(3, 40, 60, dtype=torch.uint8)
     image[:, 10:30, 20:40] = 200
-    seen = validation_transform(DataSettings(image_px=20, val_resize_px=40))(image)
+    images = InMemoryImages(image[None], torch.zeros(1))
+    middle = validation_transform(images, DataSettings(image_px=20, val_resize_px=40))
+    assert middle is not None
+    seen = middle(image)
     assert seen.shape == (3, 20, 20)
     assert int(seen.min()) == 200
-    whole = validation_transform(DataSettings(image_px=20))(image)
+    square = validation_transform(images, DataSettings(image_px=20))
+    assert square is not None
+    whole = square(image)
     assert whole.shape == (3, 20, 20)
     assert int(whole.min()) == 0
 
