@@ -152,10 +152,7 @@ class Classifier(LightningModule):
         return images.contiguous(memory_format=tensor_memory_format(self.recipe.trainer))
 
     def refuse_diverged(self, together: bool = False) -> None:
-        """Refuse to go on after a loss that is not finite, on any process if `together`.
-
-        Raises Diverged.
-        """
+        """Check the losses, of all processes if `together`. Raises Diverged for one not finite."""
         if together and self.trainer.world_size > 1:
             self.first_bad = self.all_gather(self.first_bad).min()  # type: ignore[union-attr]
         if torch.isfinite(self.first_bad):
@@ -192,7 +189,7 @@ class Classifier(LightningModule):
             precise_bn(network, prepared)
 
     def report_unreadable(self, batch: ImageBatch) -> None:
-        """Refuse unreadable images, or print once for every image that it is skipped."""
+        """Refuse unreadable images, or print once for each that it is skipped."""
         refuse_unreadable(batch, self.recipe.data)
         report_skipped(problem for problem in batch.problems if problem not in self._reported)
         self._reported.update(batch.problems)
@@ -223,12 +220,8 @@ class Classifier(LightningModule):
 
         Raises BadInput when no held-out image could be read.
         """
-        metrics = {
-            "train_loss": self.train_loss,
-            "val_loss": self.val_loss,
-            "val_accuracy": self.top1,
-            "val_top5": self.top5,
-        }
+        losses = {"train_loss": self.train_loss, "val_loss": self.val_loss}
+        metrics = losses | {"val_accuracy": self.top1, "val_top5": self.top5}
         numbers = {name: float(metric.compute()) for name, metric in metrics.items()}
         validated_images = self._validated_images
         self._validated_images = 0
@@ -243,6 +236,7 @@ class Classifier(LightningModule):
         settings = self.recipe.optimizer
         optimizer = make_optimizer(self.network, settings, self.recipe.trainer.precision)
         steps = int(self.trainer.estimated_stepping_batches)
+        # A lambda, because a callable object would become part of the saved state.
         scheduler = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: learning_rate_factor(step, steps, settings.warmup)
         )
@@ -269,10 +263,8 @@ class Classifier(LightningModule):
         if self.global_rank:
             for key in LOSS_SUM_KEYS:
                 state[key] = torch.zeros_like(state[key])
-        weights: dict[str, Tensor] = {}
-        for key, value in state.items():
-            if key.startswith(NETWORK_PREFIX):
-                weights[key.removeprefix(NETWORK_PREFIX)] = value
+        keys = [key for key in state if key.startswith(NETWORK_PREFIX)]
+        weights = {key.removeprefix(NETWORK_PREFIX): state[key] for key in keys}
         if reason := first_mismatch(self.network, weights):
             raise BadInput(f"cannot resume, the saved training is of another network, {reason}")
 

@@ -60,9 +60,10 @@ def load_recipe(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Reci
                 f"recipe {path}, key {group} is {tree[group]!r}, it must hold {', '.join(keys)}"
             )
     refuse_unknown(flatten_keys(tree), f"recipe {path}")
-    words = [
-        word if word.startswith("--") or "=" not in word else f"--{word}" for word in overrides
-    ]
+    words: list[str] = []
+    for word in overrides:
+        is_assignment = "=" in word and not word.startswith("--")
+        words.append(f"--{word}" if is_assignment else word)
     options = [word for word in words if word.startswith("--")]
     refuse_unknown([word[2:].partition("=")[0] for word in options], "an override")
     return build_recipe(tree, words, f"recipe {path}")

@@ -14,6 +14,7 @@ shard_writer.py    images -> shards
 digits.py          scikit-learn digits
 cifar.py           CIFAR-10 and CIFAR-100
 shapes.py          drawn shapes, 60 classes
+calibration.py     images for int8
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from nnstretch.errors import BadInput
-from nnstretch.train.data.datamodule import no_readable_image_error, open_dataset, prepare_images
+from nnstretch.train.data.batches import no_readable_image_error
+from nnstretch.train.data.datamodule import prepare_images
 from nnstretch.train.data.dataset import (
     IMAGENET_MEAN,
     IMAGENET_STD,
@@ -20,6 +21,7 @@ from nnstretch.train.data.dataset import (
     InMemoryImages,
 )
 from nnstretch.train.data.decode import decode_image, read_image_bytes
+from nnstretch.train.data.open_dataset import open_dataset
 from nnstretch.train.data.transforms import ResizeAndCrop, normalize_images
 from nnstretch.train.recipe import DataSettings
 from nnstretch.train.recipe_loader import load_recipe
@@ -117,7 +119,8 @@ def open_calibration(
             f"the network takes {shape}, --calibration {source}, images are read only for square"
             " inputs of 3 channels"
         )
-    batch, side = input_shape[0], input_shape[2]
+    batch = input_shape[0]
+    side = input_shape[2]
     if Path(source).is_dir():
         count, read = folder_images(Path(source), side)
     else:
