@@ -1,5 +1,4 @@
-"""Studies: trials of branched networks, predicted, measured or trained, shared by any number of
-workers.
+"""Studies: trials of branched networks, predicted, measured or trained, by any number of workers.
 
     parameters.py      plan <-> Optuna parameters
     evaluate.py        parameters -> evaluated plan

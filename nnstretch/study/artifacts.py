@@ -1,7 +1,4 @@
-"""What hangs on a trial that was the best when it was told.
-
-Plan, trace and picture, for optuna-dashboard.
-"""
+"""Plan, trace and picture of the best trials, as artifacts for optuna-dashboard."""
 
 from __future__ import annotations
 
@@ -31,7 +28,9 @@ if TYPE_CHECKING:
     from optuna.trial import Trial
 
 SVG_NAMESPACE = "http://www.w3.org/2000/svg"
-PLAN_FILE, TRACE_FILE, PICTURE_FILE = "plan.yaml", "trace.json", "plan.svg"
+PLAN_FILE = "plan.yaml"
+TRACE_FILE = "trace.json"
+PICTURE_FILE = "plan.svg"
 MIME_TYPES = {
     PLAN_FILE: "text/plain",
     TRACE_FILE: "application/json",
@@ -41,79 +40,78 @@ MIME_TYPES = {
 
 @dataclass(frozen=True)
 class ArtifactWriter:
-    """Keeps artifacts in a folder that `optuna-dashboard --artifact-dir` reads."""
+    """Writer into a folder that `optuna-dashboard --artifact-dir` reads."""
 
     folder: Path
     soc: Soc
 
     def write_if_best(
-        self, study: Study, trial: Trial, verdict: Evaluation, values: Sequence[float]
-    ) -> bool:
-        """Attach artifacts if nothing told so far is as good; says whether it did."""
+        self, study: Study, trial: Trial, evaluation: Evaluation, values: Sequence[float]
+    ) -> None:
+        """Attach artifacts to a trial if no finished trial is as good."""
         from optuna.artifacts import FileSystemArtifactStore, upload_artifact
 
-        known = feasible_trials(study.get_trials(deepcopy=False))
-        if any(
-            list(t.values) == list(values) or dominates(t.values, values, study.directions)
-            for t in known
-        ):
-            return False
+        for finished in feasible_trials(study.get_trials(deepcopy=False)):
+            if list(finished.values) == list(values):
+                return
+            if dominates(finished.values, values, study.directions):
+                return
         self.folder.mkdir(parents=True, exist_ok=True)
         store = FileSystemArtifactStore(self.folder)
         with tempfile.TemporaryDirectory() as folder:
-            for path in write_artifacts(verdict, self.soc, Path(folder)):
+            for path in write_artifacts(evaluation, self.soc, Path(folder)):
                 upload_artifact(
                     artifact_store=store,
                     file_path=str(path),
                     study_or_trial=trial,
                     mimetype=MIME_TYPES[path.name],
                 )
-        return True
 
 
-def write_artifacts(verdict: Evaluation, soc: Soc, folder: Path) -> tuple[Path, ...]:
-    """Plan, virtual clock's trace and picture of a plan, as files."""
-    write_plan(folder / PLAN_FILE, verdict.plan)
-    write_trace(folder / TRACE_FILE, verdict, soc)
-    write_text(folder / PICTURE_FILE, plan_svg(verdict))
+def write_artifacts(evaluation: Evaluation, soc: Soc, folder: Path) -> tuple[Path, ...]:
+    """Write plan, predicted trace and picture of an evaluation."""
+    write_plan(folder / PLAN_FILE, evaluation.plan)
+    write_trace(folder / TRACE_FILE, evaluation, soc)
+    write_text(folder / PICTURE_FILE, plan_svg(evaluation))
     return folder / PLAN_FILE, folder / TRACE_FILE, folder / PICTURE_FILE
 
 
-def write_trace(path: Path, verdict: Evaluation, soc: Soc) -> None:
-    """Write when each branch would run on the virtual clock; nothing is computed."""
-    trial = verdict.trial
+def write_trace(path: Path, evaluation: Evaluation, soc: Soc) -> None:
+    """Write when each branch would run, by the virtual clock."""
+    trial = evaluation.trial
     assert trial is not None
     host = next((p.name for p in soc.processors if p.kind == "cpu"), soc.processors[0].name)
     tasks = tasks_of_trial(trial, host)
     names = dict.fromkeys(task.processor or "" for task in tasks)
-    clock = VirtualExecutor(
-        tuple(soc.processor(name) for name in names), durations_of_trial(trial, host)
-    )
+    processors = tuple(soc.processor(name) for name in names)
+    clock = VirtualExecutor(processors, durations_of_trial(trial, host))
     trace = run_tasks(tasks, StaticPlacement(tuple(names)), clock)
-    write_traces(path, {"predicted": trace}, TraceLabels(verdict.plan.model, roles_of_trial(trial)))
+    labels = TraceLabels(evaluation.plan.model, roles_of_trial(trial))
+    write_traces(path, {"predicted": trace}, labels)
 
 
-def plan_svg(verdict: Evaluation) -> str:
-    """Return the report's picture of a plan as one SVG file, its segments side by side."""
-    drawn = ElementTree.fromstring(str(plan_picture(report_segments(verdict))))
+def plan_svg(evaluation: Evaluation) -> str:
+    """Return the report's picture of a plan as one SVG, segments side by side."""
+    segments = ElementTree.fromstring(str(plan_picture(report_segments(evaluation))))
     style = ElementTree.fromstring(str(style_sheet()))
-    whole = ElementTree.Element("svg", {"xmlns": SVG_NAMESPACE})
-    whole.append(style)
+    picture = ElementTree.Element("svg", {"xmlns": SVG_NAMESPACE})
+    picture.append(style)
     x = 0.0
-    for segment in drawn.iter("svg"):
+    height = 0.0
+    for segment in segments.iter("svg"):
         segment.set("x", f"{x:g}")
         x += float(segment.get("width", "0"))
-        whole.append(segment)
-    height = max(float(segment.get("height", "0")) for segment in drawn.iter("svg"))
-    whole.set("viewBox", f"0 0 {x:g} {height:g}")
-    whole.set("width", f"{x:g}")
-    whole.set("height", f"{height:g}")
-    return ElementTree.tostring(whole, encoding="unicode") + "\n"
+        height = max(height, float(segment.get("height", "0")))
+        picture.append(segment)
+    picture.set("viewBox", f"0 0 {x:g} {height:g}")
+    picture.set("width", f"{x:g}")
+    picture.set("height", f"{height:g}")
+    return ElementTree.tostring(picture, encoding="unicode") + "\n"
 
 
-def report_segments(verdict: Evaluation) -> tuple[ReportedSegment, ...]:
+def report_segments(evaluation: Evaluation) -> tuple[ReportedSegment, ...]:
     """Return the segments of a feasible plan as the report reads them from search.json."""
-    assert verdict.trial is not None
+    assert evaluation.trial is not None
     return decode(
-        tuple[ReportedSegment, ...], segments_json(verdict.trial, verdict.lowered), "segments"
+        tuple[ReportedSegment, ...], segments_json(evaluation.trial, evaluation.lowered), "segments"
     )

@@ -1,6 +1,4 @@
-"""Everything one study depends on, written into the study itself, and the proven optimum
-beside it.
-"""
+"""Settings of a study, and the proven optimum, both kept as attributes of the study."""
 
 from __future__ import annotations
 
@@ -37,13 +35,15 @@ METRICS = {
     "accuracy": ["accuracy"],
     "both": ["latency_ms", "accuracy"],
 }
-CONFIG_KEY, EXACT_OPTIMUM_KEY = "made_for", "exact"
-"""Attributes of a study: its setting, and what the exact search found."""
+CONFIG_KEY = "made_for"
+"""Attribute of a study that holds its configuration."""
+EXACT_OPTIMUM_KEY = "exact"
+"""Attribute of a study that holds the result of the exact search."""
 
 
 @dataclass(frozen=True)
 class StudyConfig:
-    """What must be equal for two workers, or two runs, to share a study."""
+    """Settings that must be equal for workers, or runs, to share a study."""
 
     model: str
     input_shape: tuple[int, ...]
@@ -56,72 +56,58 @@ class StudyConfig:
     recipe: Mapping[str, Any] | None = None
     """The resolved training recipe, where accuracy is an objective."""
     weights: str | None = None
-    """sha256 of the weights that branches inherit, where any were given."""
+    """SHA-256 of the weights that branches inherit; None where they inherit none."""
     repeat: int | None = None
     """Runs behind one measured latency."""
 
     @property
     def uses_predicted_latency(self) -> bool:
-        """Return whether predicted latency is among the objectives, so that the exact optimum is
-        one of theirs.
-        """
+        """Return whether predicted latency, which the exact search minimizes, is an objective."""
         return self.objective in ("latency", "both")
 
     def to_flat_json(self) -> dict[str, Any]:
         """Return the configuration as JSON, one level deep; an absent bound is null."""
-        pairs: dict[str, Any] = {}
-        for key, value in asdict(self).items():
-            pairs |= flatten_mapping(value, f"{key}.") if isinstance(value, dict) else {key: value}
-        finite = {
-            key: None if isinstance(value, float) and math.isinf(value) else value
-            for key, value in pairs.items()
-            if key != "bounds.max_held"  # follows from the chip
-        }
-        return dict(json.loads(json.dumps(finite)))
+        pairs = flatten_mapping(asdict(self), "")
+        # It follows from the chip.
+        pairs.pop("bounds.max_held", None)
+        for key, value in pairs.items():
+            if isinstance(value, float) and math.isinf(value):
+                pairs[key] = None
+        return dict(json.loads(json.dumps(pairs)))
 
 
 def flatten_mapping(tree: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """Return nested settings as pairs of dotted key and value."""
+    """Return nested settings by dotted key."""
     pairs: dict[str, Any] = {}
     for key, value in tree.items():
-        pairs |= (
-            flatten_mapping(value, f"{prefix}{key}.")
-            if isinstance(value, Mapping)
-            else {f"{prefix}{key}": value}
-        )
+        if isinstance(value, Mapping):
+            pairs |= flatten_mapping(value, f"{prefix}{key}.")
+        else:
+            pairs[f"{prefix}{key}"] = value
     return pairs
 
 
 def open_study(
-    storage: BaseStorage, name: str, setting: StudyConfig, sampler: Any = None, pruner: Any = None
+    storage: BaseStorage, name: str, config: StudyConfig, sampler: Any = None, pruner: Any = None
 ) -> Study:
-    """Open a new study, or the one of this name if it was made for the same setting.
+    """Open a new study, or the one of this name if it has the same configuration.
 
-    Raises BadInput naming what differs.
+    Raises BadInput that names what differs.
     """
     import optuna
 
-    directions = DIRECTIONS[setting.objective]
     study = optuna.create_study(
         storage=storage,
         study_name=name,
-        directions=directions,
+        directions=DIRECTIONS[config.objective],
         load_if_exists=True,
         sampler=sampler,
         pruner=pruner,
     )
-    now, before = setting.to_flat_json(), study.user_attrs.get(CONFIG_KEY)
-    if before is None:
-        if study.get_trials(deepcopy=False):
-            raise BadInput(
-                f"study {name!r} was not made by nnstretch, its trials are of another kind, give"
-                " another --name"
-            )
-        study.set_user_attr(CONFIG_KEY, now)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            study.set_metric_names(METRICS[setting.objective])
-        before = study.user_attrs[CONFIG_KEY]
+    if CONFIG_KEY not in study.user_attrs:
+        store_config(study, name, config)
+    now = config.to_flat_json()
+    before = study.user_attrs[CONFIG_KEY]
     for key in sorted({*now, *before}):
         if now.get(key) != before.get(key):
             raise BadInput(
@@ -131,11 +117,25 @@ def open_study(
     return study
 
 
+def store_config(study: Study, name: str, config: StudyConfig) -> None:
+    """Store the configuration in a new study. Raises BadInput where another program made it."""
+    import optuna
+
+    if study.get_trials(deepcopy=False):
+        raise BadInput(
+            f"study {name!r} was not made by nnstretch, its trials are of another kind, give"
+            " another --name"
+        )
+    study.set_user_attr(CONFIG_KEY, config.to_flat_json())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        study.set_metric_names(METRICS[config.objective])
+
+
 def exact_optimum_json(result: SearchResult) -> dict[str, Any]:
     """Return the exact search's result as JSON data."""
-    best_us = result.plans[0].trial.latency_us
     return {
-        "latency_ms": best_us / 1000,
+        "latency_ms": result.plans[0].trial.latency_us / 1000,
         "optimal": result.optimal,
         "lower_bound_ms": result.lower_bound_us / 1000,
     }
@@ -143,31 +143,28 @@ def exact_optimum_json(result: SearchResult) -> dict[str, Any]:
 
 def store_exact_optimum(
     study: Study,
-    setting: StudyConfig,
+    config: StudyConfig,
     analysis: NetworkAnalysis,
     soc: Soc,
     space: PlanSpace,
     top: int,
 ) -> None:
-    """Search once a study: its optimum becomes an attribute, its `top` plans the first trials.
-
-    Raises what search raises.
-    """
+    """Search once per study: store the optimum, and enqueue the `top` plans as first trials."""
     from nnstretch.stretch.search.search import search
 
-    if EXACT_OPTIMUM_KEY in study.user_attrs or not (setting.uses_predicted_latency or top):
+    if EXACT_OPTIMUM_KEY in study.user_attrs or not (config.uses_predicted_latency or top):
         return
     result = search(
         analysis,
         soc,
-        setting.processors,
-        setting.limits,
+        config.processors,
+        config.limits,
         top=max(top, 1),
-        fallback=setting.fallback,
+        fallback=config.fallback,
         merges=("concat",),
-        min_macs=setting.bounds.min_macs,
-        max_macs=setting.bounds.max_macs,
-        min_params=setting.bounds.min_params,
+        min_macs=config.bounds.min_macs,
+        max_macs=config.bounds.max_macs,
+        min_params=config.bounds.min_params,
     )
     for rank, scored in enumerate(result.plans[:top]):
         study.add_trial(warm_start_trial(parameters_from_plan(space, scored.trial.plan), rank))

@@ -1,7 +1,7 @@
-"""Parameters -> a plan with every number predicted, and its distance from every limit.
+"""Predicted cost of a plan, and its distance from every limit, as samplers want it.
 
-A limit is a number: above zero it is broken, by that share; at or below zero it is kept, with that
-much to spare. The rules are those of stretch/search/constraints.py, which answer only whether.
+A positive distance is a broken limit, as a share of it; at or below zero the limit is kept. The
+rules are those of stretch/search/constraints.py.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ from nnstretch.stretch.search.constraints import (
 from nnstretch.trial import Trial
 
 BUILDABLE_CONSTRAINT = "buildable"
-"""The limit that a plan breaks which no network can be made of."""
+"""Name of the limit that a plan breaks of which no network can be built."""
 NO_BRANCH_VIOLATION = -1.0
+"""Distance of a plan that the limit does not concern."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A plan with its numbers, or why there are none."""
+    """A plan with its predicted cost, or the reason why it has none."""
 
     plan: Plan
     limits: Mapping[str, float]
-    """Share by which each limit is broken; at or below zero it is kept."""
+    """Distance from each limit; at or below zero it is kept."""
     trial: Trial | None = None
     lowered: LoweredNetwork | None = None
     reason: str = ""
@@ -49,7 +50,7 @@ class Evaluation:
 
 @dataclass
 class PlanEvaluator:
-    """Prices plans of one network on one chip; what plans share is priced once."""
+    """Cost of plans of one network on one chip; original segments are estimated once."""
 
     analysis: NetworkAnalysis
     cost_model: CostModel
@@ -64,40 +65,29 @@ class PlanEvaluator:
         return self.cost_model.soc
 
     def evaluate(self, plan: Plan) -> Evaluation:
-        """Evaluate parameters; a plan that cannot be built is a verdict, too."""
+        """Evaluate a plan; one that cannot be built breaks the limit `buildable`."""
         try:
             lowered = lower(self.analysis, plan)
         except BadPlan as refusal:
             return Evaluation(plan, {BUILDABLE_CONSTRAINT: 1.0}, reason=str(refusal))
-        if idle := next(
-            (s.segment for s in lowered.segments if s.segment.branched and not s.original.macs),
-            None,
-        ):
-            return Evaluation(
-                plan,
-                {BUILDABLE_CONSTRAINT: 1.0},
-                reason=f"nothing to share out, segment {idle.start} -> {idle.end}, it has no MACs",
-            )
-        trial = self.estimate_trial(lowered)
-        return Evaluation(
-            plan, constraint_violations(trial, self.limits, self.bounds, self.soc), trial, lowered
+        for part in lowered.segments:
+            segment = part.segment
+            if segment.branched and not part.original.macs:
+                where = f"segment {segment.start} -> {segment.end}"
+                reason = f"nothing to share out, {where}, it has no MACs"
+                return Evaluation(plan, {BUILDABLE_CONSTRAINT: 1.0}, reason=reason)
+        # Compared, as in the exact search, with the fastest of the study's processors, used or not.
+        trial = estimate_plan(
+            lowered, self.soc, self.cost_model, self.processors, self.originals_us
         )
-
-    def estimate_trial(self, lowered: LoweredNetwork) -> Trial:
-        """Estimate a plan beside the fastest of the study's processors, used or not.
-
-        So the exact search has it.
-        """
-        return estimate_plan(lowered, self.soc, self.cost_model, self.processors, self.originals_us)
+        violations = constraint_violations(trial, self.limits, self.bounds, self.soc)
+        return Evaluation(plan, violations, trial, lowered)
 
 
 def constraint_violations(
     trial: Trial, limits: SegmentLimits, bounds: NetworkLimits, soc: Soc
 ) -> dict[str, float]:
-    """Return how far a plan is beyond each of its limits, as a share of the limit.
-
-    Limits that cannot be broken are left out.
-    """
+    """Return how far a plan is beyond each limit that it can break, as a share of the limit."""
     shares: dict[str, list[float]] = {rule.name: [] for rule in SEGMENT_RULES}
     for segment in branched_segments(trial):
         of_segment = limits.bounds(segment.original_us, segment.original_macs)
@@ -117,20 +107,17 @@ def constraint_violations(
 
 
 def relative_excess(demand: float, limit: float) -> float:
-    """Return by which share a demand exceeds its limit, negative below it."""
+    """Return the excess of a demand as a share of its limit, negative below it."""
     return (demand - limit) / limit if limit > 0 else float(demand > limit)
 
 
 def relative_shortfall(demand: float, limit: float) -> float:
-    """Return by which share a demand falls short of its limit, negative above it."""
+    """Return the shortfall of a demand as a share of its limit, negative above it."""
     return (limit - demand) / limit if limit > 0 else NO_BRANCH_VIOLATION
 
 
 def aggregate_violations(shares: Iterable[float]) -> float:
-    """Add up all violations, so that a sampler feels every segment it mends.
-
-    Else what is closest to breaking.
-    """
+    """Return the sum of violations, so that every segment counts, or the closest to one."""
     known = list(shares)
     broken = [share for share in known if share > 0]
     return sum(broken) if broken else max(known, default=NO_BRANCH_VIOLATION)

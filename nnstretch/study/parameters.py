@@ -1,15 +1,15 @@
 """Plan <-> parameters: one flat, fixed list of choices that every sampler understands.
 
 For every candidate meeting point, whether branches meet there; for every candidate start, which
-processors run behind it; for each of them a share of the depth and a share of the width. Choices
-that a plan does not use (what runs behind a cut where nothing meets) stand idle, so the list is the
-same for every trial; where there is no work to share out, the first of the processors runs alone.
-Depths, widths and meeting points are those of the exact search: both cover one space.
+processors run behind it; for each of them a share of the depth and a share of the width. The list
+is the same for every trial, so a plan may leave parameters unused. Where there is no work to share
+out, the first of the processors runs alone. Depths, widths and meeting points are those of the
+exact search.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
@@ -31,39 +31,39 @@ if TYPE_CHECKING:
 
 ParameterValue = bool | int | float | str
 LAST_PROCESSOR_PARAMETER = "on the last"
-"""Which processor runs from the last meeting point to the output, where nothing can branch."""
+"""Parameter of the processor behind the last meeting point, where nothing can branch."""
 
 
 def meeting_parameter(cut: str) -> str:
-    """Return the parameter's name of a meeting point."""
+    """Return the name of the parameter: whether branches meet at a cut."""
     return f"meet at {cut}"
 
 
 def processors_parameter(start: str) -> str:
-    """Return the parameter's name of a segment's processors."""
+    """Return the name of the parameter: processors of a segment."""
     return f"on {start}"
 
 
 def depth_parameter(start: str, processor: str) -> str:
-    """Return the parameter's name of a branch's depth."""
+    """Return the name of the parameter: depth of a branch."""
     return f"depth {start} {processor}"
 
 
 def width_parameter(start: str, processor: str) -> str:
-    """Return the parameter's name of a branch's width."""
+    """Return the name of the parameter: width of a branch."""
     return f"width {start} {processor}"
 
 
 @dataclass(frozen=True)
 class PlanSpace:
-    """Every plan that a study may propose for one network on some processors of one chip."""
+    """Plans that a study may propose for one network on some processors of one chip."""
 
     analysis: NetworkAnalysis
     processors: tuple[str, ...]
     limits: SegmentLimits
     soc: str | None = None
     width_steps: int | None = None
-    """Widths a branch may have at most; None tries every multiple of the hardware's granule."""
+    """Largest number of widths of a branch; None tries every multiple of the channel multiple."""
     width_cache: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, compare=False)
 
     @cached_property
@@ -73,51 +73,42 @@ class PlanSpace:
 
     @cached_property
     def branch_starts(self) -> tuple[Cut, ...]:
-        """Return cuts behind which something can branch: all but the last before the output."""
-        return (
-            (Cut(INPUT, self.analysis.graph.inputs[0].name, -1), *self.meeting_points[:-2])
-            if len(self.meeting_points) > 1
-            else ()
-        )
+        """Return cuts behind which a segment can branch: all but the last before the output."""
+        if len(self.meeting_points) <= 1:
+            return ()
+        return (Cut(INPUT, self.analysis.graph.inputs[0].name, -1), *self.meeting_points[:-2])
 
     @cached_property
     def processor_sets(self) -> tuple[str, ...]:
         """Return every set of processors, spelt `cpu+dsp`, small ones first."""
-        sizes = range(1, len(self.processors) + 1)
-        return tuple(
-            "+".join(processors)
-            for size in sizes
-            for processors in combinations(self.processors, size)
-        )
+        names: list[str] = []
+        for size in range(1, len(self.processors) + 1):
+            names += ["+".join(processors) for processors in combinations(self.processors, size)]
+        return tuple(names)
 
     @cached_property
     def distributions(self) -> dict[str, BaseDistribution]:
         """Return every parameter by name, the same for every trial."""
         from optuna.distributions import CategoricalDistribution, FloatDistribution
 
-        distributions_: dict[str, BaseDistribution] = {
-            meeting_parameter(cut.name): CategoricalDistribution((False, True))
-            for cut in self.meeting_points[:-1]
-        }
+        choices: dict[str, BaseDistribution] = {}
+        for cut in self.meeting_points[:-1]:
+            choices[meeting_parameter(cut.name)] = CategoricalDistribution((False, True))
         for start in self.branch_starts:
-            distributions_[processors_parameter(start.name)] = CategoricalDistribution(
-                self.processor_sets
-            )
+            name = processors_parameter(start.name)
+            choices[name] = CategoricalDistribution(self.processor_sets)
             for processor in self.processors:
-                distributions_[depth_parameter(start.name, processor)] = FloatDistribution(0.0, 1.0)
-                distributions_[width_parameter(start.name, processor)] = FloatDistribution(0.0, 1.0)
-        distributions_[LAST_PROCESSOR_PARAMETER] = CategoricalDistribution(self.processors)
-        return distributions_
+                choices[depth_parameter(start.name, processor)] = FloatDistribution(0.0, 1.0)
+                choices[width_parameter(start.name, processor)] = FloatDistribution(0.0, 1.0)
+        choices[LAST_PROCESSOR_PARAMETER] = CategoricalDistribution(self.processors)
+        return choices
 
     @cached_property
     def unused_defaults(self) -> dict[str, ParameterValue]:
-        """Return values for parameters that a plan does not use.
-
-        The original, unbranched, on the first processor.
-        """
-        defaults: dict[str, ParameterValue] = {
-            meeting_parameter(cut.name): False for cut in self.meeting_points[:-1]
-        }
+        """Return values of unused parameters: the original on the first processor."""
+        defaults: dict[str, ParameterValue] = {}
+        for cut in self.meeting_points[:-1]:
+            defaults[meeting_parameter(cut.name)] = False
         for start in self.branch_starts:
             defaults[processors_parameter(start.name)] = self.processor_sets[0]
             for processor in self.processors:
@@ -126,34 +117,40 @@ class PlanSpace:
         return defaults | {LAST_PROCESSOR_PARAMETER: self.processors[0]}
 
     def depths(self, start: Cut, end: Cut) -> range:
-        """Return blocks that a branch may keep; the original's depth is the last."""
+        """Return the depths of a branch in blocks; the original's is the last."""
         full = self.analysis.depth(start, end)
         fewest = max(1, len(local_stages(self.analysis.stages, start, end)))
         return range(max(fewest, ceil(self.limits.min_depth * full - 1e-9)), full + 1)
 
     def widths(self, start: Cut, end: Cut) -> tuple[int, ...]:
-        """Return channels that a branch may end with: multiples of the granule that can be built.
-
-        The original's own width is the last.
-        """
+        """Return the buildable output widths of a branch; the original's is the last."""
         key = (start.position, end.position)
         if key not in self.width_cache:
-            section = self.analysis.section(start, end, None)
-            full, least = section.width_out, self.limits.min_width * section.width_out
-            step = CHANNEL_MULTIPLE if full >= 2 * CHANNEL_MULTIPLE else 1
-            wanted = list(range(max(step, ceil(least / step) * step), full, step))
-            if self.width_steps is not None and len(wanted) >= self.width_steps:
-                shares = [
-                    self.limits.min_width + (1 - self.limits.min_width) * i / (self.width_steps - 1)
-                    for i in range(self.width_steps - 1)
-                ]
-                wanted = [round_channels(full * share) for share in shares]
-            possible = {nearest_width(section, section.width_in, width) for width in wanted}
-            self.width_cache[key] = (*sorted(w for w in possible if least - 1e-9 <= w < full), full)
+            self.width_cache[key] = self.buildable_widths(start, end)
         return self.width_cache[key]
 
+    def buildable_widths(self, start: Cut, end: Cut) -> tuple[int, ...]:
+        """Compute the widths that `widths` keeps."""
+        section = self.analysis.section(start, end, None)
+        full = section.width_out
+        least = self.limits.min_width * full
+        wanted = self.wanted_widths(full)
+        possible = {nearest_width(section, section.width_in, width) for width in wanted}
+        return (*sorted(width for width in possible if least - 1e-9 <= width < full), full)
+
+    def wanted_widths(self, full: int) -> list[int]:
+        """Return multiples of the channel multiple below `full`, at most `width_steps` of them."""
+        min_width = self.limits.min_width
+        step = CHANNEL_MULTIPLE if full >= 2 * CHANNEL_MULTIPLE else 1
+        widths = list(range(max(step, ceil(min_width * full / step) * step), full, step))
+        if self.width_steps is None or len(widths) < self.width_steps:
+            return widths
+        gaps = self.width_steps - 1
+        shares = [min_width + (1 - min_width) * i / gaps for i in range(gaps)]
+        return [round_channels(full * share) for share in shares]
+
     def find_cut(self, name: str) -> Cut:
-        """Return the cut of that name. Raises BadPlan when the study does not meet there."""
+        """Return the cut of a name. Raises BadPlan when no branches may meet there."""
         for cut in (*self.branch_starts, *self.meeting_points):
             if cut.name == name:
                 return cut
@@ -164,15 +161,13 @@ class PlanSpace:
 
 
 def plan_from_parameters(space: PlanSpace, parameters: Mapping[str, ParameterValue]) -> Plan:
-    """Return the plan that parameters spell.
-
-    It may still break a limit, or have a branch that cannot be built: see evaluate.py.
-    """
-    ends = [cut for cut in space.meeting_points[:-1] if parameters[meeting_parameter(cut.name)]] + [
-        space.meeting_points[-1]
-    ]
+    """Return the plan of parameters, which may break limits or be impossible to build."""
+    inner = space.meeting_points[:-1]
+    ends = [cut for cut in inner if parameters[meeting_parameter(cut.name)]]
+    ends.append(space.meeting_points[-1])
+    starts = [Cut(INPUT, "", -1), *ends[:-1]]
     segments: list[Segment] = []
-    for start, end in zip([Cut(INPUT, "", -1), *ends], ends, strict=False):
+    for start, end in zip(starts, ends, strict=True):
         branches = branches_from_parameters(space, start, end, parameters)
         before = segments[-1] if segments else None
         if before and not before.branched and before.branches == branches:
@@ -186,43 +181,35 @@ def plan_from_parameters(space: PlanSpace, parameters: Mapping[str, ParameterVal
 def branches_from_parameters(
     space: PlanSpace, start: Cut, end: Cut, parameters: Mapping[str, ParameterValue]
 ) -> tuple[Branch, ...]:
-    """Return the branches that parameters describe."""
+    """Return the branches of a segment."""
     if end == space.meeting_points[-1]:
         return (Branch(str(parameters[LAST_PROCESSOR_PARAMETER])),)
     processors = str(parameters[processors_parameter(start.name)]).split("+")
     start = space.find_cut(start.name)
     if len(processors) == 1 or not space.analysis.section(start, end, None).graph.macs:
         return (Branch(processors[0]),)
-    depths, widths = space.depths(start, end), space.widths(start, end)
-    return tuple(
-        Branch(
-            processor,
-            depths[
-                index_from_share(parameters[depth_parameter(start.name, processor)], len(depths))
-            ],
-            widths[
-                index_from_share(parameters[width_parameter(start.name, processor)], len(widths))
-            ],
-        )
-        for processor in processors
-    )
+    depths = space.depths(start, end)
+    widths = space.widths(start, end)
+    branches: list[Branch] = []
+    for processor in processors:
+        depth = choice_at(parameters[depth_parameter(start.name, processor)], depths)
+        width = choice_at(parameters[width_parameter(start.name, processor)], widths)
+        branches.append(Branch(processor, depth, width))
+    return tuple(branches)
 
 
-def index_from_share(share: ParameterValue, count: int) -> int:
-    """Return which of `count` choices a share from 0 to 1 means."""
-    return round(float(share) * (count - 1))
+def choice_at(share: ParameterValue, choices: Sequence[int]) -> int:
+    """Return the choice at a share, from 0 (the first) to 1 (the last)."""
+    return choices[round(float(share) * (len(choices) - 1))]
 
 
-def share_from_index(index: int, count: int) -> float:
-    """Return the place of an index among `count`, from 0 to 1."""
-    return index / (count - 1) if count > 1 else 1.0
+def share_of_choice(choice: object, choices: Sequence[int]) -> float:
+    """Return the share of a choice, from 0 (the first) to 1 (the last)."""
+    return choices.index(choice) / (len(choices) - 1) if len(choices) > 1 else 1.0
 
 
 def parameters_from_plan(space: PlanSpace, plan: Plan) -> dict[str, ParameterValue]:
-    """Return the parameters that spell a plan: `plan_of` gives the same plan back.
-
-    Raises BadPlan for a plan outside the space.
-    """
+    """Return the parameters of a plan. Raises BadPlan for a plan outside the space."""
     parameters = dict(space.unused_defaults)
     for segment in plan.segments:
         where = f"segment {segment.start} -> {segment.end}"
@@ -236,14 +223,10 @@ def parameters_from_plan(space: PlanSpace, plan: Plan) -> dict[str, ParameterVal
             raise BadPlan(
                 f"{where} is {branch} alone, a study leaves what does not branch as it is"
             )
+        elif segment is plan.segments[-1]:
+            parameters[LAST_PROCESSOR_PARAMETER] = branch.processor
         else:
-            parameters[
-                (
-                    LAST_PROCESSOR_PARAMETER
-                    if segment is plan.segments[-1]
-                    else processors_parameter(segment.start)
-                )
-            ] = branch.processor
+            parameters[processors_parameter(segment.start)] = branch.processor
     known = {*space.processors} >= {*plan.processors}
     if not known or plan_from_parameters(space, parameters).segments != plan.segments:
         raise BadPlan(
@@ -253,31 +236,22 @@ def parameters_from_plan(space: PlanSpace, plan: Plan) -> dict[str, ParameterVal
 
 
 def segment_parameters(space: PlanSpace, segment: Segment, where: str) -> dict[str, ParameterValue]:
-    """Return the parameters of one branched segment.
-
-    Raises BadPlan when a branch lies outside the study's space.
-    """
-    start, end = space.find_cut(segment.start), space.find_cut(segment.end)
-    depths, widths = space.depths(start, end), space.widths(start, end)
-    parameters: dict[str, ParameterValue] = {
-        processors_parameter(segment.start): "+".join(
-            branch.processor for branch in segment.branches
-        )
-    }
+    """Return the parameters of a branched segment. Raises BadPlan outside the study's space."""
+    start = space.find_cut(segment.start)
+    end = space.find_cut(segment.end)
+    depths = space.depths(start, end)
+    widths = space.widths(start, end)
+    processors = "+".join(branch.processor for branch in segment.branches)
+    parameters: dict[str, ParameterValue] = {processors_parameter(segment.start): processors}
     for branch in segment.branches:
-        if (
-            not isinstance(branch.depth, int)
-            or branch.depth not in depths
-            or branch.width not in widths
-        ):
+        is_known_depth = isinstance(branch.depth, int) and branch.depth in depths
+        if not is_known_depth or branch.width not in widths:
             raise BadPlan(
                 f"{branch} is outside the study's space, {where}, depth {depths[0]} to"
                 f" {depths[-1]}, width {widths[0]} to {widths[-1]}"
             )
-        parameters[depth_parameter(segment.start, branch.processor)] = share_from_index(
-            depths.index(branch.depth), len(depths)
-        )
-        parameters[width_parameter(segment.start, branch.processor)] = share_from_index(
-            widths.index(branch.width), len(widths)
-        )
+        depth_name = depth_parameter(segment.start, branch.processor)
+        width_name = width_parameter(segment.start, branch.processor)
+        parameters[depth_name] = share_of_choice(branch.depth, depths)
+        parameters[width_name] = share_of_choice(branch.width, widths)
     return parameters

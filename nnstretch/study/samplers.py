@@ -1,4 +1,4 @@
-"""Who proposes the next trial, and who stops one early."""
+"""Optuna's samplers, which propose trials, and pruners, which stop them early."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ SAMPLERS = ("tpe", "nsga2", "gp", "random")
 
 
 def make_sampler(name: str, seed: int | None = None) -> BaseSampler:
-    """Build one of Optuna's samplers; `tpe` takes one trial at a time from a joint model of all
-    parameters.
-    """
+    """Build the sampler of a name; `tpe` has a joint model of all parameters."""
     from optuna import samplers
 
     if name == "nsga2":
@@ -27,7 +25,7 @@ def make_sampler(name: str, seed: int | None = None) -> BaseSampler:
 
 
 def make_pruner(name: str) -> BasePruner:
-    """Build the pruner of that name."""
+    """Build the pruner of a name."""
     from optuna import pruners
 
     return pruners.NopPruner() if name == "none" else pruners.MedianPruner(n_startup_trials=4)

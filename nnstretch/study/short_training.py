@@ -1,4 +1,4 @@
-"""A short training that tells how it goes after every epoch."""
+"""A short training that reports its accuracy after every epoch."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from nnstretch.train.trainer import torch_threads, train
 
 
 class ReportingCallback(Records):
-    """Records that are told on; what `report` raises ends the training."""
+    """Records that report every epoch; an exception of `report` ends the training."""
 
     def __init__(self, folder: Path, report: AccuracyCallback) -> None:
         super().__init__(folder)
         self._report = report
 
     def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
-        """Report the accuracy of an epoch, which may end the training."""
+        """Record an epoch, and report its accuracy."""
         super().on_train_epoch_end(trainer, module)
         self._report(self.epochs[-1].epoch, self.epochs[-1].val_accuracy)
 
@@ -35,10 +35,9 @@ class ReportingCallback(Records):
 def train_with_reports(
     module: nn.Module, recipe: Recipe, folder: Path, report: AccuracyCallback
 ) -> float:
-    """Train in place and in this process alone, of which a study has several.
+    """Train in place, in this process alone, and return the accuracy after the last epoch.
 
-    Share of held-out images after the last epoch. Raises BadInput where network and data do not
-    fit.
+    Raises BadInput where network and data do not fit.
     """
     alone = replace(recipe, trainer=replace(recipe.trainer, tensorboard=False, devices=1, nodes=1))
     with (

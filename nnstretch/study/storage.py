@@ -1,13 +1,10 @@
-"""Where a study is kept.
-
-A journal file beside its folder, a database, or a gRPC proxy in front of one.
-"""
+"""Storages of a study: a journal file, a database, or a gRPC proxy in front of one."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nnstretch.errors import BadInput, UnknownName
 
@@ -18,15 +15,13 @@ if TYPE_CHECKING:
 GRPC_PREFIX = "grpc://"
 GRPC_READY_TIMEOUT_S = 10
 SQLITE_BUSY_TIMEOUT_S = 60
-"""How long a worker waits for a database file that another one is writing."""
+"""Longest wait for a database file that another worker is writing."""
 
 
 class KernelLock:
-    """One writer at a time, kept by the operating system.
+    """Lock of a journal that the kernel releases when its process dies.
 
-    A worker that is killed leaves no lock behind.
-
-    Whoever comes next also cuts off the half-written line that the dead one may have left.
+    The next writer cuts off a line that a dead one has half-written.
     """
 
     def __init__(self, journal: Path) -> None:
@@ -34,7 +29,7 @@ class KernelLock:
         self._handle: int | None = None
 
     def acquire(self) -> bool:
-        """Take the lock, waiting while another process holds it."""
+        """Wait for the lock and take it."""
         import fcntl
 
         handle = os.open(f"{self.journal}.lock", os.O_CREAT | os.O_RDWR, 0o644)
@@ -67,7 +62,7 @@ def truncate_partial_line(journal: Path) -> None:
 def open_storage(where: str) -> BaseStorage:
     """Open a journal FILE, `grpc://HOST:PORT`, or any URL that SQLAlchemy knows.
 
-    Raises BadInput or UnknownName with the culprit.
+    Raises BadInput or UnknownName.
     """
     if where.startswith(GRPC_PREFIX):
         return grpc_storage(where)
@@ -93,14 +88,15 @@ def journal_storage(path: Path) -> BaseStorage:
 
 
 def journal_backend(path: Path) -> JournalFileBackend:
-    """Return the journal's file with a lock that ends with its process."""
+    """Return a journal's file with a lock that does not outlive its process."""
     from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
     try:
         import fcntl  # noqa: F401
     except ImportError:  # Windows
         return JournalFileBackend(str(path), JournalFileOpenLock(str(path)))
-    return JournalFileBackend(str(path), KernelLock(path))  # type: ignore[arg-type]  # it asks for two methods and gets them
+    # KernelLock has the two methods that are called, not the base class.
+    return JournalFileBackend(str(path), KernelLock(path))  # type: ignore[arg-type]
 
 
 def database_storage(url: str) -> BaseStorage:
@@ -108,18 +104,18 @@ def database_storage(url: str) -> BaseStorage:
     from optuna.storages import RDBStorage, get_storage
     from sqlalchemy.exc import SQLAlchemyError
 
-    engine = (
-        {"connect_args": {"timeout": SQLITE_BUSY_TIMEOUT_S}} if url.startswith("sqlite") else {}
-    )
+    engine: dict[str, Any] = {}
+    if url.startswith("sqlite"):
+        engine = {"connect_args": {"timeout": SQLITE_BUSY_TIMEOUT_S}}
     try:
         return get_storage(RDBStorage(url, engine_kwargs=engine))
     except (SQLAlchemyError, ImportError, ValueError) as error:
-        why = " ".join(str(error).split())[:160]
-        raise BadInput(f"cannot open the study database {redact_password(url)}, {why}") from None
+        reason = " ".join(str(error).split())[:160]
+        raise BadInput(f"cannot open the study database {redact_password(url)}, {reason}") from None
 
 
 def redact_password(url: str) -> str:
-    """Return a URL as a message may show it."""
+    """Return a URL without its password."""
     scheme, _, address = url.partition("://")
     user, at, host = address.rpartition("@")
     return f"{scheme}://{user.partition(':')[0]}{at}{host}"

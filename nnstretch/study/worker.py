@@ -1,6 +1,4 @@
-"""One worker: ask for a trial, judge its plan, tell what it is worth, until the study has all its
-trials.
-"""
+"""A worker: run trials of a study until it has all of them."""
 
 from __future__ import annotations
 
@@ -10,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution
@@ -43,14 +42,14 @@ if TYPE_CHECKING:
 
 StudyProgress = Callable[[int, int], None]
 ACCURACY_CURVE_KEY = "accuracy_by_epoch"
-INFEASIBLE_PLAN_ERRORS = (BadPlan, CannotCapture, Mismatch, UnsupportedOp)
-"""What says that this plan cannot be had, rather than that the study is set up wrongly."""
+INFEASIBLE_PLAN_ERRORS = (BadPlan, CannotCapture, Diverged, Mismatch, UnsupportedOp)
+"""Errors of a plan, not of the study."""
 POLL_S = 0.2
 
 
 @dataclass
 class StudyWorker:
-    """Shares a study with any number of others, on this machine or elsewhere."""
+    """One of any number of workers of a study, on any machines."""
 
     study: Study
     storage: BaseStorage
@@ -59,9 +58,9 @@ class StudyWorker:
     evaluator: PlanEvaluator
     objectives: Objectives
     target_trials: int
-    """Finished trials of the whole study, whoever runs them."""
+    """Finished trials of the whole study, by all workers."""
     lease_s: float = 60.0
-    """A trial whose worker gives no sign of life for so long is run again."""
+    """A trial without a heartbeat for so long is run again."""
     artifact_writer: ArtifactWriter | None = None
     progress: StudyProgress | None = None
     lease_monitor: LeaseMonitor = field(init=False)
@@ -70,15 +69,14 @@ class StudyWorker:
         self.lease_monitor = LeaseMonitor(self.lease_s)
 
     def run(self) -> None:
-        """Run trials. Raises KeyboardInterrupt when interrupted, with the trial in progress
-        enqueued again.
-        """
+        """Run trials until the study has all. Raises KeyboardInterrupt when interrupted."""
         requeue_lost(self.study)
         while True:
             trials = self.study.get_trials(deepcopy=False)
+            finished = len(finished_trials(trials))
             if self.progress:
-                self.progress(len(finished_trials(trials)), self.target_trials)
-            if len(finished_trials(trials)) >= self.target_trials:
+                self.progress(finished, self.target_trials)
+            if finished >= self.target_trials:
                 return
             if self.fail_stale_trials(trials) or requeue_lost(self.study):
                 continue
@@ -88,11 +86,9 @@ class StudyWorker:
                 time.sleep(POLL_S)
 
     def fail_stale_trials(self, trials: list[FrozenTrial]) -> int:
-        """Tell trials of dead workers; the next round enqueues them again."""
-        return sum(
-            mark_trial_failed(self.storage, trial._trial_id)
-            for trial in self.lease_monitor.stale_trials(trials)
-        )
+        """Fail the trials of dead workers, and return their number."""
+        stale = self.lease_monitor.stale_trials(trials)
+        return sum(mark_trial_failed(self.storage, trial._trial_id) for trial in stale)
 
     def run_trial(self) -> None:
         """Take a trial, evaluate it and store its values."""
@@ -100,107 +96,98 @@ class StudyWorker:
         try:
             with defer_interrupt():
                 trial = self.study.ask()
-            reason = withdrawal_reason(
-                trial.number, self.study.get_trials(deepcopy=False), self.target_trials
-            )
+            trials = self.study.get_trials(deepcopy=False)
+            reason = withdrawal_reason(trial.number, trials, self.target_trials)
             if reason is not None:
                 mark_trial_failed(self.storage, trial._trial_id, WITHDRAWN_KEY, reason)
                 return
             with Heartbeat(self.storage, trial._trial_id, self.lease_s):
                 self.evaluate_trial(trial)
         except UpdateFinishedTrialError:
-            return  # somebody took this worker for dead and ran the trial again: theirs counts
+            # Another worker took this one for dead and ran the trial again: its result counts.
+            return
         except BaseException as error:
             if trial is not None:
-                mark_trial_failed(
-                    self.storage,
-                    trial._trial_id,
-                    *(
-                        (INTERRUPTED_KEY, "by its user")
-                        if isinstance(error, KeyboardInterrupt)
-                        else ()
-                    ),
-                )
-                requeue_lost(self.study)
+                self.fail_trial(trial, isinstance(error, KeyboardInterrupt))
             raise
+
+    def fail_trial(self, trial: Trial, interrupted: bool) -> None:
+        """Fail a trial, and enqueue it again."""
+        if interrupted:
+            mark_trial_failed(self.storage, trial._trial_id, INTERRUPTED_KEY, "by its user")
+        else:
+            mark_trial_failed(self.storage, trial._trial_id)
+        requeue_lost(self.study)
 
     def evaluate_trial(self, trial: Trial) -> None:
         """Evaluate a trial and tell the study."""
-        verdict = self.evaluator.evaluate(
-            plan_from_parameters(self.space, suggest_parameters(trial, self.space.distributions))
-        )
-        for name, value in verdict.limits.items():
+        parameters = suggest_parameters(trial, self.space.distributions)
+        evaluation = self.evaluator.evaluate(plan_from_parameters(self.space, parameters))
+        for name, value in evaluation.limits.items():
             trial.set_constraint(name, value)
-        record_plan(trial, verdict)
-        if verdict.trial is None or (not verdict.feasible and self.config.objective != "latency"):
-            trial.set_user_attr("refused", verdict.reason or "limits")
-            self.study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
+        record_plan(trial, evaluation)
+        is_refused = not evaluation.feasible and self.config.objective != "latency"
+        if evaluation.trial is None or is_refused:
+            trial.set_user_attr("refused", evaluation.reason or "limits")
+            self.tell_pruned(trial)
             return
         try:
-            told = self.reuse_objectives(trial) or self.measure_trial(trial, verdict)
+            values = self.reuse_objectives(trial) or self.measure_trial(trial, evaluation)
         except Pruned:
-            self.study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
+            self.tell_pruned(trial)
             return
-        except (
-            Diverged,
-            *INFEASIBLE_PLAN_ERRORS,
-        ) as refusal:  # a plan on which this recipe diverges is no other plan's concern
+        except INFEASIBLE_PLAN_ERRORS as refusal:
             trial.set_constraint(BUILDABLE_CONSTRAINT, 1.0)
             trial.set_user_attr("refused", " ".join(str(refusal).split()))
-            self.study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
+            self.tell_pruned(trial)
             return
-        if self.artifact_writer is not None and verdict.feasible:
-            self.artifact_writer.write_if_best(self.study, trial, verdict, told)
-        self.study.tell(trial, told, skip_if_finished=True)
+        if self.artifact_writer is not None and evaluation.feasible:
+            self.artifact_writer.write_if_best(self.study, trial, evaluation, values)
+        self.study.tell(trial, values, skip_if_finished=True)
 
-    def measure_trial(self, trial: Trial, verdict: Evaluation) -> list[float]:
+    def tell_pruned(self, trial: Trial) -> None:
+        """Finish a trial without values."""
+        self.study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
+
+    def measure_trial(self, trial: Trial, evaluation: Evaluation) -> list[float]:
         """Return the values of the objective, training where it asks for accuracy."""
-        values = self.objectives.measure_objectives(
-            verdict, lambda epoch, accuracy: self.report_epoch(trial, verdict, epoch, accuracy)
-        )
+        report = partial(self.report_epoch, trial, evaluation)
+        values = self.objectives.measure_objectives(evaluation, report)
         for name in values.keys() - {"latency_ms"}:
             trial.set_user_attr(name, values[name])
         return [values[name] for name in METRICS[self.config.objective]]
 
     def reuse_objectives(self, trial: Trial) -> list[float] | None:
-        """Return the objectives of the same plan measured before.
-
-        Many parameters spell one plan, and training it twice would teach nothing.
-        """
+        """Return the objectives of an equal plan of other parameters; None where there is none."""
         if self.config.objective == "latency":
             return None
-        for get_trial in self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
-            if get_trial.user_attrs.get("plan") == trial.user_attrs["plan"]:
-                for name in {"accuracy", "measured_ms"} & get_trial.user_attrs.keys():
-                    trial.set_user_attr(name, get_trial.user_attrs[name])
-                trial.set_user_attr("same_as", get_trial.number)
-                return list(get_trial.values)
+        for complete in self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+            if complete.user_attrs.get("plan") == trial.user_attrs["plan"]:
+                for name in {"accuracy", "measured_ms"} & complete.user_attrs.keys():
+                    trial.set_user_attr(name, complete.user_attrs[name])
+                trial.set_user_attr("same_as", complete.number)
+                return list(complete.values)
         return None
 
-    def report_epoch(self, trial: Trial, verdict: Evaluation, epoch: int, accuracy: float) -> None:
-        """Keep the accuracy of an epoch, and stop where the trial is behind the others.
-
-        Raises TrialPruned when it falls behind.
-        """
+    def report_epoch(
+        self, trial: Trial, evaluation: Evaluation, epoch: int, accuracy: float
+    ) -> None:
+        """Store the accuracy of an epoch. Raises Pruned where the trial is behind the others."""
         curve = [*trial.user_attrs.get(ACCURACY_CURVE_KEY, []), accuracy]
         trial.set_user_attr(ACCURACY_CURVE_KEY, curve)
-        assert verdict.trial is not None
-        if (
-            self.config.objective == "accuracy"
-        ):  # Optuna reports and prunes where there is one objective only
+        assert evaluation.trial is not None
+        # Optuna prunes where there is one objective only.
+        if self.config.objective == "accuracy":
             trial.report(accuracy, epoch)
             if trial.should_prune():
                 raise Pruned
             return
         if not self.objectives.prune:
             return
-        others = [
-            t
-            for t in finished_trials(self.study.get_trials(deepcopy=False))
-            if ACCURACY_CURVE_KEY in t.user_attrs
-        ]
-        rivals = [(t.user_attrs["latency_ms"], t.user_attrs[ACCURACY_CURVE_KEY]) for t in others]
-        if should_prune_training(accuracy, epoch, verdict.trial.latency_us / 1000, rivals):
+        finished = finished_trials(self.study.get_trials(deepcopy=False))
+        attributes = [t.user_attrs for t in finished if ACCURACY_CURVE_KEY in t.user_attrs]
+        rivals = [(known["latency_ms"], known[ACCURACY_CURVE_KEY]) for known in attributes]
+        if should_prune_training(accuracy, epoch, evaluation.trial.latency_us / 1000, rivals):
             raise Pruned
 
 
@@ -208,10 +195,7 @@ def suggest_parameters(
     trial: Trial, distributions: dict[str, BaseDistribution]
 ) -> dict[str, ParameterValue]:
     """Draw every parameter of a trial."""
-    return {
-        name: suggest_value(trial, name, distribution)
-        for name, distribution in distributions.items()
-    }
+    return {name: suggest_value(trial, name, choices) for name, choices in distributions.items()}
 
 
 def suggest_value(trial: Trial, name: str, distribution: Any) -> ParameterValue:
@@ -221,26 +205,26 @@ def suggest_value(trial: Trial, name: str, distribution: Any) -> ParameterValue:
     return trial.suggest_float(name, distribution.low, distribution.high)
 
 
-def record_plan(trial: Trial, verdict: Evaluation) -> None:
+def record_plan(trial: Trial, evaluation: Evaluation) -> None:
     """Store plan, latency and sizes with a trial."""
-    trial.set_user_attr("plan", plan_text(verdict.plan))
-    if verdict.trial is not None:
-        trial.set_user_attr("latency_ms", verdict.trial.latency_us / 1000)
-        trial.set_user_attr("macs", verdict.trial.macs)
-        trial.set_user_attr("params", verdict.trial.params)
+    trial.set_user_attr("plan", plan_text(evaluation.plan))
+    if evaluation.trial is not None:
+        trial.set_user_attr("latency_ms", evaluation.trial.latency_us / 1000)
+        trial.set_user_attr("macs", evaluation.trial.macs)
+        trial.set_user_attr("params", evaluation.trial.params)
 
 
 @contextmanager
 def defer_interrupt() -> Iterator[None]:
-    """Let Ctrl-C wait until a trial that is being created has a name."""
+    """Defer Ctrl+C while a trial is created, so that it can be failed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    interrupts: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-    if came:
+    if interrupts:
         signal.raise_signal(signal.SIGINT)

@@ -19,8 +19,8 @@ from nnstretch.plan import Plan
 from nnstretch.stretch.weights.branched_module import StretchedNetwork, stretch
 from nnstretch.stretch.weights.initialization import initialize_weights, zero_residuals
 from nnstretch.train.checkpoints import load_weights
+from nnstretch.train.data.catalog import open_dataset
 from nnstretch.train.data.datamodule import prepare_images
-from nnstretch.train.data.open_dataset import open_dataset
 from nnstretch.train.data.sampling_order import shuffle_indices
 from nnstretch.train.hardware import process_rank
 from nnstretch.train.recipe import Recipe
@@ -36,9 +36,8 @@ def branched_network(
 ) -> StretchedNetwork:
     """Build the plan's network, with weights as `recipe.branched` says or from a file.
 
-    `original` is not changed. Also where a file of `weights` replaces what is inherited, it must
-    be the network that was inherited from: it decides which of its channels each channel stands
-    for.
+    `original` is not changed. It decides which of its channels each channel stands for, also with
+    a file of `weights`, so it must be the network that those were inherited from.
     """
     settings = recipe.branched
     with fork_seeded_rng(recipe):

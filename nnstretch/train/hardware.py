@@ -82,7 +82,7 @@ def tensor_memory_format(settings: TrainerSettings) -> torch.memory_format:
 
 
 def resolve_process_counts(settings: TrainerSettings, accelerator: str) -> tuple[int, int]:
-    """Return processes on each machine, and machines, first of all by torchrun's word.
+    """Return processes on each machine, and machines, as torchrun started them or as asked for.
 
     Raises BadInput when the machine has fewer cards.
     """

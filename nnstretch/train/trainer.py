@@ -75,7 +75,7 @@ def fit(
     progress: bool = True,
     origin: Mapping[str, str] | None = None,
 ) -> TrainResult:
-    """Train `module` in place, from the weights it has (`recipe.start` is for its maker).
+    """Train `module` in place, from the weights it has (for `recipe.start`: initialize_network).
 
     `out` receives weights.safetensors, best.safetensors, training.json, curve.csv, recipe.yaml
     (with `origin` as comments at its head), plan.yaml of a branched network and, after every epoch

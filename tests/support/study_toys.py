@@ -123,20 +123,20 @@ STRETCHER = NetworkAnalysis(residual())
 
 @dataclass
 class Told:
-    """Objectives from a function of the verdict, in place of training."""
+    """Objectives from a function of the evaluation, in place of training."""
 
     what: Callable[[Evaluation], dict[str, float]]
     prune: bool = True
 
     def measure_objectives(
-        self, verdict: Evaluation, report: Callable[[int, float], None]
+        self, evaluation: Evaluation, report: Callable[[int, float], None]
     ) -> dict[str, float]:
-        return self.what(verdict)
+        return self.what(evaluation)
 
 
-def latency_ms(verdict: Evaluation) -> dict[str, float]:
-    assert verdict.trial is not None
-    return {"latency_ms": verdict.trial.latency_us / 1000}
+def latency_ms(evaluation: Evaluation) -> dict[str, float]:
+    assert evaluation.trial is not None
+    return {"latency_ms": evaluation.trial.latency_us / 1000}
 
 
 def setting(objective: str = "latency", **changed: object) -> StudyConfig:
@@ -172,13 +172,13 @@ def sleeper(journal: str, marker: str, wanted: str) -> None:
     """A process that runs two trials, then hangs in the middle of its third."""
     ran: list[Evaluation] = []
 
-    def hang(verdict: Evaluation) -> dict[str, float]:
-        ran.append(verdict)
+    def hang(evaluation: Evaluation) -> dict[str, float]:
+        ran.append(evaluation)
         if len(ran) == 3:
             Path(marker).write_text("in mid-trial")
             time.sleep(600)
         time.sleep(0.02)
-        return latency_ms(verdict)
+        return latency_ms(evaluation)
 
     worker(journal, int(wanted), hang, lease_s=1.5, seed=1).run()
 

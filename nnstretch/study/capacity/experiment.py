@@ -1,12 +1,8 @@
-"""The preliminary experiment of NN-Stretch on the user's data.
+"""The capacity experiment of NN-Stretch on the user's data: least depth and width of branches.
 
-How shallow and how narrow may a branch be?
-
-Variants of the network, two branches in every stage, are trained by one recipe, as is the original.
-From scratch unless weights are given: the question is what a structure can learn, and inheritance
-would favour the structures that lie nearest to the original; the published branched networks were
-trained from scratch, too. Original and variants are built by the same code, so they start from the
-same kind of initialisation; seed n means the same batches and augmentation for all.
+The original and variants with two branches in every stage are trained by one recipe, from scratch
+unless weights are given, as the published networks were: inherited weights would favor structures
+near the original. All are built by the same code, and a seed means the same batches for all.
 """
 
 from __future__ import annotations
@@ -15,6 +11,7 @@ import hashlib
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -31,12 +28,12 @@ if TYPE_CHECKING:
     from nnstretch.train.recipe import Recipe
 
 CapacityProgress = Callable[[float, float], object]
-"""Told how many trainings are done, of how many."""
+"""Called with the number of finished trainings, and of all."""
 
 
 @dataclass(frozen=True)
 class CapacityRequest:
-    """What is asked."""
+    """A network, a recipe, and the branches to try."""
 
     model: str
     recipe: Recipe
@@ -48,7 +45,7 @@ class CapacityRequest:
     tolerance: float = 0.005
     """Share of images that a variant may lose, before the spread of seeds is added."""
     weights: Path | None = None
-    """The original's, to start from; None starts everything from scratch."""
+    """The original's weights to start from; None starts everything from scratch."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.seeds <= 1000:
@@ -77,11 +74,11 @@ class CapacityRow:
 
     candidate: CapacityCandidate
     accuracies: tuple[float, ...]
-    """Of every seed, from 0 to 1."""
+    """Share of held-out images for every seed, from 0 to 1."""
     epochs: int
-    """Of each training."""
+    """Epochs of each training."""
     seconds: float
-    """Of all trainings."""
+    """Time of all trainings."""
 
     @property
     def accuracy(self) -> float:
@@ -102,13 +99,10 @@ class CapacityResult:
     original: CapacityRow
     rows: tuple[CapacityRow, ...]
     margin: float
-    """How far below the original's accuracy a variant may be.
-
-    Tolerance and seed spread, as a share of images.
-    """
+    """Largest loss of accuracy, of tolerance and seed spread, as a share of images."""
     bounds: rules.CapacityBounds
     reused: int
-    """Trainings that were kept from before."""
+    """Trainings that an earlier run had finished."""
     journal: Path
 
     def is_accurate(self, row: CapacityRow) -> bool:
@@ -117,135 +111,110 @@ class CapacityResult:
 
 
 def run_capacity_study(
-    wanted: CapacityRequest, progress: CapacityProgress | None = None
+    request: CapacityRequest, progress: CapacityProgress | None = None
 ) -> CapacityResult:
-    """Train what is missing, and judge.
+    """Train the variants that no earlier call has trained, and derive the bounds.
 
-    Every finished training is kept at once in `wanted.out`/capacity.jsonl, an unfinished one by its
-    epochs: the same call goes on where this one was interrupted. Raises NoPlan where nothing can be
-    branched, BadInput where the folder keeps a study of another model or recipe.
+    Finished trainings are kept in `request.out`/capacity.jsonl, an unfinished one by its epochs.
+    Raises NoPlan where nothing can be branched, BadInput where the folder keeps another study.
     """
     from nnstretch.stretch import NetworkAnalysis
 
-    captured = capture_original(wanted)
+    captured = capture_original(request)
     analysis = NetworkAnalysis(captured.graph)
-    shapes = rules.branch_shapes(wanted.depths, wanted.widths)
-    wholes = (
-        original_candidate(analysis, wanted.model),
-        *plan_candidates(analysis, wanted.model, shapes),
-    )
-    journal = open_journal(Path(wanted.out), journal_header(wanted, captured))
-    missing = [
-        (whole, seed)
-        for whole in wholes
-        for seed in training_seeds(wanted)
-        if (whole.key, seed) not in journal.trainings
-    ]
-    total = len(wholes) * wanted.seeds
-    for number, (whole, seed) in enumerate(missing):
+    shapes = rules.branch_shapes(request.depths, request.widths)
+    original = original_candidate(analysis, request.model)
+    candidates = (original, *plan_candidates(analysis, request.model, shapes))
+    journal = open_journal(Path(request.out), journal_header(request, captured))
+    trainings = list(product(candidates, training_seeds(request)))
+    missing = [(c, seed) for c, seed in trainings if (c.key, seed) not in journal.trainings]
+    reused = len(trainings) - len(missing)
+    for number, (candidate, seed) in enumerate(missing):
         if progress is not None:
-            progress(total - len(missing) + number, total)
-        journal.add(train_candidate(whole, seed, wanted, captured))
-        shutil.rmtree(training_folder(whole, seed, wanted), ignore_errors=True)
-    return summarize_trainings(wanted, wholes, journal, total - len(missing))
+            progress(reused + number, len(trainings))
+        journal.add(train_candidate(candidate, seed, request, captured))
+        shutil.rmtree(training_folder(candidate, seed, request), ignore_errors=True)
+    return summarize_trainings(request, candidates, journal, reused)
 
 
-def capture_original(wanted: CapacityRequest) -> CapturedNetwork:
+def capture_original(request: CapacityRequest) -> CapturedNetwork:
     """Capture the original at the recipe's image size, with the weights to start from."""
     import torch
 
     from nnstretch.capture import load_model, trace
     from nnstretch.train import load_weights
 
-    module = load_model(wanted.model)
-    if wanted.weights is not None:
-        load_weights(module, wanted.weights)
-    side = wanted.recipe.data.image_px
-    return trace(module, torch.zeros(1, 3, side, side), wanted.model)
+    module = load_model(request.model)
+    if request.weights is not None:
+        load_weights(module, request.weights)
+    side = request.recipe.data.image_px
+    return trace(module, torch.zeros(1, 3, side, side), request.model)
 
 
-def journal_header(wanted: CapacityRequest, captured: CapturedNetwork) -> dict[str, Any]:
-    """Return what must be the same for trainings to belong together.
-
-    Threads change how long they take, not what they show.
-    """
+def journal_header(request: CapacityRequest, captured: CapturedNetwork) -> dict[str, Any]:
+    """Return what trainings must have in common to be compared."""
     from nnstretch.train.recipe_loader import flatten_keys
 
-    elsewhere = ("model", "start", "trainer.threads")
-    recipe = {
-        f"recipe.{key}": value
-        for key, value in flatten_keys(asdict(wanted.recipe)).items()
-        if key not in elsewhere
+    header: dict[str, Any] = {
+        "model": request.model,
+        "start": describe_start(request.weights, request.recipe.start),
+        "macs": captured.graph.macs,
+        "params": captured.graph.params,
     }
-    size = {"macs": captured.graph.macs, "params": captured.graph.params}
-    return (
-        {"model": wanted.model, "start": describe_start(wanted.weights, wanted.recipe.start)}
-        | size
-        | recipe
-    )
+    for key, value in flatten_keys(asdict(request.recipe)).items():
+        # The number of threads changes times only.
+        if key not in ("model", "start", "trainer.threads"):
+            header[f"recipe.{key}"] = value
+    return header
 
 
-def describe_start(weights: Path | None, way: str) -> str:
-    """Return what trainings start from, weights by hash.
-
-    Raises BadInput when they cannot be read.
-    """
+def describe_start(weights: Path | None, start: str) -> str:
+    """Return in words what trainings start from. Raises UnknownName for unreadable weights."""
     if weights is None:
-        return "scratch" if way == "own" else f"scratch, {way}"
+        return "scratch" if start == "own" else f"scratch, {start}"
     try:
         return f"weights {hashlib.sha256(weights.read_bytes()).hexdigest()}"
     except OSError as error:
         raise UnknownName(f"no weights {weights}, {error.strerror}") from None
 
 
-def training_seeds(wanted: CapacityRequest) -> range:
+def training_seeds(request: CapacityRequest) -> range:
     """Return the seeds of each variant."""
-    return range(wanted.recipe.seed, wanted.recipe.seed + wanted.seeds)
+    return range(request.recipe.seed, request.recipe.seed + request.seeds)
 
 
-def training_folder(candidate: CapacityCandidate, seed: int, wanted: CapacityRequest) -> Path:
+def training_folder(candidate: CapacityCandidate, seed: int, request: CapacityRequest) -> Path:
     """Return where the epochs of one training are kept until it is finished."""
-    return (
-        Path(wanted.out)
-        / "unfinished"
-        / f"{hashlib.sha256(candidate.key.encode()).hexdigest()[:16]}-{seed}"
-    )
+    digest = hashlib.sha256(candidate.key.encode()).hexdigest()[:16]
+    return Path(request.out) / "unfinished" / f"{digest}-{seed}"
 
 
 def train_candidate(
-    candidate: CapacityCandidate, seed: int, wanted: CapacityRequest, captured: CapturedNetwork
+    candidate: CapacityCandidate, seed: int, request: CapacityRequest, captured: CapturedNetwork
 ) -> FinishedTraining:
     """Train one variant with one seed."""
     from nnstretch.train import fit
     from nnstretch.train.branched_start import initialize_network
     from nnstretch.train.training_folder import STATE_FILE
 
-    folder = training_folder(candidate, seed, wanted)
+    folder = training_folder(candidate, seed, request)
     # One process: others would each go through the whole study.
-    recipe = replace(
-        wanted.recipe,
-        seed=seed,
-        trainer=replace(wanted.recipe.trainer, tensorboard=False, devices=1, nodes=1),
-    )
-    module = make_candidate_module(
-        candidate, seed, captured if wanted.weights is not None else None
-    )
-    if wanted.weights is None:
+    settings = replace(request.recipe.trainer, tensorboard=False, devices=1, nodes=1)
+    recipe = replace(request.recipe, seed=seed, trainer=settings)
+    start = captured if request.weights is not None else None
+    module = make_candidate_module(candidate, seed, start)
+    if request.weights is None:
         initialize_network(module, recipe)
     resume = (folder / STATE_FILE).is_file()
     result = fit(module, recipe, folder, resume=resume, progress=False)
-    seconds = sum(epoch.seconds for epoch in result.history)
-    return FinishedTraining(
-        candidate.key, seed, result.val_accuracy, result.epochs, round(seconds, 3)
-    )
+    seconds = round(sum(epoch.seconds for epoch in result.history), 3)
+    return FinishedTraining(candidate.key, seed, result.val_accuracy, result.epochs, seconds)
 
 
 def make_candidate_module(
     candidate: CapacityCandidate, seed: int, start: CapturedNetwork | None
 ) -> nn.Module:
-    """Return the network, from weights or from the random initialisation that belongs to the
-    seed.
-    """
+    """Build the network, with weights of the original or drawn by the seed."""
     import torch
 
     from nnstretch.stretch.weights.branched_module import build_module
@@ -256,41 +225,30 @@ def make_candidate_module(
 
 
 def summarize_trainings(
-    wanted: CapacityRequest,
-    wholes: Sequence[CapacityCandidate],
+    request: CapacityRequest,
+    candidates: Sequence[CapacityCandidate],
     journal: CapacityJournal,
     reused: int,
 ) -> CapacityResult:
-    """Return rows, margin and bounds from what the journal holds."""
-    seeds = training_seeds(wanted)
-    first, *others = [
-        make_capacity_row(whole, [journal.trainings[whole.key, seed] for seed in seeds])
-        for whole in wholes
-    ]
-    allowed = rules.accuracy_margin(
-        wanted.tolerance, [row.spread for row in (first, *others)], wanted.seeds
-    )
-    shaped = [
-        (row.candidate.shape, rules.is_within_margin(row.accuracy, first.accuracy, allowed))
-        for row in others
-    ]
-    points = [
-        rules.CapacityPoint(shape.depth, shape.width, rows_held)
-        for shape, rows_held in shaped
-        if shape is not None
-    ]
-    return CapacityResult(
-        wanted, first, tuple(others), allowed, rules.lower_bounds(points), reused, journal.path
-    )
+    """Return rows, margin and bounds from the trainings of a journal, the original's first."""
+    rows: list[CapacityRow] = []
+    for candidate in candidates:
+        runs = [journal.trainings[candidate.key, seed] for seed in training_seeds(request)]
+        rows.append(make_capacity_row(candidate, runs))
+    original, *variants = rows
+    margin = rules.accuracy_margin(request.tolerance, [row.spread for row in rows], request.seeds)
+    points: list[rules.CapacityPoint] = []
+    for row in variants:
+        if (shape := row.candidate.shape) is not None:
+            holds = rules.is_within_margin(row.accuracy, original.accuracy, margin)
+            points.append(rules.CapacityPoint(shape.depth, shape.width, holds))
+    bounds = rules.lower_bounds(points)
+    return CapacityResult(request, original, tuple(variants), margin, bounds, reused, journal.path)
 
 
 def make_capacity_row(
     candidate: CapacityCandidate, runs: Sequence[FinishedTraining]
 ) -> CapacityRow:
     """Return the row of a variant over its trainings."""
-    return CapacityRow(
-        candidate,
-        tuple(run.accuracy for run in runs),
-        runs[0].epochs,
-        sum(run.seconds for run in runs),
-    )
+    accuracies = tuple(run.accuracy for run in runs)
+    return CapacityRow(candidate, accuracies, runs[0].epochs, sum(run.seconds for run in runs))

@@ -1,6 +1,4 @@
-"""What was trained, line by line, so that an interrupted capacity study goes on where it
-stopped.
-"""
+"""Journal of finished trainings, from which an interrupted capacity study goes on."""
 
 from __future__ import annotations
 
@@ -32,10 +30,7 @@ class FinishedTraining:
 
 @dataclass(frozen=True)
 class CapacityJournal:
-    """One JSON line for the settings, then one for every finished run.
-
-    Each is on disk before the next begins.
-    """
+    """One JSON line for the settings, then one for every finished training."""
 
     path: Path
     trainings: dict[tuple[str, int], FinishedTraining]
@@ -48,10 +43,9 @@ class CapacityJournal:
 
 
 def open_journal(folder: Path, head: dict[str, Any]) -> CapacityJournal:
-    """Open the journal of a folder; a new one, with `head` as its first line, where there is none.
+    """Open the journal of a folder, or begin one with `head` as its first line.
 
-    Raises BadInput that names the setting in which the kept study differs, BrokenFile for a file
-    that is no journal.
+    Raises BadInput that names a differing setting, BrokenFile for a file that is no journal.
     """
     path = folder / JOURNAL_FILE
     head = {"format": JOURNAL_FORMAT} | head
@@ -71,8 +65,7 @@ def open_journal(folder: Path, head: dict[str, Any]) -> CapacityJournal:
 
 
 def check_same_settings(before: dict[str, Any], now: dict[str, Any], path: Path) -> None:
-    """Refuse a journal of other settings: accuracies of different networks or recipes do not
-    compare.
+    """Refuse a journal of other settings, whose accuracies do not compare.
 
     Raises BrokenFile when the file is no journal; BadInput when a setting differs.
     """
@@ -80,8 +73,9 @@ def check_same_settings(before: dict[str, Any], now: dict[str, Any], path: Path)
         raise BrokenFile(f"not a capacity study, {path} line 1, it has no format")
     for key in [*now, *before]:
         if before.get(key) != now.get(key):
-            was, wanted = before.get(key, "not there"), now.get(key, "not there")
+            old = before.get(key, "not there")
+            new = now.get(key, "not there")
             raise BadInput(
-                f"{key} is {wanted}, the study kept in {path} has {was}, give the same or another"
+                f"{key} is {new}, the study kept in {path} has {old}, give the same or another"
                 " --out"
             )

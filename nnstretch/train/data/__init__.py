@@ -1,7 +1,7 @@
 """Data sets: images in a known order, from memory, folders or shards.
 
 dataset.py         data set protocol
-open_dataset.py    data set of a recipe
+catalog.py         data set of a recipe
 batches.py         batches, unreadable images
 datamodule.py      loaders for Lightning
 sampling_order.py  deterministic order
@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nnstretch.train.data.batches import ImageBatch as ImageBatch
+    from nnstretch.train.data.catalog import open_dataset as open_dataset
     from nnstretch.train.data.datamodule import Pictures as Pictures
     from nnstretch.train.data.datamodule import load_held_out as load_held_out
     from nnstretch.train.data.datamodule import prepare_images as prepare_images
     from nnstretch.train.data.dataset import Dataset as Dataset
     from nnstretch.train.data.dataset import Images as Images
     from nnstretch.train.data.dataset import InMemoryImages as InMemoryImages
-    from nnstretch.train.data.open_dataset import open_dataset as open_dataset
 
 _HOMES = {
     "ImageBatch": "batches",
@@ -39,7 +39,7 @@ _HOMES = {
     "InMemoryImages": "dataset",
     "Pictures": "datamodule",
     "load_held_out": "datamodule",
-    "open_dataset": "open_dataset",
+    "open_dataset": "catalog",
     "prepare_images": "datamodule",
 }
 __all__ = sorted(_HOMES)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from nnstretch.errors import BadInput
 from nnstretch.train.data.batches import no_readable_image_error
+from nnstretch.train.data.catalog import open_dataset
 from nnstretch.train.data.datamodule import prepare_images
 from nnstretch.train.data.dataset import (
     IMAGENET_MEAN,
@@ -21,7 +22,6 @@ from nnstretch.train.data.dataset import (
     InMemoryImages,
 )
 from nnstretch.train.data.decode import decode_image, read_image_bytes
-from nnstretch.train.data.open_dataset import open_dataset
 from nnstretch.train.data.transforms import ResizeAndCrop, normalize_images
 from nnstretch.train.recipe import DataSettings
 from nnstretch.train.recipe_loader import load_recipe

@@ -22,8 +22,8 @@ from nnstretch.train.data.batches import (
     refuse_unreadable,
     report_skipped,
 )
+from nnstretch.train.data.catalog import open_dataset
 from nnstretch.train.data.dataset import Dataset, Images
-from nnstretch.train.data.open_dataset import open_dataset
 from nnstretch.train.data.sampling_order import (
     BatchSelection,
     ProcessShare,

@@ -104,9 +104,8 @@ def split_by_folder(train_root: Path, held_root: Path) -> Dataset:
     )
     differing = sorted(set(train.classes) ^ set(held_out.classes))
     if differing:
-        present_root, missing_root = train_root, held_root
-        if differing[0] in held_out.classes:
-            present_root, missing_root = held_root, train_root
+        roots = [train_root, held_root]
+        present_root, missing_root = roots if differing[0] in train.classes else reversed(roots)
         raise BadInput(
             f"class {differing[0]} is in {present_root} but not in {missing_root}, {len(differing)}"
             " classes differ, both need the same"

@@ -1,4 +1,4 @@
-"""The data set that a recipe names."""
+"""Catalog of the data sets that a recipe may name."""
 
 from __future__ import annotations
 
