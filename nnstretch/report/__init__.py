@@ -1,17 +1,13 @@
-"""One self-contained HTML page that shows a folder of results.
+"""One self-contained HTML page of a folder of results; needs the standard library and YAML only.
 
-Needs the standard library and YAML only.
-
-page.py               whole page
-headline.py           first screen
-chapters.py           chapters
-pipeline_chapters.py  chapters of a pipeline
-constraint_help.py    one sentence per constraint
-format_numbers.py     numbers for people
-html.py               escaped HTML (markupsafe)
-style.py              CSS, JS
-charts/               pictures as SVG
-load/                 folder -> data
+page.py             whole page
+chapters/           chapters and first screens
+charts/             pictures as SVG
+load/               folder -> data
+constraint_help.py  one sentence per constraint
+format_numbers.py   numbers for people
+html.py             escaped HTML
+style.py            CSS, JS
 """
 
 from nnstretch.report.page import build_report, write_report

@@ -1,17 +1,12 @@
-"""One sentence for each kind of constraint, found by a word in its name.
-
-Users may add their own.
-"""
+"""One sentence for each kind of constraint, recognized by a word in its name."""
 
 from __future__ import annotations
 
 _MEANINGS = (
     (
         "amorti",
-        (
-            "Meeting costs more than the share alpha of what the original layers between two"
-            " meeting points take."
-        ),
+        "Meeting costs more than the share alpha of what the original layers between two meeting"
+        " points take.",
     ),
     (
         "straggl",
@@ -27,10 +22,8 @@ _MEANINGS = (
     ("macs", "The branches together keep too small or too large a share of the original MACs."),
     (
         "capacity",
-        (
-            "Branches keep too little of the original's capacity: depth, width or MACs below their"
-            " bounds."
-        ),
+        "Branches keep too little of the original's capacity: depth, width or MACs below their"
+        " bounds.",
     ),
     ("unsupported", "A processor has no prediction for an operator of the branch."),
     (
@@ -43,6 +36,5 @@ _MEANINGS = (
 def explain_constraint(constraint: str) -> str:
     """Return one sentence on what a constraint protects."""
     name = constraint.lower().replace("-", "_").replace(" ", "_")
-    return next(
-        (meaning for word, meaning in _MEANINGS if word in name), "A constraint of the user's own."
-    )
+    meanings = (meaning for word, meaning in _MEANINGS if word in name)
+    return next(meanings, "A constraint of the user's own.")

@@ -1,7 +1,4 @@
-"""Numbers as people read them.
-
-Three significant digits, a unit, and a dash where nothing is known.
-"""
+"""Numbers as people read them: three digits, a unit, a dash where nothing is known."""
 
 from __future__ import annotations
 
@@ -36,9 +33,7 @@ def ms(value: float | None) -> str:
 
 
 def plain_ms(value: float | None) -> str:
-    """Format milliseconds for a column whose head carries the unit: equal decimals, so that columns
-    align.
-    """
+    """Format milliseconds for a column whose head has the unit, with equal decimals to align."""
     return UNKNOWN if value is None else f"{value:,.3f}"
 
 
@@ -91,9 +86,7 @@ def tick(value: float) -> str:
 
 
 def step_for(span: float, wanted: int) -> float:
-    """Return the step 1, 2 or 5 times a power of ten that divides `span` into at most `wanted`
-    parts.
-    """
+    """Return 1, 2 or 5 times a power of ten that cuts `span` into at most `wanted` parts."""
     if span <= 0:
         return 1.0
     power = 10.0 ** floor(log10(span / wanted))

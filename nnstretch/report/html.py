@@ -1,7 +1,4 @@
-"""HTML and SVG that is escaped by construction.
-
-Plain text becomes safe, only `Markup` passes as it is.
-"""
+"""HTML and SVG escaped by construction: only `Markup` passes as it is."""
 
 from __future__ import annotations
 
@@ -25,11 +22,9 @@ class Markup(str):
 
 def escape(text: str) -> Markup:
     """Return text that is safe in markup."""
-    return (
-        text
-        if isinstance(text, Markup)
-        else Markup(html_escape(_UNPRINTABLE.sub("\ufffd", text), quote=True))
-    )
+    if isinstance(text, Markup):
+        return text
+    return Markup(html_escape(_UNPRINTABLE.sub("\ufffd", text), quote=True))
 
 
 def join(parts: Iterable[str | None], between: str = "") -> Markup:
@@ -38,13 +33,9 @@ def join(parts: Iterable[str | None], between: str = "") -> Markup:
 
 
 def tag(name: str, /, *children: str | None, **attributes: object) -> Markup:
-    """Return an element; `class_` writes class, `text_anchor` writes text-anchor.
-
-    An attribute that is None is left out.
-    """
-    written = "".join(
-        _attribute(key, value) for key, value in attributes.items() if value is not None
-    )
+    """Return an element without attributes that are None; `text_anchor` writes text-anchor."""
+    pairs = attributes.items()
+    written = "".join(_attribute(key, value) for key, value in pairs if value is not None)
     if name in _VOID:
         return Markup(f"<{name}{written}>")
     return Markup(f"<{name}{written}>{join(children)}</{name}>")
@@ -62,26 +53,24 @@ def table(
     *,
     text_columns: frozenset[int] = frozenset({0}),
 ) -> Markup:
-    """Return a captioned table in a box that scrolls sideways; the first cell of a row is its
-    header.
-    """
-    head = join(
-        tag("th", name, scope="col", class_="t" if i in text_columns else None)
-        for i, name in enumerate(header)
-    )
-    body = join(
-        tag("tr", join(_cell(i, cell, i in text_columns) for i, cell in enumerate(row)))
-        for row in rows
-    )
-    whole = tag("table", tag("caption", caption), tag("thead", tag("tr", head)), tag("tbody", body))
+    """Return a table in a box that scrolls sideways; the first cell of a row is its header."""
+    head: list[Markup] = []
+    for i, name in enumerate(header):
+        head.append(tag("th", name, scope="col", class_="t" if i in text_columns else None))
+    body: list[Markup] = []
+    for row in rows:
+        cells = (_cell(i, cell, i in text_columns) for i, cell in enumerate(row))
+        body.append(tag("tr", *cells))
+    parts = (tag("thead", tag("tr", *head)), tag("tbody", *body))
+    whole = tag("table", tag("caption", caption), *parts)
     return tag("div", whole, class_="scroll", tabindex="0", role="region", aria_label=caption)
 
 
 def _cell(number: int, content: str, is_text: bool) -> Markup:
     kind = "t" if is_text else None
-    return (
-        tag("td", content, class_=kind) if number else tag("th", content, scope="row", class_=kind)
-    )
+    if number:
+        return tag("td", content, class_=kind)
+    return tag("th", content, scope="row", class_=kind)
 
 
 def collapsible(summary: str, *content: str | None) -> Markup:

@@ -36,9 +36,7 @@ def _colours(dark: bool) -> str:
 
 
 def style_sheet() -> Markup:
-    """Return the style sheet; light colors also print, dark ones are for screens that ask for
-    them.
-    """
+    """Return the style sheet; light colors also print, dark ones are for screens that ask."""
     dark = f"@media screen and (prefers-color-scheme:dark){{{_colours(dark=True)}}}"
     return Markup(f"<style>{_colours(dark=False)}{dark}\n{_shipped('page.css')}</style>")
 
@@ -49,14 +47,10 @@ def script() -> Markup:
 
 
 def content_policy() -> str:
-    """Return the policy that only this style and this very script may act, and nothing may be
-    fetched.
-    """
+    """Return the policy that allows only this style and this script, and fetches nothing."""
     digest = base64.b64encode(hashlib.sha256(_shipped("page.js").encode()).digest()).decode()
-    return (
-        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri"
-        " 'none'; form-action 'none'"
-    )
+    sources = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    return f"{sources}; base-uri 'none'; form-action 'none'"
 
 
 def _shipped(name: str) -> str:

@@ -2,9 +2,11 @@
 
 svg.py                SVG shapes
 palette.py            colours
-gantt.py              Gantt chart
-gantt_overlay.py      two Gantts in one
+gantt.py              Gantt chart: panels, rows, bars, axis
+gantt_networks.py     Gantt of networks
+gantt_overlay.py      Gantt of predictions under runs
 gantt_pipeline.py     Gantt of a stream
+worker_time.py        busy and waiting time of workers
 plan_diagram.py       plan as SVG
 pareto_chart.py       Pareto front as SVG
 latency_breakdown.py  terms of each segment

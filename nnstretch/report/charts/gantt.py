@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nnstretch.report.charts import svg
-from nnstretch.report.format_numbers import percent, tick, ticks
+from nnstretch.report.format_numbers import percent
 from nnstretch.report.html import Markup, collapsible, join, table
 
 WIDTH_PX = 1120.0
@@ -109,18 +109,8 @@ def draw_gantt(
         top = place.rows_bottom + style.between_px
     height = top + AXIS_PX
     spoken = ". ".join(panel.spoken for panel in panels)
-    return svg.svg(WIDTH_PX, height, title, spoken, _axis(x, height), *drawn, class_=look)
-
-
-def _axis(x: svg.AxisScale, height: float) -> Markup:
-    """Draw milliseconds below the rows, and lines through them."""
-    marks: list[Markup] = []
-    for at_ms in ticks(x.low / 1000, x.high / 1000, 12):
-        at_px = x(1000 * at_ms)
-        marks.append(svg.line(at_px, 8, at_px, height - AXIS_PX, class_="grid"))
-        marks.append(svg.text(at_px, height - 14, tick(at_ms), class_="small", anchor="middle"))
-    marks.append(svg.text(WIDTH_PX - RIGHT_PX + 14, height - 14, "ms", class_="small"))
-    return join(marks)
+    axis = svg.ms_axis(x, per_ms=1000, most=12, top=8, bottom=top, baseline=height - 14)
+    return svg.svg(WIDTH_PX, height, title, spoken, axis, *drawn, class_=look)
 
 
 def idle_row(place: PlacedPanel, row: str) -> Markup:

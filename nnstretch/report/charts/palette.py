@@ -1,13 +1,11 @@
-"""One colour per processor wherever it appears, told apart by colour-blind eyes and by its
-label.
-"""
+"""One colour per processor on the whole page, told apart by colour-blind eyes, too."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-from nnstretch.report.html import Markup, join, tag
+from nnstretch.report.html import Markup, tag
 
 # (light page, dark page): Okabe and Ito's hues, darkened so that white text reads on them,
 # lightened for dark pages.
@@ -24,10 +22,7 @@ _SAFE = re.compile(r"[a-z0-9]+")
 
 
 def colour_class(processor: str) -> str:
-    """Return `p-cpu`, or a spare color that depends on nothing but the name.
-
-    `cpu0` and `gpu.big` count as their kind.
-    """
+    """Return `p-cpu` also for `cpu0`, or a spare color that depends on nothing but the name."""
     kind = _SAFE.match(processor.lower())
     known = kind and next((name for name in PROCESSORS if kind[0].startswith(name)), None)
     return f"p-{known}" if known else f"p-x{sum(map(ord, processor)) % len(SPARE)}"
@@ -46,12 +41,9 @@ def item_class(number: int) -> str:
 
 
 def legend(entries: Iterable[tuple[str, str]]) -> Markup:
-    """Return (classes of the swatch, what it stands for) pairs."""
-    return tag(
-        "p",
-        join(tag("span", tag("i", class_=f"swatch {look}"), name) for look, name in entries),
-        class_="legend",
-    )
+    """Explain swatches, given as (its classes, what it stands for)."""
+    spans = (tag("span", tag("i", class_=f"swatch {look}"), name) for look, name in entries)
+    return tag("p", *spans, class_="legend")
 
 
 def processor_legend(processors: Iterable[str]) -> list[tuple[str, str]]:

@@ -1,6 +1,4 @@
-"""Latency against work as a picture of its own.
-
-The front, single branches of the same MACs, and the original.
+"""Latency against work as an SVG file: the front, single branches of the same MACs, the original.
 
 The file stands alone: colours are written into it, nothing is fetched.
 """
@@ -14,8 +12,16 @@ from nnstretch.report.charts import svg
 from nnstretch.report.format_numbers import ms, tick, ticks
 from nnstretch.report.html import Markup, join, tag
 
-WIDTH_PX, PANEL_PX = 640.0, 400.0
-LEFT_PX, RIGHT_PX, TOP_PX, BOTTOM_PX = 64.0, 24.0, 74.0, 52.0
+WIDTH_PX = 640.0
+PANEL_PX = 400.0
+LEFT_PX = 64.0
+RIGHT_PX = 24.0
+TOP_PX = 74.0
+BOTTOM_PX = 52.0
+Points = list[tuple[float, float]]
+"""(work over the original's, ms)."""
+Tip = Callable[[float, float], str]
+"""Words for a point."""
 STYLE = """
 svg { background: #ffffff; font-family: system-ui, sans-serif; }
 text { font-size: 12px; fill: #16202c; } .small { font-size: 11px; fill: #4c5a6b; } \
@@ -58,149 +64,97 @@ class ParetoPanel:
 
 def front_picture(panels: tuple[ParetoPanel, ...]) -> Markup:
     """Return an SVG file, one panel below the other."""
-    drawn = join(
-        svg.group(panel_drawn(p), transform=f"translate(0,{i * PANEL_PX:g})")
-        for i, p in enumerate(panels)
-    )
+    drawn: list[Markup] = []
+    for i, panel in enumerate(panels):
+        place = f"translate(0,{i * PANEL_PX:g})"
+        drawn.append(svg.group(_panel(panel), transform=place))
     height = PANEL_PX * len(panels)
-    sizes = {
-        "xmlns": "http://www.w3.org/2000/svg",
-        "viewBox": f"0 0 {WIDTH_PX:g} {height:g}",
-        "width": f"{WIDTH_PX:g}",
-        "height": f"{height:g}",
-    }
-    words = "; ".join(spoken(panel) for panel in panels)
+    sizes = {"xmlns": "http://www.w3.org/2000/svg", **svg.sizes(WIDTH_PX, height)}
+    words = "; ".join(_spoken(panel) for panel in panels)
     head = (tag("title", "Fronts"), tag("desc", words), tag("style", Markup(STYLE)))
-    return tag("svg", *head, drawn, role="img", aria_label=words, **sizes)
+    return tag("svg", *head, *drawn, role="img", aria_label=words, **sizes)
 
 
-def spoken(panel: ParetoPanel) -> str:
-    """Return the panel in words."""
-    points = (
-        ", ".join(f"{mark.share:.2f}x {ms(mark.latency_ms)}" for mark in panel.marks) or "no plan"
-    )
+def _spoken(panel: ParetoPanel) -> str:
+    marks = (f"{mark.share:.2f}x {ms(mark.latency_ms)}" for mark in panel.marks)
+    points = ", ".join(marks) or "no plan"
     return f"{panel.title}: {points}; original {ms(panel.original_ms)} on {panel.original_name}"
 
 
-def panel_drawn(panel: ParetoPanel) -> Markup:
-    """Return the drawing of a panel."""
-    shares = [1.0, *(mark.share for mark in panel.marks)]
+def _panel(panel: ParetoPanel) -> Markup:
+    marks = panel.marks
+    shares = [1.0, *(mark.share for mark in marks)]
     room = 0.06 * (max(shares) - min(shares)) or 0.1
-    highest = max([panel.original_ms, *(max(m.latency_ms, m.single_ms) for m in panel.marks)])
+    latencies_ms = (max(mark.latency_ms, mark.single_ms) for mark in marks)
+    highest_ms = max([panel.original_ms, *latencies_ms])
     x = svg.AxisScale(min(shares) - room, max(shares) + room, LEFT_PX, WIDTH_PX - RIGHT_PX)
-    y = svg.AxisScale(0.0, 1.06 * highest, PANEL_PX - BOTTOM_PX, TOP_PX)
-    single = [(m.share, m.single_ms) for m in panel.marks]
-    points = [(m.share, m.latency_ms) for m in panel.marks]
-    unproven = [(m.share, m.latency_ms) for m in panel.marks if not m.proven]
-    return join(
-        (
-            svg.text(LEFT_PX, 22, panel.title, class_="strong"),
-            axes(panel, x, y),
-            curve(
-                "single",
-                single,
-                x,
-                y,
-                lambda a, b: f"single branch of equal MACs, {a:.3f}x: {ms(b)}",
-            ),
-            curve("front", points, x, y, lambda a, b: f"stretched, {a:.3f}x: {ms(b)}"),
-            dots(
-                "front open",
-                unproven,
-                x,
-                y,
-                4.0,
-                lambda a, b: f"stretched, not proven, {a:.3f}x: {ms(b)}",
-            ),
-            dots(
-                "original",
-                [(1.0, panel.original_ms)],
-                x,
-                y,
-                5.5,
-                lambda a, b: f"original on {panel.original_name}: {ms(b)}",
-            ),
-            legend(panel, bool(unproven)),
-        )
+    y = svg.AxisScale(0.0, 1.06 * highest_ms, PANEL_PX - BOTTOM_PX, TOP_PX)
+    single = sorted((mark.share, mark.single_ms) for mark in marks)
+    front = sorted((mark.share, mark.latency_ms) for mark in marks)
+    unproven = [(mark.share, mark.latency_ms) for mark in marks if not mark.proven]
+    original = [(1.0, panel.original_ms)]
+
+    def line(look: str, points: Points) -> Markup:
+        return svg.group(svg.polyline((x(a), y(b)) for a, b in points), class_=look)
+
+    def dots(look: str, points: Points, radius: float, tip: Tip) -> Markup:
+        circles = (svg.circle(x(a), y(b), radius, tip(a, b)) for a, b in points)
+        return svg.group(*circles, class_=look)
+
+    def single_tip(share: float, latency_ms: float) -> str:
+        return f"single branch of equal MACs, {share:.3f}x: {ms(latency_ms)}"
+
+    original_tip = f"original on {panel.original_name}: {ms(panel.original_ms)}"
+    drawn = (
+        svg.text(LEFT_PX, 22, panel.title, class_="strong"),
+        _axes(panel, x, y),
+        line("single", single),
+        dots("single", single, 3.6, single_tip),
+        line("front", front),
+        dots("front", front, 3.6, lambda a, b: f"stretched, {a:.3f}x: {ms(b)}"),
+        dots("front open", unproven, 4.0, lambda a, b: f"stretched, not proven, {a:.3f}x: {ms(b)}"),
+        dots("original", original, 5.5, lambda a, b: original_tip),
+        _legend(panel, bool(unproven)),
     )
+    return join(drawn)
 
 
-def axes(panel: ParetoPanel, x: svg.AxisScale, y: svg.AxisScale) -> Markup:
-    """Return the axes of a panel."""
-    levels, bottom = ticks(y.low, y.high, 6), y.start_px
-    level = [
-        svg.line(x.start_px, y(v), x.end_px, y(v), class_="grid") for v in levels if v <= y.high
-    ]
-    level += [
-        svg.text(x.start_px - 8, y(v) + 4, tick(v), class_="small", anchor="end")
-        for v in levels
-        if v <= y.high
-    ]
-    below = [v for v in ticks(x.low, x.high, 8) if x.low <= v <= x.high]
-    marks = [svg.line(x(v), bottom, x(v), bottom + 4, class_="axis") for v in below]
-    marks += [
-        svg.text(x(v), bottom + 18, f"{tick(v)}x", class_="small", anchor="middle") for v in below
-    ]
+def _axes(panel: ParetoPanel, x: svg.AxisScale, y: svg.AxisScale) -> Markup:
+    bottom = y.start_px
+    levels = [v for v in ticks(y.low, y.high, 6) if v <= y.high]
+    shares = [v for v in ticks(x.low, x.high, 8) if x.low <= v <= x.high]
+    drawn = [svg.line(x.start_px, y(v), x.end_px, y(v), class_="grid") for v in levels]
+    for v in levels:
+        drawn.append(svg.text(x.start_px - 8, y(v) + 4, tick(v), class_="small", anchor="end"))
+    drawn.append(svg.line(x.start_px, bottom, x.end_px, bottom, class_="axis"))
+    drawn += [svg.line(x(v), bottom, x(v), bottom + 4, class_="axis") for v in shares]
+    for v in shares:
+        drawn.append(svg.text(x(v), bottom + 18, f"{tick(v)}x", class_="small", anchor="middle"))
     name = f"{panel.across} of the plan over the original's {panel.original_amount}"
-    titles = (
-        svg.text((x.start_px + x.end_px) / 2, bottom + 38, name, class_="small", anchor="middle"),
-        tag(
-            "text",
-            "predicted latency, ms",
-            transform=f"translate(18,{(y.start_px + y.end_px) / 2:g}) rotate(-90)",
-            text_anchor="middle",
-            class_="small",
-        ),
-    )
-    return join(
-        (*level, svg.line(x.start_px, bottom, x.end_px, bottom, class_="axis"), *marks, *titles)
-    )
+    centre = (x.start_px + x.end_px) / 2
+    drawn.append(svg.text(centre, bottom + 38, name, class_="small", anchor="middle"))
+    turned = f"translate(18,{(y.start_px + y.end_px) / 2:g}) rotate(-90)"
+    look = {"transform": turned, "text_anchor": "middle", "class_": "small"}
+    drawn.append(tag("text", "predicted latency, ms", **look))
+    return join(drawn)
 
 
-Spell = Callable[[float, float], str]
-
-
-def curve(
-    look: str, points: list[tuple[float, float]], x: svg.AxisScale, y: svg.AxisScale, spell: Spell
-) -> Markup:
-    """Return a line through points and a dot at each."""
-    points = sorted(points)
-    return join(
-        (
-            svg.group(svg.polyline((x(a), y(b)) for a, b in points), class_=look),
-            dots(look, points, x, y, 3.6, spell),
-        )
-    )
-
-
-def dots(
-    look: str,
-    points: list[tuple[float, float]],
-    x: svg.AxisScale,
-    y: svg.AxisScale,
-    radius: float,
-    spell: Spell,
-) -> Markup:
-    """Return a dot at each point."""
-    return svg.group(*(svg.circle(x(a), y(b), radius, spell(a, b)) for a, b in points), class_=look)
-
-
-def legend(panel: ParetoPanel, unproven: bool) -> Markup:
-    """Return what lines and dots mean."""
+def _legend(panel: ParetoPanel, unproven: bool) -> Markup:
     entries = [
         ("front", "stretched"),
         ("single", "single branch of equal MACs"),
         ("original", f"original on {panel.original_name}"),
     ]
-    entries += [("front open", "not proven")] if unproven else []
-    drawn, left_px = [], LEFT_PX
+    if unproven:
+        entries.append(("front open", "not proven"))
+    drawn: list[Markup] = []
+    left_px = LEFT_PX
     for look, name in entries:
-        line = (
-            svg.polyline(((left_px, 46), (left_px + 26, 46)))
-            if look in ("front", "single")
-            else None
-        )
-        drawn.append(svg.group(line, svg.circle(left_px + 13, 46, 4.0), class_=look))
+        dot = svg.circle(left_px + 13, 46, 4.0)
+        line = None
+        if look in ("front", "single"):
+            line = svg.polyline(((left_px, 46), (left_px + 26, 46)))
+        drawn.append(svg.group(line, dot, class_=look))
         drawn.append(svg.text(left_px + 33, 50, name, class_="small"))
         left_px += 33 + svg.text_width(name) + 18
     return join(drawn)

@@ -1,19 +1,17 @@
-"""The few SVG shapes the page draws with.
-
-Colours come from classes and CSS variables, never from here.
-"""
+"""SVG shapes; colours come from classes and CSS variables, never from here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from nnstretch.report.format_numbers import tick, ticks
 from nnstretch.report.html import Markup, join, tag
 
 
 @dataclass(frozen=True, slots=True)
 class AxisScale:
-    """A number on an axis -> a pixel."""
+    """Number on an axis -> pixel."""
 
     low: float
     high: float
@@ -36,16 +34,14 @@ def svg(
 ) -> Markup:
     """Return a drawing that screen readers can name and describe."""
     words = (tag("title", title), tag("desc", description))
-    sizes = {"viewBox": f"0 0 {width:g} {height:g}", "width": f"{width:g}", "height": f"{height:g}"}
-    return tag(
-        "svg",
-        *words,
-        *children,
-        role="img",
-        aria_label=f"{title}. {description}",
-        class_=class_,
-        **sizes,
-    )
+    look = {"role": "img", "aria_label": f"{title}. {description}", "class_": class_}
+    return tag("svg", *words, *children, **look, **sizes(width, height))
+
+
+def sizes(width: float, height: float) -> dict[str, str]:
+    """Return the attributes of a drawing's size, px."""
+    box = f"0 0 {width:g} {height:g}"
+    return {"viewBox": box, "width": f"{width:g}", "height": f"{height:g}"}
 
 
 def scrolling(drawing: Markup, label: str) -> Markup:
@@ -71,14 +67,13 @@ def rect(
     **look: object,
 ) -> Markup:
     """Return a rectangle, px."""
-    shape = {
-        "x": float(x),
-        "y": float(y),
-        "width": max(float(width), 0.0),
-        "height": float(height),
-        "rx": float(radius),
-    }
-    return tag("rect", None if tip is None else tag("title", tip), **shape, **look)
+    place = {"x": float(x), "y": float(y)}
+    size = {"width": max(float(width), 0.0), "height": float(height), "rx": float(radius)}
+    return tag("rect", _title(tip), **place, **size, **look)
+
+
+def _title(tip: str | None) -> Markup | None:
+    return None if tip is None else tag("title", tip)
 
 
 def line(x1: float, y1: float, x2: float, y2: float, **look: object) -> Markup:
@@ -93,21 +88,13 @@ def path(commands: str, **look: object) -> Markup:
 
 def polyline(points: Iterable[tuple[float, float]], **look: object) -> Markup:
     """Return a line through points, px."""
-    return tag(
-        "polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in points), fill="none", **look
-    )
+    listed = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    return tag("polyline", points=listed, fill="none", **look)
 
 
 def circle(x: float, y: float, radius: float, tip: str | None = None, **look: object) -> Markup:
     """Return a circle, px."""
-    return tag(
-        "circle",
-        None if tip is None else tag("title", tip),
-        cx=float(x),
-        cy=float(y),
-        r=float(radius),
-        **look,
-    )
+    return tag("circle", _title(tip), cx=float(x), cy=float(y), r=float(radius), **look)
 
 
 def group(*children: str | None, **look: object) -> Markup:
@@ -116,7 +103,7 @@ def group(*children: str | None, **look: object) -> Markup:
 
 
 def text_width(words: str, size_px: float = 11) -> float:
-    """Estimate the width of a text in a sans-serif face, with caution: no font is measured here."""
+    """Estimate the width of a text in a sans-serif face, on the safe side, px."""
     return 0.58 * size_px * len(words)
 
 
@@ -126,24 +113,25 @@ def truncate(words: str, room_px: float, size_px: float = 11) -> str:
     return words if len(words) <= letters else "…" + words[-max(letters - 1, 1) :]
 
 
+def ms_axis(
+    x: AxisScale, *, per_ms: float = 1.0, most: int, top: float, bottom: float, baseline: float
+) -> Markup:
+    """Draw at most `most` marks of milliseconds; `per_ms` is a millisecond in the scale's unit."""
+    drawn: list[Markup] = []
+    for at_ms in ticks(x.low / per_ms, x.high / per_ms, most):
+        at_px = x(per_ms * at_ms)
+        drawn.append(line(at_px, top, at_px, bottom, class_="grid"))
+        drawn.append(text(at_px, baseline, tick(at_ms), class_="small", anchor="middle"))
+    return join((*drawn, text(x.end_px + 14, baseline, "ms", class_="small")))
+
+
 def shared_patterns() -> Markup:
-    """Return textures every drawing may refer to: idle time, and copies in and out of a
-    processor.
-    """
+    """Return textures for idle time, and for copies in and out of a processor."""
     slash = path("M-2,2 l4,-4 M0,8 l8,-8 M6,10 l4,-4", class_="hatch")
     forth = path("M-2,2 l4,-4 M0,8 l8,-8 M6,10 l4,-4", class_="stripe")
     back = path("M-2,6 l4,4 M0,0 l8,8 M6,-2 l4,4", class_="stripe")
     size = {"width": 8, "height": 8, "patternUnits": "userSpaceOnUse"}
-    patterns = join(
-        tag("pattern", drawn, id=name, **size)
-        for name, drawn in (("idle", slash), ("copy-in", forth), ("copy-out", back))
-    )
-    return tag(
-        "svg",
-        tag("defs", patterns),
-        width=0,
-        height=0,
-        class_="defs",
-        aria_hidden="true",
-        focusable="false",
-    )
+    strokes = (("idle", slash), ("copy-in", forth), ("copy-out", back))
+    patterns = (tag("pattern", stroke, id=name, **size) for name, stroke in strokes)
+    hidden = {"class_": "defs", "aria_hidden": "true", "focusable": "false"}
+    return tag("svg", tag("defs", *patterns), width=0, height=0, **hidden)

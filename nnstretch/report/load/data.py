@@ -24,7 +24,6 @@ class ReportedBranch:
     depth: Annotated[int, Range(0)] | None = None
     width: Annotated[int, Range(0)] | None = None
     macs: SizeOrNone = None
-    params: SizeOrNone = None
     transfer_in_ms: Size = 0.0
     transfer_out_ms: Size = 0.0
     error_ms: SizeOrNone = None
@@ -153,7 +152,6 @@ def _leaves(value: Any, name: str) -> Iterator[tuple[str, str]]:
 class ProcessorUse:
     """How busy a run kept a processor."""
 
-    busy_ms: Size = 0.0
     utilisation: Size = 0.0
 
 

@@ -89,7 +89,6 @@ class StageRow:
     share_ms: Size
     """Over its replicas."""
     processors: tuple[str, ...] = ()
-    items: Size | None = None
     failed: Size | None = None
     late: Size | None = None
     busy_ms: Size | None = None
@@ -105,7 +104,6 @@ class StreamSummary:
     """What `nnstretch run --mode pipeline --json` says."""
 
     model: str | None = None
-    clock: str | None = None
     timing: str | None = None
     items: Size | None = None
     period_ms: Size | None = None
@@ -147,7 +145,6 @@ class SplitStage:
     processors: tuple[str, ...] = ()
     start: str | None = None
     end: str | None = None
-    compute_ms: Size | None = None
     transfer_in_ms: Size | None = None
     transfer_out_ms: Size | None = None
     error_ms: Size | None = None
