@@ -31,10 +31,11 @@ from nnstretch.cli import main as command_line
 from nnstretch.errors import BrokenFile
 from nnstretch.report import build_report
 from nnstretch.report.load.pipeline import PIPELINE_FILES
-from nnstretch.report.load.pipeline_data import StreamSlice, StreamTrace, windows_of
+from nnstretch.report.load.pipeline_data import StreamTrace, windows_of
 from nnstretch.run import write_perfetto
 from nnstretch.run.pipelines.prediction import predict_stream
-from nnstretch.trace import Trace
+from nnstretch.task import Task
+from nnstretch.trace import Span, Trace
 
 TIMES_US = {"s0": 2000.0, "s1": 3000.0, "s2": 500.0}
 RUN = {
@@ -282,21 +283,24 @@ def test_a_virtual_clock_has_no_waits_and_no_second_prediction(folder: Path) -> 
     assert "Nobody predicted Python stages" in html
 
 
+def span(stage: str, item: int, worker: str, start_us: float, end_us: float) -> Span:
+    return Span(start_us, end_us, Task(f"{stage}#{item}", stage, request=item), worker)
+
+
 def stream(source: str, items: range, late_us: float = 0.0) -> StreamTrace:
     return StreamTrace(
         source,
-        tuple(
-            StreamSlice("a", n, "a on cpu", 10.0 * n + late_us, 10.0 * n + late_us + 15)
-            for n in items
-        ),
+        tuple(span("a", n, "a on cpu", 10.0 * n + late_us, 10.0 * n + late_us + 15) for n in items),
     )
 
 
 def test_windows_show_the_same_items_where_they_can() -> None:
     both = windows_of([stream("predicted", range(40)), stream("measured", range(20, 60), 1000)])
     assert [window.items for window in both] == [tuple(range(24, 36))] * 2
-    assert [window.slices[0].start_us for window in both] == [0.0, 0.0]
-    assert {one.item for one in both[0].others} == {23, 36}, "their neighbours, cut at the border"
+    assert [window.spans[0].start_us for window in both] == [0.0, 0.0]
+    assert {one.task.request for one in both[0].others} == {23, 36}, (
+        "their neighbours, cut at the border"
+    )
     assert max(one.end_us for one in both[0].others) <= both[0].length_us
     apart = windows_of([stream("predicted", range(20)), stream("measured", range(100, 200))])
     assert [window.items[0] for window in apart] == [4, 144]
@@ -384,7 +388,7 @@ def test_no_text_of_any_file_becomes_markup(folder: Path) -> None:
 def test_an_item_takes_its_copies_and_branches_together_and_what_overlaps_once() -> None:
     parts = [("m copy in", 0, 2), ("m on gpu", 3, 7), ("m on cpu", 5, 9), ("m copy out", 9, 10)]
     slices = [
-        StreamSlice("m", item, row, 100.0 * item + start, 100.0 * item + end)
+        span("m", item, row, 100.0 * item + start, 100.0 * item + end)
         for item in range(3)
         for row, start, end in parts
     ]

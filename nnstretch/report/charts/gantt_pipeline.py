@@ -20,7 +20,8 @@ from nnstretch.report.charts.gantt import (
 from nnstretch.report.charts.palette import item_class
 from nnstretch.report.format_numbers import ms, plain_ms
 from nnstretch.report.html import Markup, join
-from nnstretch.report.load.pipeline_data import StageInputs, StreamSlice, StreamWindow
+from nnstretch.report.load.pipeline_data import StageInputs, StreamWindow
+from nnstretch.trace import Span, Trace
 
 TITLE = "Items on their way through the pipeline"
 STYLE = GanttStyle(
@@ -64,9 +65,9 @@ def _rows(window: StreamWindow, inputs: StageInputs) -> tuple[str, ...]:
     stage_order = {stage: number for number, (stage, _) in enumerate(inputs)}
     first_slice: dict[str, int] = {}
     stage_of_row: dict[str, str] = {}
-    for number, slice_ in enumerate(window.stream.slices):
-        first_slice.setdefault(slice_.stage, number)
-        stage_of_row[slice_.row] = slice_.stage
+    for number, span in enumerate(window.stream.spans):
+        first_slice.setdefault(span.task.subgraph, number)
+        stage_of_row[span.processor] = span.task.subgraph
 
     def order(row: str) -> tuple[int, int, str]:
         stage = stage_of_row[row]
@@ -76,57 +77,55 @@ def _rows(window: StreamWindow, inputs: StageInputs) -> tuple[str, ...]:
 
 
 def _busy_share(window: StreamWindow, row: str) -> float:
-    slices = (*window.slices, *window.others)
-    busy_us = sum(s.end_us - s.start_us for s in slices if s.row == row)
-    return busy_us / window.length_us if window.length_us else 0.0
+    trace = Trace((*window.spans, *window.others))
+    return trace.busy_us(row) / window.length_us if window.length_us else 0.0
 
 
 def _draw_panel(window: StreamWindow, place: PlacedPanel, inputs: StageInputs) -> Markup:
     rows = join(_draw_row(window, row, place) for row in place.panel.rows)
-    bars = join(_draw_item(slice_, window, place) for slice_ in window.slices)
+    bars = join(_draw_item(span, window, place) for span in window.spans)
     return join((rows, _links(window, place, inputs), bars))
 
 
 def _draw_row(window: StreamWindow, row: str, place: PlacedPanel) -> Markup:
-    pale = join(_pale(other, place) for other in window.others if other.row == row)
+    pale = join(_pale(other, place) for other in window.others if other.processor == row)
     return svg.group(idle_row(place, row), row_name(place, row), busy_share(place, row), pale)
 
 
-def _pale(slice_: StreamSlice, place: PlacedPanel) -> Markup:
-    left_px = place.x(slice_.start_us)
-    width = place.x(slice_.end_us) - left_px
-    tip = f"{slice_.row}, item {slice_.item}, not in this window"
-    top = place.row_top(slice_.row)
+def _pale(span: Span, place: PlacedPanel) -> Markup:
+    left_px = place.x(span.start_us)
+    width = place.x(span.end_us) - left_px
+    tip = f"{span.processor}, item {span.task.request}, not in this window"
+    top = place.row_top(span.processor)
     return svg.rect(left_px, top, width, STYLE.bar_px, class_="other", tip=tip)
 
 
-def _draw_item(slice_: StreamSlice, window: StreamWindow, place: PlacedPanel) -> Markup:
-    duration_us = slice_.end_us - slice_.start_us
-    when = f"starts at {ms(slice_.start_us / 1000)}, takes {ms(duration_us / 1000)}"
-    tip = f"{slice_.row}, item {slice_.item}: {when}"
-    bar = GanttBar(slice_.start_us, slice_.end_us, tip, str(slice_.item))
-    look = f"item {item_class(window.items.index(slice_.item))}"
-    drawn = draw_bar(bar, place, place.row_top(slice_.row))
-    return svg.group(drawn, class_=look, data_item=slice_.item)
+def _draw_item(span: Span, window: StreamWindow, place: PlacedPanel) -> Markup:
+    when = f"starts at {ms(span.start_us / 1000)}, takes {ms(span.duration_us / 1000)}"
+    tip = f"{span.processor}, item {span.task.request}: {when}"
+    bar = GanttBar(span.start_us, span.end_us, tip, str(span.task.request))
+    look = f"item {item_class(window.items.index(span.task.request))}"
+    drawn = draw_bar(bar, place, place.row_top(span.processor))
+    return svg.group(drawn, class_=look, data_item=span.task.request)
 
 
 def _links(window: StreamWindow, place: PlacedPanel, inputs: StageInputs) -> Markup:
-    """Draw lines from the end of an item's slice at one stage to its beginning at the next."""
-    slices = {(slice_.stage, slice_.item): slice_ for slice_ in window.slices}
+    """Draw lines from the end of an item at one stage to its beginning at the next."""
+    spans = {(span.task.subgraph, span.task.request): span for span in window.spans}
     lines: list[Markup] = []
     for stage, feeders in inputs:
         for feeder in feeders:
             for number, item in enumerate(window.items):
-                if (feeder, item) in slices and (stage, item) in slices:
-                    line = _link(slices[feeder, item], slices[stage, item], place)
+                if (feeder, item) in spans and (stage, item) in spans:
+                    line = _link(spans[feeder, item], spans[stage, item], place)
                     look = f"link {item_class(number)}"
                     lines.append(svg.group(line, class_=look, data_item=item))
     return join(lines)
 
 
-def _link(source: StreamSlice, target: StreamSlice, place: PlacedPanel) -> Markup:
-    start = (place.x(source.end_us), place.row_top(source.row) + STYLE.row_px)
-    end = (place.x(target.start_us), place.row_top(target.row))
+def _link(source: Span, target: Span, place: PlacedPanel) -> Markup:
+    start = (place.x(source.end_us), place.row_top(source.processor) + STYLE.row_px)
+    end = (place.x(target.start_us), place.row_top(target.processor))
     return svg.polyline((start, end))
 
 
@@ -134,9 +133,8 @@ def slice_table(windows: Iterable[StreamWindow]) -> Markup:
     """Return the slices of the chart as a table."""
     rows: list[tuple[str, ...]] = []
     for window in windows:
-        for slice_ in sorted(window.slices, key=lambda s: (s.item, s.start_us)):
-            duration_us = slice_.end_us - slice_.start_us
-            times_ms = (plain_ms(slice_.start_us / 1000), plain_ms(duration_us / 1000))
-            rows.append((window.stream.kind, str(slice_.item), slice_.row, *times_ms))
+        for span in sorted(window.spans, key=lambda s: (s.task.request, s.start_us)):
+            times_ms = (plain_ms(span.start_us / 1000), plain_ms(span.duration_us / 1000))
+            rows.append((window.stream.kind, str(span.task.request), span.processor, *times_ms))
     header = ("run", "item", "worker", "start (ms)", "duration (ms)")
     return bar_table("slice", header, rows)

@@ -14,11 +14,12 @@ from nnstretch.report.load.pipeline_data import (
     PartitionSummary,
     PipelineReportData,
     StageInputs,
-    StreamSlice,
     StreamSummary,
     StreamTrace,
 )
 from nnstretch.report.load.trace import Key, SliceEvent, read_trace_file
+from nnstretch.task import Task
+from nnstretch.trace import Span
 
 TRACE, RUN, SPLIT = "trace_pipeline.json", "run_pipeline.json", "partition.json"
 PIPELINE_FILES = (RUN, TRACE, SPLIT)
@@ -73,21 +74,21 @@ def read_streams(document: Any, file: str) -> tuple[StreamTrace, ...]:
     Raises BrokenFile when a field is wrong.
     """
     trace = read_trace_file(document, file)
-    slices: dict[Key | None, list[StreamSlice]] = defaultdict(list)
+    spans: dict[Key | None, list[Span]] = defaultdict(list)
     for event in trace.slices:
-        if (slice_ := _slice(event, trace.thread_of(event))) is not None:
-            slices[event.pid].append(slice_)
+        if (span := _span(event, trace.thread_of(event))) is not None:
+            spans[event.pid].append(span)
     streams: list[StreamTrace] = []
-    for pid, in_process in slices.items():
-        in_order = sorted(in_process, key=lambda s: (s.start_us, s.end_us, s.item))
+    for pid, in_process in spans.items():
+        in_order = sorted(in_process, key=lambda s: (s.start_us, s.end_us, s.task.request))
         source = trace.processes.get(pid, "trace")
         streams.append(StreamTrace(source, tuple(in_order), trace.timing))
     return tuple(sorted(streams, key=lambda s: (s.source != "predicted", s.source)))
 
 
-def _slice(event: SliceEvent, thread: str) -> StreamSlice | None:
+def _span(event: SliceEvent, thread: str) -> Span | None:
     match = _TASK.fullmatch(event.args.task or event.name)
     if match is None:
         return None
-    stage = event.args.stage or match[1]
-    return StreamSlice(stage, int(match[2]), thread, event.ts, event.ts + event.dur)
+    task = Task(match[0], event.args.stage or match[1], request=int(match[2]))
+    return Span(event.ts, event.ts + event.dur, task, thread)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from nnstretch.files.decode import tolerant
 from nnstretch.files.limits import Range
+from nnstretch.trace import Span
 
 Size = Annotated[float, Range(0)]
 """Time, count or share."""
@@ -20,31 +21,20 @@ StageInputs = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class StreamSlice:
-    """One stage at work on one item."""
-
-    stage: str
-    item: int
-    row: str
-    """The worker: one stage on one processor."""
-    start_us: float
-    end_us: float
-
-
-@dataclass(frozen=True, slots=True)
 class StreamTrace:
-    """Process of a trace: slices of all items in the order of starts."""
+    """Process of a trace: a span is a stage's work on an item, its task's request."""
 
     source: str
     """`predicted` or `measured`, as the trace calls it."""
-    slices: tuple[StreamSlice, ...]
+    spans: tuple[Span, ...]
+    """In the order of starts, each on its worker."""
     timing: str | None = None
     """Kind of a run's milliseconds, measured or emulated; None where the file does not say."""
 
     @property
     def items(self) -> tuple[int, ...]:
         """Return the numbers of the items."""
-        return tuple(sorted({slice_.item for slice_ in self.slices}))
+        return tuple(sorted({span.task.request for span in self.spans}))
 
     @property
     def kind(self) -> str:
@@ -56,13 +46,13 @@ class StreamTrace:
         """Return an item's median time at each stage, what overlaps counted once."""
         work_us: dict[str, dict[int, float]] = {}
         until_us: dict[tuple[str, int], float] = {}
-        for slice_ in self.slices:
-            key = (slice_.stage, slice_.item)
-            items = work_us.setdefault(slice_.stage, {})
-            begin_us = max(slice_.start_us, until_us.get(key, slice_.start_us))
-            fresh_us = max(0.0, slice_.end_us - begin_us)
-            items[slice_.item] = items.get(slice_.item, 0.0) + fresh_us
-            until_us[key] = max(slice_.end_us, until_us.get(key, slice_.end_us))
+        for span in self.spans:
+            key = (span.task.subgraph, span.task.request)
+            items = work_us.setdefault(span.task.subgraph, {})
+            begin_us = max(span.start_us, until_us.get(key, span.start_us))
+            fresh_us = max(0.0, span.end_us - begin_us)
+            items[span.task.request] = items.get(span.task.request, 0.0) + fresh_us
+            until_us[key] = max(span.end_us, until_us.get(key, span.end_us))
         return {stage: median(items.values()) / 1000 for stage, items in work_us.items()}
 
 
@@ -72,8 +62,8 @@ class StreamWindow:
 
     stream: StreamTrace
     items: tuple[int, ...]
-    slices: tuple[StreamSlice, ...]
-    others: tuple[StreamSlice, ...]
+    spans: tuple[Span, ...]
+    others: tuple[Span, ...]
     """Of items before and behind them, cut at the window's borders."""
     length_us: float
 
@@ -189,13 +179,13 @@ class PipelineReportData:
 
 def windows_of(streams: Iterable[StreamTrace], count: int = WINDOW) -> tuple[StreamWindow, ...]:
     """Return the same items of every stream, from the middle of what all of them hold."""
-    with_slices = [stream for stream in streams if stream.slices]
-    if not with_slices:
+    with_spans = [stream for stream in streams if stream.spans]
+    if not with_spans:
         return ()
-    common = set.intersection(*(set(stream.items) for stream in with_slices))
+    common = set.intersection(*(set(stream.items) for stream in with_spans))
     shared = _middle(tuple(sorted(common)), count)
     windows: list[StreamWindow] = []
-    for stream in with_slices:
+    for stream in with_spans:
         enough = len(shared) == min(count, len(stream.items))
         windows.append(_window(stream, shared if enough else _middle(stream.items, count)))
     return tuple(windows)
@@ -207,17 +197,17 @@ def _middle(items: tuple[int, ...], count: int) -> tuple[int, ...]:
 
 
 def _window(stream: StreamTrace, items: tuple[int, ...]) -> StreamWindow:
-    inside = [slice_ for slice_ in stream.slices if slice_.item in items]
-    begin_us = min(slice_.start_us for slice_ in inside)
-    end_us = max(slice_.end_us for slice_ in inside)
-    slices = tuple(_moved(s, s.start_us, s.end_us, begin_us) for s in inside)
-    others: list[StreamSlice] = []
-    for other in stream.slices:
-        if other.item not in items and other.end_us > begin_us and other.start_us < end_us:
+    inside = [span for span in stream.spans if span.task.request in items]
+    begin_us = min(span.start_us for span in inside)
+    end_us = max(span.end_us for span in inside)
+    spans = tuple(_moved(s, s.start_us, s.end_us, begin_us) for s in inside)
+    others: list[Span] = []
+    for other in stream.spans:
+        if other.task.request not in items and other.end_us > begin_us and other.start_us < end_us:
             start_us = max(other.start_us, begin_us)
             others.append(_moved(other, start_us, min(other.end_us, end_us), begin_us))
-    return StreamWindow(stream, items, slices, tuple(others), end_us - begin_us)
+    return StreamWindow(stream, items, spans, tuple(others), end_us - begin_us)
 
 
-def _moved(slice_: StreamSlice, start_us: float, end_us: float, zero_us: float) -> StreamSlice:
-    return replace(slice_, start_us=start_us - zero_us, end_us=end_us - zero_us)
+def _moved(span: Span, start_us: float, end_us: float, zero_us: float) -> Span:
+    return replace(span, start_us=start_us - zero_us, end_us=end_us - zero_us)
