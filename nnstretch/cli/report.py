@@ -27,12 +27,8 @@ SUMMARY = "show a whole story as one HTML page"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments to its parser."""
-    parser.add_argument(
-        "folder",
-        metavar="FOLDER",
-        type=Path,
-        help="folder with search.json and its neighbours, or one trace",
-    )
+    folder = "folder with search.json and its neighbours, or one trace"
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help=folder)
     parser.add_argument(
         "--out", metavar="FILE.html", type=Path, required=True, help="page to write"
     )
@@ -45,27 +41,21 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
     check_writable(args.out, args.folder)
     report_data = write_report(args.folder, args.out)
-    differences = largest(report_data.timelines, report_data.runs)
-    return {
-        "report": str(args.out),
-        "differences": [
-            {**asdict(difference), "ratio": difference.ratio} for difference in differences
-        ],
-    }
+    largest_differences = largest(report_data.timelines, report_data.runs)
+    differences = [{**asdict(d), "ratio": d.ratio} for d in largest_differences]
+    return {"report": str(args.out), "differences": differences}
 
 
 def show(result: dict[str, Any], console: Console) -> None:
     """Print the result for people."""
-    for difference in result["differences"]:
-        said = (
-            f"{difference['subgraph']} on {difference['processor']} ({difference['network']}):"
-            f" predicted {difference['predicted_ms']:.3f} ms, {difference['timing']}"
-        )
-        ratio = "" if difference["ratio"] is None else f", {difference['ratio']:.2f} times"
-        console.print(
-            f"{said} {difference['measured_ms']:.3f} ms{ratio}",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
-    console.print(f"wrote {result['report']}", markup=False, highlight=False, soft_wrap=True)
+    for d in result["differences"]:
+        where = f"{d['subgraph']} on {d['processor']} ({d['network']})"
+        predicted = f"predicted {d['predicted_ms']:.3f} ms"
+        played = f"{d['timing']} {d['measured_ms']:.3f} ms"
+        ratio = "" if d["ratio"] is None else f", {d['ratio']:.2f} times"
+        _print(f"{where}: {predicted}, {played}{ratio}", console)
+    _print(f"wrote {result['report']}", console)
+
+
+def _print(line: str, console: Console) -> None:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)

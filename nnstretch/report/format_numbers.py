@@ -9,10 +9,7 @@ UNKNOWN = "–"
 
 
 def digits(value: float, significant: int = 3) -> str:
-    """Format a number: 1234.5 -> 1,234, 7.214 -> 7.21, 0.04321 -> 0.0432, 0 -> 0.
-
-    Never scientific notation between 1e-4 and 1e15.
-    """
+    """Format 1234.5 as 1,234, 0.04321 as 0.0432; scientific only below 1e-4 or from 1e15 on."""
     if value == 0:
         return "0"
     if not 1e-4 <= abs(value) < 1e15:

@@ -1,7 +1,4 @@
-"""A folder of results as report data.
-
-Absent files and absent optional fields become None; wrong ones are refused with their place.
-"""
+"""A folder of results as report data; absent files become None, wrong fields are refused."""
 
 from __future__ import annotations
 
@@ -53,11 +50,9 @@ def read_report_data(folder: Path) -> ReportData:
     documents = {name: read_json(folder / name) for name in present if name.endswith(".json")}
     files = {name: str(folder / name) for name in present}
     data = _decode_documents(documents, files)
-    return replace(
-        data,
-        plan_text=read_plan_text(folder / "plan.yaml") if "plan.yaml" in present else None,
-        files=tuple(_source(folder / name, documents.get(name)) for name in present),
-    )
+    plan_text = read_plan_text(folder / "plan.yaml") if "plan.yaml" in present else None
+    sources = tuple(_source(folder / name, documents.get(name)) for name in present)
+    return replace(data, plan_text=plan_text, files=sources)
 
 
 def _read_trace(path: Path) -> ReportData:
@@ -106,10 +101,7 @@ def read_training(document: Any, file: str) -> tuple[ReportedEpoch, ...]:
 
 
 def read_plan_text(path: Path) -> str:
-    """Return the text as it is, after a check that it is a plan.
-
-    Raises BrokenFile when the text is no mapping.
-    """
+    """Return a plan file's text as it is. Raises BrokenFile when it is no mapping."""
     text = read_text(path)
     if not isinstance(parse_yaml(text, f"plan {path}"), dict):
         why = "top level is no mapping, expected the keys of a plan"

@@ -21,10 +21,7 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file, NaN included: only a value that is shown is refused for it.
-
-    Raises BrokenFile when it is not JSON.
-    """
+    """Read a JSON file; NaN is left to the decoder. Raises BrokenFile when it is not JSON."""
     text = read_text(path)
     try:
         return json.loads(text)

@@ -36,10 +36,7 @@ class StageDependencies:
 
 
 def parse_pipeline(documents: Mapping[str, Any], files: Mapping[str, str]) -> PipelineReportData:
-    """Decode the pipeline's files among `documents`; `files` names them in refusals.
-
-    Raises BrokenFile when a field is wrong.
-    """
+    """Decode the pipeline's files; `files` names them. Raises BrokenFile for a wrong field."""
     run = split = None
     streams: tuple[StreamTrace, ...] = ()
     inputs: StageInputs = ()
@@ -69,10 +66,7 @@ def read_dependencies(document: Any, file: str) -> StageInputs:
 
 
 def read_streams(document: Any, file: str) -> tuple[StreamTrace, ...]:
-    """Return one stream for each process, the predicted first; events of no item are left out.
-
-    Raises BrokenFile when a field is wrong.
-    """
+    """Return a stream for each process, the predicted first. Raises BrokenFile for wrong fields."""
     trace = read_trace_file(document, file)
     spans: dict[Key | None, list[Span]] = defaultdict(list)
     for event in trace.slices:

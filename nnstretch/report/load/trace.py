@@ -95,10 +95,7 @@ class TraceFile:
 
 
 def read_trace_file(document: Any, file: str) -> TraceFile:
-    """Read both forms that the format allows: an object with `traceEvents`, or the bare list.
-
-    Raises BrokenFile when it is neither.
-    """
+    """Read an object with `traceEvents`, or the bare list. Raises BrokenFile for anything else."""
     slices: list[SliceEvent] = []
     processes: dict[Key | None, str] = {}
     threads: dict[tuple[Key | None, Key | None], str] = {}
