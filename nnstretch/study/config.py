@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from optuna.storages import BaseStorage
     from optuna.study import Study
 
-    from nnstretch.stretch.search.search import SearchResult
+    from nnstretch.stretch.search.search_result import SearchResult
 
 OBJECTIVES = ("latency", "measured", "accuracy", "both")
 DIRECTIONS: dict[str, list[Any]] = {

@@ -28,7 +28,7 @@ from nnstretch.stretch.published.configs_csv import (
     read_csv,
 )
 from nnstretch.stretch.search.constraints import SegmentLimits, constraints_of
-from nnstretch.stretch.search.search import plan_error_us
+from nnstretch.stretch.search.search_result import plan_error_us
 from nnstretch.trial import Trial
 
 DATA = Path(__file__).parents[2] / "tests/data/nn_stretch"

@@ -24,7 +24,8 @@ from nnstretch.errors import BrokenFile, NnstretchError
 from nnstretch.files.package_data import package_data
 from nnstretch.predict import load_soc
 from nnstretch.stretch.search.constraints import SegmentLimits
-from nnstretch.stretch.search.search import SearchResult, search
+from nnstretch.stretch.search.search import search
+from nnstretch.stretch.search.search_result import SearchResult
 
 SOC = "mi9"
 CODE = ("capture", "predict", "structure", "stretch")

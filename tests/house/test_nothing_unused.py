@@ -30,7 +30,6 @@ TEMPORARY: frozenset[str] = frozenset(
     {
         "nnstretch/partition/split_points.py:split_ranges",
         "nnstretch/profile/energy.py:joules_per_call",
-        "nnstretch/stretch/search/segment_options.py:all_combinations",
     }
 )
 """PATH:NAME of what is unused and still to be deleted."""

@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.brute_force import all_combinations
 from support.random_networks import Dense, Inverted, Residual, conv
 from torch import nn
 
@@ -25,6 +26,7 @@ from nnstretch.soc import Link, Processor, Soc
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.constraints import SEGMENT_RULES, SegmentLimits
+from nnstretch.stretch.search.cost_tables import CostTables
 from nnstretch.stretch.search.explain import (
     SegmentVerdict,
     explain,
@@ -262,6 +264,7 @@ def test_every_meeting_point_says_what_the_search_counts_and_what_enumeration_fi
     graph: Graph, limits: SegmentLimits, names: tuple[str, ...]
 ) -> None:
     whole = space(limits, chip(names=names), graph, ("concat", "project"))
+    tables = CostTables(whole)
     counted: Counter[str] = Counter()
     for i, j in combinations(range(len(whole.cuts) - 1), 2):
         found = {
@@ -272,15 +275,15 @@ def test_every_meeting_point_says_what_the_search_counts_and_what_enumeration_fi
         for (processors, merge), verdict in found.items():
             if merge == "concat" and verdict.first_violation:
                 counted[verdict.first_violation.rule] += 1
-            check_enumerated(verdict, SegmentOption(whole, i, j, processors, merge))
-    refused = refusals(whole)
+            check_enumerated(verdict, SegmentOption(tables, i, j, processors, merge))
+    refused = refusals(tables)
     assert counted == {
         rule.name: refused[rule.name] for rule in SEGMENT_RULES if rule.name in refused
     }
 
 
 def check_enumerated(verdict: SegmentVerdict, option: SegmentOption) -> None:
-    combinations = option.all_combinations(option.space.original_width(option.i))
+    combinations = all_combinations(option, option.space.original_width(option.i))
     best = (
         None
         if combinations is None or not len(combinations)
@@ -296,7 +299,7 @@ def check_enumerated(verdict: SegmentVerdict, option: SegmentOption) -> None:
 
 def test_large_products_are_priced_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = space(LOOSE, chip(names=("cpu", "gpu", "dsp")), RESIDUAL)
-    option = SegmentOption(whole, 0, len(whole.cuts) - 2, ("cpu", "gpu", "dsp"))
+    option = SegmentOption(CostTables(whole), 0, len(whole.cuts) - 2, ("cpu", "gpu", "dsp"))
     found = option.branch_totals(whole.original_width(0))
     assert found is not None
     at_once = fastest_us(option, whole.original_width(0), found)

@@ -10,16 +10,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.brute_force import BruteForce, Instance, random_instance
+from support.brute_force import BruteForce, Instance, all_combinations, random_instance
 
+from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
+from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go, width_bins
+from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
 from nnstretch.stretch.search.combinations import candidate_combinations
 from nnstretch.stretch.search.constraints import NetworkLimits
-from nnstretch.stretch.search.cost_to_go import cost_to_go, width_bins
-from nnstretch.stretch.search.dominance import undominated
-from nnstretch.stretch.search.lagrangian import CostToGo, Multipliers
-from nnstretch.stretch.search.search_space import Array, SearchSpace
+from nnstretch.stretch.search.cost_tables import CostTables
+from nnstretch.stretch.search.labels import undominated
+from nnstretch.stretch.search.search_space import SearchSpace
 from nnstretch.stretch.search.segment_options import (
     BranchCombinations,
     SegmentOption,
@@ -42,7 +44,7 @@ def space_of(one: Instance) -> SearchSpace:
 
 def random_prices(rng: Random, space: SearchSpace) -> Multipliers:
     """Up to three times what a MAC and a parameter cost on the fastest processor."""
-    us, macs = space.original(0, len(space.cuts) - 1)
+    us, macs = CostTables(space).original(0, len(space.cuts) - 1)
     each, all_us = min(us.values()) / macs, min(us.values())
     return Multipliers(
         rng.choice((0.0, 3 * each * rng.uniform(-1, 1))),
@@ -52,7 +54,9 @@ def random_prices(rng: Random, space: SearchSpace) -> Multipliers:
 
 def reached(option: SegmentOption, combinations: BranchCombinations, values: CostToGo) -> Array:
     """Reduced latency of combinations, and the bound on what is left behind them."""
-    reduced = values.prices.reduced(combinations.latency_us, combinations.macs, combinations.params)
+    reduced = values.multipliers.reduced(
+        combinations.latency_us, combinations.macs, combinations.params
+    )
     if option.j == len(option.space.cuts) - 1:
         return reduced
     return np.asarray(
@@ -72,7 +76,7 @@ def crossings(
     """
     for number, option in enumerate(every):
         for row, width in enumerate(space.merged_widths(option.i).tolist()):
-            combinations = option.all_combinations(width)
+            combinations = all_combinations(option, width)
             if combinations is not None and len(combinations):
                 yield number, row, width, combinations
 
@@ -83,7 +87,7 @@ def slack(value: float) -> float:
 
 
 def check_bounds(space: SearchSpace, prices: Multipliers, finest: float) -> None:
-    every = list(segment_options(space))
+    every = list(segment_options(CostTables(space)))
     values = cost_to_go(space, every, prices, None, finest)
     for number, row, _, combinations in crossings(every, space):
         least, bound = (
@@ -116,7 +120,9 @@ def test_no_plan_is_better_than_the_bound_of_the_whole(seed: int) -> None:
         prices = random_prices(rng, space)
         if best is not None and (prices.per_mac >= 0 or one.bounds.max_macs < math.inf):
             finest = rng.choice((1.05, 1.3)) if prices.per_mac >= 0 else 1.0
-            values = cost_to_go(space, list(segment_options(space)), prices, None, finest)
+            values = cost_to_go(
+                space, list(segment_options(CostTables(space))), prices, None, finest
+            )
             assert float(values.at[0][0]) + prices.constant(one.bounds) <= best[0] + slack(best[0])
 
 
@@ -135,7 +141,9 @@ def test_bounds_are_not_idle() -> None:
         space = space_of(one)
         shares.append(
             float(
-                cost_to_go(space, list(segment_options(space)), Multipliers(), None, 1.015).at[0][0]
+                cost_to_go(
+                    space, list(segment_options(CostTables(space))), Multipliers(), None, 1.015
+                ).at[0][0]
             )
             / best[0]
         )
@@ -182,7 +190,7 @@ def test_combinations_within_the_limits_are_kept_or_dominated(seed: int, most: i
     """
     rng, one = Random(seed), random_instance(seed)
     space = space_of(one)
-    every = list(segment_options(space))
+    every = list(segment_options(CostTables(space)))
     values = cost_to_go(space, every, random_prices(rng, space), None, 1.05)
     for number, _, width, combinations in crossings(every, space):
         option, after = every[number], reached(every[number], combinations, values)
@@ -190,7 +198,7 @@ def test_combinations_within_the_limits_are_kept_or_dominated(seed: int, most: i
             float(rng.choice((after.min(), np.median(after), after.max()))) * (1 + 1e-9) + 1e-6
         )
         options, left_out_us = candidate_combinations(
-            option, width, values, values.ways[number], one.bounds, room_us, most
+            option, width, values, values.relaxations[number], one.bounds, room_us, most
         )
         hopeful = combinations.take(
             np.flatnonzero(

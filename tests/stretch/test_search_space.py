@@ -28,6 +28,7 @@ from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.lower import equal_slices, lower_branch
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.constraints import SegmentLimits
+from nnstretch.stretch.search.cost_tables import CostTables
 from nnstretch.stretch.search.search_space import SearchSpace
 
 CASES = 30
@@ -82,19 +83,20 @@ def cases(space: SearchSpace, seed: int, merges: tuple[str, ...]) -> list[Case]:
     return found
 
 
-def tabled(space: SearchSpace, case: Case, share: int) -> tuple[dict[str, float], float, float]:
+def tabled(tables: CostTables, case: Case, share: int) -> tuple[dict[str, float], float, float]:
     """Microseconds on each processor, MACs and parameters, as the tables say."""
-    rest, (d, w) = space.tail_costs(case.i, case.j), (case.depth, case.width)
+    space, (d, w) = tables.space, (case.depth, case.width)
+    rest = tables.tail_costs(case.i, case.j)
     if case.merge == "project":
         parts = [
             (costs, (w,))
             for costs in (
-                space.projected_head_costs(case.i, case.j),
-                space.exit_adapter(case.j, share),
+                tables.projected_head_costs(case.i, case.j),
+                tables.exit_adapter(case.j, share),
             )
         ]
     else:
-        front = space.head_costs(case.i)
+        front = tables.head_costs(case.i)
         parts = [(front.costs, (front.row(case.width_in), int(rest.first[w])))]
 
     def total(of: CostArrays, at: tuple[int, ...], processor: str) -> float:
@@ -110,13 +112,13 @@ def tabled(space: SearchSpace, case: Case, share: int) -> tuple[dict[str, float]
     )  # type: ignore[return-value]
 
 
-def check_branch(space: SearchSpace, case: Case) -> bool:
+def check_branch(tables: CostTables, case: Case) -> bool:
     """Whether there is such a branch; a finite price is the price of the lowered branch."""
-    rest = space.tail_costs(case.i, case.j)
+    space, rest = tables.space, tables.tail_costs(case.i, case.j)
     branch = Branch("cpu", int(rest.depths[case.depth]), int(rest.widths[case.width]))
     segment = Segment(space.cuts[case.i].name, space.cuts[case.j].name, (branch,), case.merge)
     share = equal_slices(space.original_width(case.j), 2)[0]
-    us, macs, params = tabled(space, case, share)
+    us, macs, params = tabled(tables, case, share)
     if not np.isfinite(list(us.values())).all():
         return False
     try:
@@ -153,8 +155,9 @@ def check_space(
         for case in cases(space, seed, merges)
         if case.merge == "project" and space.unit(case.i).keeps_widths
     ]  # see the test of pools below
+    tables = CostTables(space)
     return sum(
-        check_branch(space, case) for case in cases(space, seed, merges) if case not in known
+        check_branch(tables, case) for case in cases(space, seed, merges) if case not in known
     )
 
 
@@ -206,10 +209,10 @@ def test_a_projected_branch_that_starts_with_a_pool_costs_what_its_tables_say() 
     space = SearchSpace(
         NetworkAnalysis(graph), CostModel(chip()), PROCESSORS, SegmentLimits(min_width=0.2)
     )
-    names = [cut.name for cut in space.cuts]
+    tables, names = CostTables(space), [cut.name for cut in space.cuts]
     i, j = names.index("blocks"), names.index("pool")
     for width in range(len(space.widths(j))):
-        check_branch(space, Case(i, j, space.original_width(i), 0, width, "project"))
+        check_branch(tables, Case(i, j, space.original_width(i), 0, width, "project"))
 
 
 @pytest.mark.xfail(
@@ -225,7 +228,7 @@ def test_a_branch_of_a_toy_costs_what_its_tables_say_where_maps_are_blocked() ->
 def test_the_original_costs_what_its_units_cost(steps: int | None) -> None:
     analysis, cost_model = NetworkAnalysis(residual(((32, 3), (64, 2)))), CostModel(mi9())
     space = SearchSpace(analysis, cost_model, PROCESSORS, SegmentLimits(), steps)
-    us, macs = space.original(0, len(space.cuts) - 1)
+    us, macs = CostTables(space).original(0, len(space.cuts) - 1)
     assert macs == analysis.graph.macs
     assert us == pytest.approx(
         {p: cost_model.estimate_graph(analysis.graph, p).latency_us for p in PROCESSORS}

@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import combinations, product
 from random import Random
 
+import numpy as np
 import pytest
 
 from nnstretch.errors import BadPlan, NoPlan, UnsupportedOp
@@ -21,8 +22,10 @@ from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.lower import equal_slices, lower_branch
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits, constraints_of
-from nnstretch.stretch.search.search import ScoredPlan, search
+from nnstretch.stretch.search.search import search
+from nnstretch.stretch.search.search_result import ScoredPlan
 from nnstretch.stretch.search.search_space import SearchSpace
+from nnstretch.stretch.search.segment_options import BranchCombinations, SegmentOption
 from nnstretch.structure.cuts import section
 from nnstretch.structure.macs import count_macs
 from nnstretch.structure.segment_cost import BranchDemand, segment_cost
@@ -118,6 +121,16 @@ def residual(
 
 
 NETWORK = residual(((32, 3), (64, 2)))
+
+
+def all_combinations(option: SegmentOption, width_in: int) -> BranchCombinations | None:
+    """Return every admissible combination of a segment option."""
+    totals = option.branch_totals(width_in)
+    if totals is None:
+        return None
+    finite = [np.flatnonzero(np.isfinite(branch.us)) for branch in totals]
+    grids = np.meshgrid(*finite, indexing="ij")
+    return option.admissible_combinations(width_in, totals, tuple(g.ravel() for g in grids))
 
 
 @dataclass(frozen=True)

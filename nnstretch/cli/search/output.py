@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
     from nnstretch.stretch.search.explain import Explanation, SegmentVerdict
     from nnstretch.stretch.search.pareto import ParetoFront, ParetoPoint, SensitivityRow
-    from nnstretch.stretch.search.search import ScoredPlan, SearchResult
+    from nnstretch.stretch.search.search_result import ScoredPlan, SearchResult
 
 MIB = 2**20
 NAMES = {"macs": "MACs", "params": "parameters"}

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
     from nnstretch.stretch.search.constraints import SegmentLimits
     from nnstretch.stretch.search.pareto import ParetoFront
-    from nnstretch.stretch.search.search import SearchResult
+    from nnstretch.stretch.search.search_result import SearchResult
 
 SUMMARY = "the proven fastest branched structure for a chip"
 MERGES = {"concat": ("concat",), "project": ("project",), "both": ("concat", "project")}

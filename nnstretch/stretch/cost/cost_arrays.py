@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 import numpy as np
 
 Array = np.ndarray
+Table = TypeVar("Table")
+
+
+def take_rows(table: Table, rows: Array | slice) -> Table:
+    """Return the chosen rows of a dataclass of arrays."""
+    record: Any = table
+    columns = [getattr(table, column.name)[rows] for column in fields(record)]
+    return type(table)(*columns)
 
 
 @dataclass(frozen=True)

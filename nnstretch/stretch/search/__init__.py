@@ -1,16 +1,18 @@
 """The exact search: a space of plans, lower bounds, label setting, and the proof.
 
 search.py            `search()`: the entry point
-search_space.py      meeting points, depths, widths and their cost tables
-segment_options.py   one segment on one set of processors with one merge: all its branch
-                     combinations
-constraints.py       limits of a segment, of memory
-combinations.py      branch combinations whose lower bound is below the incumbent
-branch_and_bound.py  bounds + label search, until optimal
-lagrangian.py        Lagrangian lower bounds
-cost_to_go.py        backward recursion for the bounds
-label_setting.py     label-setting for the resource-constrained shortest path
-dominance.py         Pareto filters
+search_result.py     plans with their numbers, and how sure the search is of them
+search_space.py      meeting points, depths and widths
+cost_tables.py       cost tables of all branches of a space
+constraints.py       limits of a segment, of the network, of memory
+segment_options.py   a segment, its processors, its merge: the arcs of the search graph
+bounds/              Lagrangian lower bounds and cost-to-go
+combinations.py      branch combinations of an option whose bound is good enough
+labels.py            labels and dominance
+label_setting.py     label setting for the resource-constrained shortest path
+branch_and_bound.py  bounds, incumbents, pruning and label searches, until optimal
+search_schedule.py   how much effort the search spends, and in which order
+alternatives.py      good plans beside the best
 pareto.py            epsilon-constraint fronts, sensitivity
 statistics.py        size of the space, refusals by rule
 explain.py           why branches may (not) meet at a cut

@@ -1,96 +1,55 @@
-"""The best plan of a space, and how sure that is.
+"""The exact search of one space: bounds, pruned options and label searches until optimal.
 
-Prices, bounds, fewer segment options, then labels, with more effort until the proof is whole.
+An incumbent comes from greedy plans along the bounds and from local search; options through which
+no plan can beat it are pruned; label searches of rising effort close what is left of the gap.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from nnstretch.stretch.search.bounds.cost_to_go import bound_through, cost_to_go, reduced_costs
+from nnstretch.stretch.search.bounds.cutting_planes import CuttingPlanes
+from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
 from nnstretch.stretch.search.combinations import candidate_combinations
 from nnstretch.stretch.search.constraints import NetworkLimits
-from nnstretch.stretch.search.cost_to_go import cost_to_go
-from nnstretch.stretch.search.label_setting import BeamLimits, LabelSearch, PlanPath
-from nnstretch.stretch.search.lagrangian import CostToGo, Multipliers
-from nnstretch.stretch.search.search_space import SearchSpace
+from nnstretch.stretch.search.cost_tables import CostTables
+from nnstretch.stretch.search.label_setting import LabelSearch
+from nnstretch.stretch.search.labels import PlanPath
+from nnstretch.stretch.search.search_schedule import BeamLimits, LabelRun, SearchSchedule
 from nnstretch.stretch.search.segment_options import BranchCombinations, SegmentOption
 
 Progress = Callable[[str, int, int], None]
-EFFORTS = (
-    BeamLimits(60, 24),
-    BeamLimits(300, 100),
-    BeamLimits(3_000, 600),
-    BeamLimits(30_000, 4_000),
-)
-"""Labels a cut and combinations a segment option that a run may keep.
-
-The next is tried where one forgot too much.
-"""
-FREE, BOUNDED = (1.3, 1.15, 1.05, 1.015), (1.1, 1.03, 1.015, 1.0)
-"""Factors that a range of input widths spans.
-
-At first, while prices are sought, when they are found, where that does not do.
-
-Where work has a price, ranges must be finer: what is least in time and most in work over a range
-exists nowhere in it.
-"""
-REACH = 0.15
-"""Share of the highest price by which prices change at most from one round to the next."""
-NEXT = 0.02
-"""And at least, as a share of it."""
-CLOSE = 0.002
-"""Prices are good enough when others could lift the bound by this share at most."""
-PROMISING = 20
-"""Lanes, beside those of descents, over which plans are polished."""
-VALUES = 5
-"""Prices at which labels are bounded."""
-FIRST = ((EFFORTS[0], 0.04),)
-PLAN = ((EFFORTS[0], 0.04), (EFFORTS[1], 0.04), (EFFORTS[2], 0.04), (EFFORTS[2], 0.2))
-LAST = ((EFFORTS[2], 0.2), (EFFORTS[3], 0.5), (EFFORTS[3], math.inf))
-"""With which effort labels are followed, and how far above the bound a plan is looked for, as a
-share.
-"""
-ABOVE = (0.03, 0.1, 0.3, math.inf)
-"""How far above the bound a first good plan is looked for, as shares."""
-ROOMS = (0.002, 0.02, 0.2, math.inf)
-"""Shares of the bound that a descent looks beyond it."""
 
 
 @dataclass
 class ExactSearch:
-    """What is known so far: the best plan, and a bound that no plan can beat."""
+    """State of the exact search: the incumbent, and a bound that no plan can beat."""
 
-    space: SearchSpace
+    tables: CostTables
     options: Sequence[SegmentOption]
-    bounds: NetworkLimits
+    limits: NetworkLimits
     gap: float
-    """Relative: the proof is whole when nothing can be better by more."""
+    """Relative: the search is over when nothing can be better by more."""
     progress: Progress | None = None
+    schedule: SearchSchedule = field(default_factory=SearchSchedule)
     best: PlanPath | None = None
+    """The incumbent."""
     bound_us: float = -math.inf
     alive: list[int] = field(default_factory=list)
+    """Numbers of the options that plans better than the incumbent may use."""
     used: set[int] = field(default_factory=set)
-    """Lanes of plans so far."""
-    tried: dict[Multipliers, float] = field(default_factory=dict)
-    known: dict[Multipliers, CostToGo] = field(default_factory=dict)
-    cutting_planes: list[tuple[float, float, float]] = field(default_factory=list)
-    """Latency, MACs and parameters of plans, whether within the bounds or not."""
+    """Numbers of the options that greedy plans used."""
 
     def __post_init__(self) -> None:
+        self.space = self.tables.space
+        self.bins = self.schedule.bins(self.limits)
         self.alive = list(range(len(self.options)))
-
-    @property
-    def factors(self) -> tuple[float, ...]:
-        """Return the factors by which multipliers are tried."""
-        if (
-            self.bounds.max_macs < math.inf
-        ):  # over a range, work may be overstated but not understated
-            return (1.0,) * 4
-        return BOUNDED if self.bounds.any else FREE
+        self.planes = CuttingPlanes(self.limits, self.largest_multipliers(), self.schedule)
 
     @property
     def lower_bound_us(self) -> float:
@@ -98,215 +57,219 @@ class ExactSearch:
         return self.bound_us if self.best is None else min(self.bound_us, self.best.latency_us)
 
     @property
-    def search_whole_space(self) -> bool:
-        """Search until the best plan is proven; return whether it is."""
-        return self.best is not None and self.lower_bound_us >= self.best.latency_us * (
-            1 - max(self.gap, 1e-9)
-        )
+    def is_optimal(self) -> bool:
+        """Return whether the incumbent is proven optimal, up to the gap."""
+        if self.best is None:
+            return False
+        return self.lower_bound_us >= self.best.latency_us * (1 - max(self.gap, 1e-9))
 
     def run(self) -> ExactSearch:
-        """Search the space; without a plan within the bounds, `best` stays None. Raises nothing:
-        without a plan within the bounds, `best` stays None.
-        """
-        bounds_by_prices = self.optimise_multipliers()
-        for finest, plan in zip((None, *self.factors[2:]), (FIRST, PLAN, LAST), strict=True):
-            points = [values.prices for values in bounds_by_prices]
-            for n, prices in enumerate(points if finest is not None else ()):
-                if self.search_whole_space:
-                    return self
-                bounds_by_prices[n] = self.evaluate(prices, finest or 1.0)
-                self.report_progress("tightening bounds", n + 1, len(points))
-            bounds_by_prices.sort(key=lambda v: -self.relaxed_total(v))
-            self.local_search(bounds_by_prices, EFFORTS[1])
-            for beam_limits, near in plan if finest is not None or self.bounds.any else ():
-                if self.search_whole_space or self.bound_us == math.inf:
-                    return self
-                self.search_labels(bounds_by_prices, beam_limits, near)
-            self.prune_options(bounds_by_prices[0])
+        """Search the space; without a plan within the limits, `best` stays None."""
+        bounds = self.optimize_multipliers()
+        for factor, runs in zip(self.bins.phases, self.schedule.phases, strict=True):
+            if factor is not None and not self.tighten(bounds, factor):
+                return self
+            bounds.sort(key=lambda values: -values.total(self.limits))
+            self.polish(bounds)
+            if factor is not None or self.limits.any:
+                for run in runs:
+                    if self.is_optimal or self.bound_us == math.inf:
+                        return self
+                    self.search_labels(bounds, run)
+            self.prune_options(bounds[0])
         return self
-
-    def search_labels(self, bounds: list[CostToGo], beam_limits: BeamLimits, near: float) -> None:
-        """Search labels with this much effort; what they forget bounds what may have been
-        missed.
-        """
-        near_us = self.bound_us + near * abs(self.bound_us)
-        search = LabelSearch(
-            self.space,
-            self.options,
-            bounds,
-            self.bounds,
-            beam_limits,
-            self.gap,
-            self.best,
-            ceiling_us=near_us,
-        )
-        search.run(lambda done, of: self.report_progress("following labels", done, of))
-        if search.best is not None:
-            self.best = search.best
-        self.bound_us = max(self.bound_us, search.discarded_bound_us)
 
     def report_progress(self, what: str, done: int, of: int) -> None:
         """Report progress where somebody listens."""
         if self.progress:
             self.progress(what, done, of)
 
-    def relaxed_total(self, values: CostToGo) -> float:
-        """Return the Lagrangian bound of the whole network, us."""
-        return float(values.at[0][0]) + values.prices.constant(self.bounds)
+    # Bounds
 
-    def evaluate(self, prices: Multipliers, finest: float) -> CostToGo:
-        """Return bounds at these prices.
+    def largest_multipliers(self) -> Multipliers:
+        """Return three times what a MAC, and a parameter, costs when all processors work."""
+        us, macs = self.tables.original(0, self.space.last)
+        per_mac = 1 / sum(macs / times_us for times_us in us.values()) if macs else 0.0
+        params = max(1, self.space.analysis.graph.params)
+        return Multipliers(3 * per_mac, 3 * per_mac * macs / params)
 
-        On the way, a plan that suggests itself, and segment options that can be forgotten.
-        """
-        values = cost_to_go(self.space, self.options, prices, self.alive, finest)
-        self.bound_us = max(self.bound_us, self.relaxed_total(values))
-        self.greedy_plan(values)
+    def optimize_multipliers(self) -> list[CostToGo]:
+        """Return the bounds at the best multipliers, by falling bound."""
+        known: list[CostToGo] = []
+        multipliers, rounds = self.planes.first(), self.planes.rounds()
+        for n in range(rounds):
+            self.report_progress("pricing", n + 1, rounds)
+            values = self.evaluate(multipliers, self.bins.trials if known else self.bins.first)
+            known.append(values)
+            self.planes.bounds_us[multipliers] = values.total(self.limits)
+            multipliers, ceiling_us = self.planes.propose()
+            is_close = ceiling_us <= self.bound_us * (1 + self.schedule.bound_tolerance)
+            if is_close or multipliers in self.planes.bounds_us:
+                break
+        known.sort(key=lambda values: -values.total(self.limits))
+        return known[: self.schedule.kept_bounds]
+
+    def tighten(self, bounds: list[CostToGo], bin_factor: float) -> bool:
+        """Evaluate the same multipliers over finer bins; return False where optimal before."""
+        for n, values in enumerate(list(bounds)):
+            if self.is_optimal:
+                return False
+            bounds[n] = self.evaluate(values.multipliers, bin_factor)
+            self.report_progress("tightening bounds", n + 1, len(bounds))
+        return True
+
+    def evaluate(self, multipliers: Multipliers, bin_factor: float) -> CostToGo:
+        """Return bounds at these multipliers; improve the incumbent and prune by them."""
+        values = cost_to_go(self.space, self.options, multipliers, self.alive, bin_factor)
+        self.bound_us = max(self.bound_us, values.total(self.limits))
+        self.follow_bounds(values)
         self.prune_options(values)
         return values
 
-    def optimise_multipliers(self) -> list[CostToGo]:
-        """Return good multipliers, by cutting planes.
+    def prune_options(self, values: CostToGo) -> None:
+        """Drop options through which no plan can beat the incumbent (reduced cost fixing)."""
+        if self.best is not None:
+            room_us = self.best.latency_us - values.total(self.limits)
+            costs = reduced_costs(self.options, values)
+            self.alive = [n for n in self.alive if costs.get(n, math.inf) < room_us]
 
-        Every plan says how high the bound at other prices can be at most (Kelley, 1960).
-        """
-        most_macs, most_params = self.scale()
-        prices = Multipliers(most_macs / 3)
-        if not (self.bounds.min_macs > 0 or self.bounds.max_macs < math.inf):
-            prices = replace(prices, per_mac=0.0)
-        if not self.bounds.any:
-            prices = Multipliers()
-        rounds = 1 if prices == Multipliers() else 8 if self.bounds.min_params > 0 else 5
-        for n in range(rounds):
-            self.report_progress("pricing", n + 1, rounds)
-            self.search_promising(prices)
-            proposal, hope = self.propose_multipliers(most_macs, most_params)
-            if hope <= self.bound_us * (1 + CLOSE) or proposal in self.tried:
-                break
-            prices = proposal
-        return sorted(self.known.values(), key=lambda v: -self.relaxed_total(v))[:VALUES]
-
-    def scale(self) -> tuple[float, float]:
-        """Return the highest prices considered.
-
-        Three times what a MAC costs when all processors work, and as much for the parameters.
-        """
-        us, macs = self.space.original(0, len(self.space.cuts) - 1)
-        each = 1 / sum(macs / times for times in us.values()) if macs else 0.0
-        return 3 * each, 3 * each * macs / max(1, self.space.analysis.graph.params)
-
-    def propose_multipliers(
-        self, most_macs: float, most_params: float
-    ) -> tuple[Multipliers, float]:
-        """Return multipliers where the plans seen so far leave most room for the bound, and
-        how much.
-        """
-        low = -most_macs if self.bounds.max_macs < math.inf else 0.0
-        steps = np.linspace(0.0, 1.0, 121)
-        per_mac = (
-            low + (most_macs - low) * steps if self.bounds.min_macs > 0 or low else np.zeros(1)
+    def search_labels(self, bounds: list[CostToGo], run: LabelRun) -> None:
+        """Search labels; what they drop without proof bounds what may have been missed."""
+        search = LabelSearch(
+            self.space,
+            self.options,
+            bounds,
+            self.limits,
+            run.beam,
+            self.gap,
+            self.best,
+            ceiling_us=self.above_bound(run.margin),
         )
-        per_param = most_params * steps if self.bounds.min_params > 0 else np.zeros(1)
-        if self.tried:  # not far from the best so far: far away, few plans have been seen
-            best = max(self.tried, key=lambda p: self.tried[p])
-            per_mac = per_mac[np.abs(per_mac - best.per_mac) <= REACH * most_macs + 1e-30]
-            per_param = per_param[np.abs(per_param - best.per_param) <= REACH * most_params + 1e-30]
-        room = np.full((len(per_mac), len(per_param)), np.inf)
-        target = np.where(per_mac >= 0, self.bounds.min_macs, min(self.bounds.max_macs, 1e30))[
-            :, None
-        ]
-        for latency_us, macs, params in self.cutting_planes:
-            room = np.minimum(
-                room,
-                latency_us
-                + per_mac[:, None] * (target - macs)
-                + per_param * (self.bounds.min_params - params),
-            )
-        for (
-            tried,
-            total,
-        ) in (
-            self.tried.items()
-        ):  # close to where bounds are known, little more is in them, whatever plans say
-            near = np.abs(per_mac - tried.per_mac)[:, None] <= NEXT * most_macs
-            room = np.where(
-                near & (np.abs(per_param - tried.per_param) <= NEXT * most_params + 1e-30),
-                np.minimum(room, total),
-                room,
-            )
-        row, column = np.unravel_index(int(room.argmax()), room.shape)
-        return Multipliers(float(per_mac[row]), float(per_param[column])), float(room.max())
+        search.run(lambda done, of: self.report_progress("following labels", done, of))
+        if search.best is not None:
+            self.best = search.best
+        self.bound_us = max(self.bound_us, search.discarded_bound_us)
 
-    def search_promising(self, prices: Multipliers) -> None:
-        """Search at multipliers that were not tried yet."""
-        if prices not in self.tried:
-            self.known[prices] = self.evaluate(prices, self.factors[1 if self.tried else 0])
-            self.tried[prices] = self.relaxed_total(self.known[prices])
+    def above_bound(self, margin: float) -> float:
+        """Return the latency that lies a share above the bound, us."""
+        return self.bound_us + margin * abs(self.bound_us)
 
-    def greedy_plan(self, values: CostToGo) -> None:
-        """Follow the bounds to a plan.
+    # Incumbents
 
-        Keep it where it meets the whole network's bounds and is the fastest yet.
-        """
-        i, width, last = 0, self.space.original_width(0), len(self.space.cuts) - 1
+    def follow_bounds(self, values: CostToGo) -> None:
+        """Follow the bounds to a plan, and search around it where it uses new options."""
+        plan = self.greedy_plan(values)
+        if plan is None:
+            return
+        numbers = {number for number, _ in plan.steps}
+        if self.best is not None and numbers <= self.used:
+            return
+        self.used |= numbers
+        margins = self.schedule.margins
+        if self.best is not None:
+            margins = margins[: self.schedule.greedy_margins]
+        self.local_search([values], self.schedule.greedy_beam, self.used, margins)
+
+    def greedy_plan(self, values: CostToGo) -> PlanPath | None:
+        """Take the option of least bound at every cut; keep the plan where it is an incumbent."""
+        i, width = 0, self.space.original_width(0)
         steps: list[tuple[int, tuple[int, ...]]] = []
-        latency = macs = params = 0.0
+        latency_us = macs = params = 0.0
         params_held = np.zeros((1, len(self.space.limited)))
-        while i < last:
-            row = int(np.searchsorted(self.space.merged_widths(i), width))
-            order = sorted(
-                (n for n in self.alive if n in values.options and self.options[n].i == i),
-                key=lambda n: float(values.options[n][row]),
-            )
-            taken = next(
-                (
-                    t
-                    for n in order[:6]
-                    if (t := self.best_combination(n, width, values)) is not None
-                ),
-                None,
-            )
-            if taken is None:
-                return
-            number, options, pick = taken
-            steps.append((number, options))
-            latency, macs, params = (
-                latency + float(pick.latency_us[0]),
-                macs + float(pick.macs[0]),
-                params + float(pick.params[0]),
-            )
+        while i < self.space.last:
+            step = self.greedy_step(i, width, values)
+            if step is None:
+                return None
+            number, pick = step
+            steps.append((number, tuple(int(option[0]) for option in pick.options)))
+            latency_us += float(pick.latency_us[0])
+            macs += float(pick.macs[0])
+            params += float(pick.params[0])
             params_held = params_held + pick.params_held
             i, width = self.options[number].j, int(pick.width[0])
-        self.cutting_planes.append((latency, macs, params))
-        if self.bounds.keeps(np.array(macs), np.array(params), params_held).all() and (
-            self.best is None or latency < self.best.latency_us
-        ):
-            self.best = PlanPath(latency, tuple(steps))
-        numbers = {number for number, _ in steps}
-        if self.best is None or not numbers <= self.used:
-            self.used |= numbers
-            self.local_search([values], EFFORTS[0], ABOVE if self.best is None else ABOVE[:2])
+        self.planes.planes.append((latency_us, macs, params))
+        plan = PlanPath(latency_us, tuple(steps))
+        is_within = self.limits.keeps(np.array(macs), np.array(params), params_held).all()
+        if is_within and (self.best is None or latency_us < self.best.latency_us):
+            self.best = plan
+        return plan
+
+    def greedy_step(
+        self, i: int, width: int, values: CostToGo
+    ) -> tuple[int, BranchCombinations] | None:
+        """Return the number of the best option from a cut and width, and its best combination."""
+        row = self.space.merged_row(i, width)
+        starting = [n for n in self.alive if n in values.options and self.options[n].i == i]
+        starting.sort(key=lambda n: float(values.options[n][row]))
+        for number in starting[: self.schedule.greedy_options]:
+            pick = self.best_combination(number, width, values)
+            if pick is not None:
+                return number, pick
+        return None
+
+    def best_combination(
+        self, number: int, width: int, values: CostToGo
+    ) -> BranchCombinations | None:
+        """Return the combination of one option that leads on best, as a single row."""
+        option = self.options[number]
+        bound_us = float(values.options[number][self.space.merged_row(option.i, width)])
+        if not math.isfinite(bound_us):
+            return None
+        for share in self.schedule.greedy_slacks:
+            slack_us = math.inf
+            if share < math.inf:
+                slack_us = bound_us + share * max(abs(bound_us), 1000.0)
+            options, _ = candidate_combinations(
+                option,
+                width,
+                values,
+                values.relaxations[number],
+                self.limits,
+                slack_us,
+                self.schedule.greedy_combinations,
+            )
+            totals = option.branch_totals(width)
+            if options is None or totals is None:
+                continue
+            combinations = option.admissible_combinations(width, totals, options)
+            if len(combinations):
+                best = int(bound_through(option, combinations, values).argmin())
+                return combinations.take(np.array([best]))
+        return None
+
+    def polish(self, bounds: list[CostToGo]) -> None:
+        """Search around the greedy plans so far, and over options of the least bounds."""
+        only = set(self.used)
+        if len(bounds) > 1:
+            only |= self.promising_options(bounds)
+        self.local_search(bounds, self.schedule.polishing_beam, only, self.schedule.margins)
 
     def local_search(
-        self, bounds: list[CostToGo], beam_limits: BeamLimits, shares: Sequence[float] = ABOVE
+        self,
+        bounds: list[CostToGo],
+        beam: BeamLimits,
+        only: set[int],
+        margins: Sequence[float],
     ) -> None:
-        """Improve the plan over the options of the descents so far: they are few."""
-        near = self.promising_options(bounds) if len(bounds) > 1 else set()
-        known = (self.used | near).intersection(*(v.options for v in bounds))
-        if not self.bounds.any:
-            return  # a descent is the best there is over its segment options
-        for n, above in enumerate(shares):
-            self.report_progress("polishing", n + 1, len(shares))
-            ceiling_us = self.bound_us + above * abs(self.bound_us)
+        """Search labels over a few options until the incumbent improves.
+
+        Without limits of the whole network, a greedy plan is the best over its options.
+        """
+        if not self.limits.any:
+            return
+        known = sorted(only.intersection(*(values.options for values in bounds)))
+        for n, margin in enumerate(margins):
+            self.report_progress("polishing", n + 1, len(margins))
+            ceiling_us = self.above_bound(margin)
             search = LabelSearch(
                 self.space,
                 self.options,
                 bounds,
-                self.bounds,
-                beam_limits,
+                self.limits,
+                beam,
                 self.gap,
                 self.best,
-                sorted(known),
+                known,
                 ceiling_us,
             ).run()
             if search.best is not self.best:
@@ -316,136 +279,12 @@ class ExactSearch:
                 return
 
     def promising_options(self, bounds: list[CostToGo]) -> set[int]:
-        """Return segment options that lead to the least bounds when they are worst priced."""
-        every = [self.reduced_costs(values) for values in bounds]
-        common = set.intersection(*(set(reduced_costs) for reduced_costs in every))
-        worst = {
-            n: max(
-                self.relaxed_total(v) + reduced_costs[n]
-                for v, reduced_costs in zip(bounds, every, strict=True)
-            )
-            for n in common
-        }
-        return set(sorted(worst, key=lambda n: worst[n])[:PROMISING])
-
-    def best_combination(
-        self, number: int, width: int, values: CostToGo
-    ) -> tuple[int, tuple[int, ...], BranchCombinations] | None:
-        """Return the combination of one segment option that leads on best."""
-        option = self.options[number]
-        row = int(np.searchsorted(self.space.merged_widths(option.i), width))
-        bound = float(values.options[number][row])
-        if not math.isfinite(bound):
-            return None
-        for share in ROOMS:
-            room = bound + share * max(abs(bound), 1000.0) if share < math.inf else math.inf
-            options, _ = candidate_combinations(
-                option, width, values, values.ways[number], self.bounds, room, 4_000
-            )
-            totals = option.branch_totals(width)
-            if options is None or totals is None:
-                continue
-            combinations = option.admissible_combinations(width, totals, options)
-            if len(combinations):
-                after = values.prices.reduced(
-                    combinations.latency_us, combinations.macs, combinations.params
-                )
-                if option.j < len(self.space.cuts) - 1:
-                    after = (
-                        after
-                        + values.at[option.j][
-                            np.searchsorted(self.space.merged_widths(option.j), combinations.width)
-                        ]
-                    )
-                pick = combinations.take(np.array([int(after.argmin())]))
-                return number, tuple(int(o[0]) for o in pick.options), pick
-        return None
-
-    def k_best(self, count: int) -> list[PlanPath]:
-        """Return the best plans that differ from those before in where they branch, on what, or how
-        they merge (Lawler, 1972).
-
-        Found with limited effort: good alternatives, not proven second and third.
-        """
-        paths = [self.best] if self.best is not None else []
-        if not count or not paths:
-            return []
-        values = cost_to_go(
-            self.space,
-            self.options,
-            max(self.tried, key=lambda p: self.tried[p]),
-            None,
-            self.factors[1],
-        )
-        waiting: list[tuple[float, PlanPath, frozenset[int]]] = []
-        without: frozenset[int] = frozenset()
-        for n in range(count):
-            branched = [number for number, _ in paths[-1].steps if self.options[number].branched]
-            for k, number in enumerate(branched):
-                self.report_progress(
-                    "alternatives", n * len(branched) + k + 1, count * len(branched)
-                )
-                path = self.best_without(values, without | {number})
-                if path is not None:
-                    waiting.append((path.latency_us, path, without | {number}))
-            waiting.sort(key=lambda w: w[0])
-            waiting = [
-                w for w in waiting if all(plan_skeleton(w[1]) != plan_skeleton(f) for f in paths)
-            ]
-            if not waiting:
-                break
-            _, path, without = waiting.pop(0)
-            paths.append(path)
-        return paths[1:]
-
-    def best_without(self, values: CostToGo, without: frozenset[int]) -> PlanPath | None:
-        """Return the best plan outside an excluded set, None when there is none."""
-        only = [n for n in values.options if n not in without]
-        for above in (*ABOVE, math.inf):
-            ceiling_us = (
-                self.relaxed_total(values) + above * abs(self.bound_us)
-                if above < math.inf
-                else math.inf
-            )
-            search = LabelSearch(
-                self.space,
-                self.options,
-                [values],
-                self.bounds,
-                EFFORTS[0],
-                0.0,
-                None,
-                only,
-                ceiling_us,
-            ).run()
-            if search.best is not None:
-                return search.best
-        return None
-
-    def prune_options(self, values: CostToGo) -> None:
-        """Drop options through which no plan can beat the best one."""
-        if self.best is not None:
-            limit, reduced_costs = (
-                self.best.latency_us - self.relaxed_total(values),
-                self.reduced_costs(values),
-            )
-            self.alive = [n for n in self.alive if reduced_costs.get(n, math.inf) < limit]
-
-    def reduced_costs(self, values: CostToGo) -> dict[int, float]:
-        """Return how much more than the bound every plan through an option costs at least."""
-        costs: dict[int, float] = {}
-        reach = {0: 0.0}
-        for n in sorted(values.options, key=lambda n: self.options[n].i):
-            option = self.options[n]
-            reachable = np.isfinite(values.options[n])
-            if option.i in reach and reachable.any():
-                costs[n] = reach[option.i] + float(
-                    (values.options[n][reachable] - values.at[option.i][reachable]).min()
-                )
-                reach[option.j] = min(reach.get(option.j, math.inf), costs[n])
-        return costs
-
-
-def plan_skeleton(path: PlanPath) -> tuple[int, ...]:
-    """Return segments, processors and merges of a plan, whatever its depths and widths."""
-    return tuple(number for number, _ in path.steps)
+        """Return options whose highest bound, over all multipliers, is least."""
+        costs = [reduced_costs(self.options, values) for values in bounds]
+        totals_us = [values.total(self.limits) for values in bounds]
+        highest_us: dict[int, float] = {}
+        for number in set.intersection(*map(set, costs)):
+            pairs = zip(totals_us, costs, strict=True)
+            highest_us[number] = max(total_us + excess[number] for total_us, excess in pairs)
+        by_bound = sorted(highest_us, key=lambda number: highest_us[number])
+        return set(by_bound[: self.schedule.polished_options])

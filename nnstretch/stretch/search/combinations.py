@@ -1,235 +1,260 @@
-"""Combinations of a segment's branches that are good enough, without looking at all of them."""
+"""Branch combinations of one segment option whose lower bound is good enough.
+
+Branches are joined one by one. An option, or a partial combination, is dropped where no choice of
+the other branches keeps the bound, or where another dominates it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from nnstretch.stretch.search.constraints import NetworkLimits
-from nnstretch.stretch.search.dominance import undominated
-from nnstretch.stretch.search.lagrangian import (
-    CostToGo,
+from nnstretch.stretch.cost.cost_arrays import Array, take_rows
+from nnstretch.stretch.search.bounds.lagrangian import (
     DeadlineTable,
     EntryBins,
-    SegmentMultipliers,
     deadline_costs,
+    exact_entries,
     segment_bound,
-    tightest_bound,
+    single_bounds,
 )
-from nnstretch.stretch.search.search_space import Array
+from nnstretch.stretch.search.bounds.multipliers import CostToGo, SegmentMultipliers
+from nnstretch.stretch.search.constraints import NetworkLimits
+from nnstretch.stretch.search.labels import undominated
 from nnstretch.stretch.search.segment_options import SegmentOption
 
-MANY = 2_000
-"""Combinations from which on it pays to look for those that others do better."""
-PRODUCTS = 10_000_000
-"""Pairs that are looked at for one segment option and input width.
-
-Beyond, the options with the worst bounds are left out.
-"""
+DOMINANCE_FROM = 2_000
+"""Combinations from which on it pays to drop dominated ones."""
+MOST_PAIRS = 10_000_000
+"""Pairs of partial combinations and options that are looked at; beyond, the worst bounds go."""
 SLICE = 500_000
+"""Pairs that are looked at at once."""
 
 
 def candidate_combinations(
     option: SegmentOption,
     width: int,
     values: CostToGo,
-    ways: SegmentMultipliers,
-    bounds: NetworkLimits,
+    relaxations: SegmentMultipliers,
+    limits: NetworkLimits,
     slack_us: float,
     most: int,
 ) -> tuple[tuple[Array, ...] | None, float]:
-    """Return options of every branch, as parallel arrays, whose bound on the reduced latency to the
-    output is below `slack_us`.
+    """Return options of every branch, as parallel arrays, with a bound to the output of `slack_us`.
 
-    Of more than `most`, those with the least bounds; the second value is the least bound of what
-    was left out although it was below the room, infinite where nothing was. None where no
-    combination is good enough.
+    Of more than `most`, those of the least bounds. The second value is the least bound of what was
+    left out nevertheless, infinite where nothing was. None where no combination is good enough.
     """
-    entries = option.entry_costs(width)
+    entries = exact_entries(option, width)
     if entries is None:
         return None, np.inf
-    read = [EntryBins(e.us[None], e.macs[None], e.params[None]) for e in entries]
-    least = segment_bound(option, read, ways, values)
-    alone = [
-        float(tightest_bound(option, least[k : k + 1], ways.take([k]), values)[0])
-        for k in range(len(ways))
-    ]
-    way = ways.take([int(np.argmax(alone))])
-    raced = deadline_costs(option, read, way, values.prices)
-    if not np.isfinite(raced.costs).any():
+    least = segment_bound(option, entries, relaxations, values)
+    bounds = [float(bound[0]) for bound in single_bounds(option, least, relaxations, values)]
+    best = relaxations.take([int(np.argmax(bounds))])
+    table = deadline_costs(option, entries, best, values.multipliers)
+    if not np.isfinite(table.costs).any():
         return None, np.inf
-    tail = max(alone) - float(raced.costs.min())
-    options = branch_options(option, read, way, values)
-    return feasible_combinations(option, raced, options, bounds, slack_us - tail, most, tail)
+    tail_us = max(bounds) - float(table.costs.min())
+    branches = branch_options(option, entries, best, values)
+    join = BranchJoin(option, table, branches, limits, slack_us - tail_us, most)
+    options = join.run()
+    return options, join.discarded_us + tail_us
 
 
 @dataclass(frozen=True)
 class BranchOptions:
-    """What one branch may be, as parallel arrays.
-
-    Of several branches together, the slowest latency and sums of the rest.
-    """
+    """Options of one branch as parallel arrays, or of several branches together."""
 
     us: Array
+    """Latency; of the slowest branch."""
     reward: Array
-    handed: Array
+    """Work and width at their multipliers, us."""
+    channels_out: Array
     macs: Array
-    largest: Array
+    largest_macs: Array
     """MACs of the largest branch."""
     params: Array
 
+    def __len__(self) -> int:
+        return len(self.us)
+
     def take(self, rows: Array) -> BranchOptions:
         """Return the chosen rows."""
-        return BranchOptions(*(getattr(self, f.name)[rows] for f in fields(self)))
+        return take_rows(self, rows)
 
-    def with_rewards(self, addition: BranchOptions) -> BranchOptions:
-        """Return the options with the rewards of other branches added."""
-        us, largest = np.maximum(self.us, addition.us), np.maximum(self.largest, addition.largest)
-        sums = (
-            self.handed + addition.handed,
-            self.macs + addition.macs,
-            largest,
-            self.params + addition.params,
+    def join(self, other: BranchOptions) -> BranchOptions:
+        """Return the options of both, row by row."""
+        return BranchOptions(
+            np.maximum(self.us, other.us),
+            self.reward + other.reward,
+            self.channels_out + other.channels_out,
+            self.macs + other.macs,
+            np.maximum(self.largest_macs, other.largest_macs),
+            self.params + other.params,
         )
-        return BranchOptions(us, self.reward + addition.reward, *sums)
 
 
 def branch_options(
-    option: SegmentOption, read: list[EntryBins], way: SegmentMultipliers, values: CostToGo
+    option: SegmentOption,
+    entries: Sequence[EntryBins],
+    relaxation: SegmentMultipliers,
+    values: CostToGo,
 ) -> list[BranchOptions]:
-    """Return every option of every branch."""
-    prices = values.prices
-    per_mac, per_channel = (
-        prices.per_mac + float(way.per_mac[0]),
-        float(way.per_channel[0]) + option.merge_us_per_channel,
-    )
+    """Return every option of every branch, under one relaxation."""
+    multipliers = values.multipliers
+    per_mac = multipliers.per_mac + float(relaxation.per_mac[0])
+    per_channel = float(relaxation.per_channel[0]) + option.merge_us_per_channel
     options = []
-    for table, entry in zip(option.branch_tables, read, strict=True):
-        latency_us = entry.us[0, table.first] + table.us
-        keeps_pace = option.bounds.keeps_pace(latency_us) if option.branched else True
-        us = np.where(keeps_pace, latency_us, np.inf)
-        macs, params = (
-            entry.macs[0, table.first] + table.macs,
-            entry.params[0, table.first] + table.params,
-        )
-        reward = per_mac * macs + prices.per_param * params - per_channel * table.channels_out
+    for table, entry in zip(option.branch_tables, entries, strict=True):
+        us = entry.us[0, table.first] + table.us
+        if option.branched:
+            us = np.where(option.bounds.keeps_pace(us), us, np.inf)
+        macs = entry.macs[0, table.first] + table.macs
+        params = entry.params[0, table.first] + table.params
+        work_us = per_mac * macs + multipliers.per_param * params
+        reward = work_us - per_channel * table.channels_out
         options.append(BranchOptions(us, reward, table.channels_out, macs, macs, params))
     return options
 
 
-def feasible_combinations(
-    option: SegmentOption,
-    raced: DeadlineTable,
-    tables: list[BranchOptions],
-    bounds: NetworkLimits,
-    slack_us: float,
-    most: int,
-    tail: float,
-) -> tuple[tuple[Array, ...] | None, float]:
-    """Combine branch by branch, dropping what no choice of the others can save, and what another
-    does better in every way.
-    """
-    deadlines = raced.deadline_us[0]
-    best = [reward[0, 0] for reward in raced.rewards]
-    left_out = np.inf
-    rows: tuple[Array, ...] = ()
-    combined: BranchOptions | None = None
-    for b, table in enumerate(tables):
-        ahead = remaining_cost_by_deadline(deadlines, best[b + 1 :], raced.meets_demands[0])
-        alone = remaining_cost_by_deadline(
-            deadlines, best[:b] + best[b + 1 :], raced.meets_demands[0]
-        )
-        fits = np.flatnonzero(np.isfinite(table.us))
-        least = alone[np.searchsorted(deadlines, table.us[fits])] - table.reward[fits]
-        fits = fits[least <= slack_us]
-        fits = fits[undominated_options(option, table.take(fits), bounds, alone=True)]
-        if not len(fits):
-            return None, left_out
-        if combined is None:
-            rows, combined = (fits,), table.take(fits)
-            continue
-        if len(fits) * len(combined.us) > PRODUCTS:
-            keep = max(1, PRODUCTS // len(combined.us))
-            least = alone[np.searchsorted(deadlines, table.us[fits])] - table.reward[fits]
-            order = np.argsort(least)
-            left_out, fits = min(left_out, tail + float(least[order[keep]])), fits[order[:keep]]
-        row, right, bound = bounded_pairs(deadlines, ahead, combined, table.take(fits), slack_us)
-        both = combined.take(row).with_rewards(table.take(fits[right]))
-        if b == len(tables) - 1:
-            kept = meets_capacity(option, both)
-            row, right, bound, both = row[kept], right[kept], bound[kept], both.take(kept)
-        if len(bound) > min(most, MANY):
-            kept = undominated_options(option, both, bounds)
-            row, right, bound, both = row[kept], right[kept], bound[kept], both.take(kept)
-        if len(bound) > most:
-            order = np.argpartition(bound, most)
-            left_out, order = min(left_out, tail + float(bound[order[most]])), order[:most]
-            row, right, both = row[order], right[order], both.take(order)
-        rows, combined = (*(r[row] for r in rows), fits[right]), both
-    return (rows if combined is not None and len(combined.us) else None), left_out
+@dataclass(frozen=True)
+class JoinedOptions:
+    """Partial combinations, each joined with one option of the next branch."""
+
+    left: Array
+    """Rows among the partial combinations."""
+    right: Array
+    """Rows among the options."""
+    bound_us: Array
+    totals: BranchOptions
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    def take(self, rows: Array) -> JoinedOptions:
+        """Return the chosen rows."""
+        totals = self.totals.take(rows)
+        return JoinedOptions(self.left[rows], self.right[rows], self.bound_us[rows], totals)
 
 
-def undominated_options(
-    option: SegmentOption, options: BranchOptions, bounds: NetworkLimits, alone: bool = False
-) -> Array:
-    """Return options that no other with as many output channels equals or beats in all that
-    counts.
-    """
-    everyone = np.arange(len(options.us))
-    if not option.branched or (bounds.min_params > 0 and bounds.min_macs > 0) or bounds.max_held:
-        return everyone
-    largest, macs = option.bounds.useful_macs(options.largest, options.macs)
-    resources = [options.macs if bounds.min_macs > 0 else macs]
-    if not alone:  # of one branch alone, the largest is itself
-        resources.append(largest)
-    resources += [-options.macs] if bounds.max_macs < np.inf else []
-    resources += [options.params] if bounds.min_params > 0 else []
-    resources = [r for r in resources if len(r) and np.ptp(r) > 0]
-    return undominated(options.handed, options.us, resources) if len(resources) < 2 else everyone
+@dataclass
+class BranchJoin:
+    """Joins the branches of one segment option, keeping what may stay within the slack."""
 
+    option: SegmentOption
+    table: DeadlineTable
+    """Of one relaxation and one width."""
+    branches: list[BranchOptions]
+    limits: NetworkLimits
+    slack_us: float
+    most: int
+    discarded_us: float = np.inf
+    """Least bound of what was left out although it is within the slack."""
 
-def meets_capacity(option: SegmentOption, options: BranchOptions) -> Array:
-    """Return combinations of all branches that have the MACs a segment must have."""
-    if not option.branched:
-        return np.arange(len(options.us))
-    return np.flatnonzero(option.bounds.has_capacity(options.largest, options.macs))
+    def __post_init__(self) -> None:
+        self.deadlines = self.table.deadline_us[0]
+        self.best_rewards = [reward[0, 0] for reward in self.table.rewards]
 
+    def run(self) -> tuple[Array, ...] | None:
+        """Return options of every branch as parallel arrays, None without any."""
+        rows: tuple[Array, ...] = ()
+        totals: BranchOptions | None = None
+        for b, branch in enumerate(self.branches):
+            kept = self.promising_options(b, 1 if totals is None else len(totals))
+            if not len(kept):
+                return None
+            if totals is None:
+                rows, totals = (kept,), branch.take(kept)
+                continue
+            joined = self.join(b, totals, branch.take(kept))
+            rows = (*(row[joined.left] for row in rows), kept[joined.right])
+            totals = joined.totals
+        return rows if totals is not None and len(totals) else None
 
-def bounded_pairs(
-    deadlines: Array, ahead: Array, combined: BranchOptions, more: BranchOptions, slack_us: float
-) -> tuple[Array, Array, Array]:
-    """Return pairs of what is held and one more option whose bound fits the room, a slice at a
-    time.
-    """
-    pairs: list[tuple[Array, Array, Array]] = [
-        (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
-    ]
-    size = max(1, SLICE // max(1, len(more.us)))
-    for low in range(0, len(combined.us), size):
-        both = np.maximum(combined.us[low : low + size, None], more.us)
-        bound = (
-            ahead[np.searchsorted(deadlines, both)]
-            - combined.reward[low : low + size, None]
-            - more.reward
-        )
-        row, right = np.nonzero(bound <= slack_us)
-        pairs.append((row + low, right, bound[row, right]))
-    row, right, least = (np.concatenate(part) for part in zip(*pairs, strict=True))
-    return row, right, least
+    def promising_options(self, b: int, partners: int) -> Array:
+        """Return rows of a branch's options that the best of all others keep within the slack."""
+        branch = self.branches[b]
+        others = self.best_rewards[:b] + self.best_rewards[b + 1 :]
+        remaining_us = self.remaining_cost(others)
+        rows = np.flatnonzero(np.isfinite(branch.us))
+        at_deadline = np.searchsorted(self.deadlines, branch.us[rows])
+        bound_us = remaining_us[at_deadline] - branch.reward[rows]
+        is_good = bound_us <= self.slack_us
+        rows, bound_us = rows[is_good], bound_us[is_good]
+        kept = self.undominated(branch.take(rows), is_single=True)
+        rows, bound_us = rows[kept], bound_us[kept]
+        if b == 0 or len(rows) * partners <= MOST_PAIRS:
+            return rows
+        most = max(1, MOST_PAIRS // partners)
+        order = np.argsort(bound_us)
+        self.discarded_us = min(self.discarded_us, float(bound_us[order[most]]))
+        return rows[order[:most]]
 
+    def join(self, b: int, totals: BranchOptions, branch: BranchOptions) -> JoinedOptions:
+        """Return joined rows within the slack, the least bounds of at most `most`."""
+        joined = self.pairs(self.remaining_cost(self.best_rewards[b + 1 :]), totals, branch)
+        if b == len(self.branches) - 1 and self.option.branched:
+            both = joined.totals
+            has_capacity = self.option.bounds.has_capacity(both.largest_macs, both.macs)
+            joined = joined.take(np.flatnonzero(has_capacity))
+        if len(joined) > min(self.most, DOMINANCE_FROM):
+            joined = joined.take(self.undominated(joined.totals))
+        if len(joined) > self.most:
+            order = np.argpartition(joined.bound_us, self.most)
+            least_us = float(joined.bound_us[order[self.most]])
+            self.discarded_us = min(self.discarded_us, least_us)
+            joined = joined.take(order[: self.most])
+        return joined
 
-def remaining_cost_by_deadline(deadlines: Array, others: list[Array], able: Array) -> Array:
-    """Return for every deadline: the least of later deadlines less what the other branches earn by
-    them.
+    def pairs(
+        self, remaining_us: Array, totals: BranchOptions, branch: BranchOptions
+    ) -> JoinedOptions:
+        """Return all pairs of rows whose bound is within the slack, looked at in slices."""
+        nothing = np.zeros(0, dtype=np.int64)
+        lefts, rights, bounds_us = [nothing], [nothing], [np.zeros(0)]
+        size = max(1, SLICE // max(1, len(branch)))
+        for low in range(0, len(totals), size):
+            us = np.maximum(totals.us[low : low + size, None], branch.us)
+            ahead_us = remaining_us[np.searchsorted(self.deadlines, us)]
+            bound_us = ahead_us - totals.reward[low : low + size, None] - branch.reward
+            left, right = np.nonzero(bound_us <= self.slack_us)
+            lefts.append(left + low)
+            rights.append(right)
+            bounds_us.append(bound_us[left, right])
+        left, right = np.concatenate(lefts), np.concatenate(rights)
+        both = totals.take(left).join(branch.take(right))
+        return JoinedOptions(left, right, np.concatenate(bounds_us), both)
 
-    Infinite behind the last.
-    """
-    total: Array | float = 0.0
-    for other_costs in others:
-        total = total + other_costs
-    cost = np.where(able, deadlines - total, np.inf)
-    return np.append(np.minimum.accumulate(cost[::-1])[::-1], np.inf)
+    def remaining_cost(self, rewards: Sequence[Array]) -> Array:
+        """Return the least of later deadlines less the rewards of other branches, us.
 
+        Over deadlines; infinite behind the last.
+        """
+        total: Array | float = 0.0
+        for reward in rewards:
+            total = total + reward
+        cost_us = np.where(self.table.meets_demands[0], self.deadlines - total, np.inf)
+        return np.append(np.minimum.accumulate(cost_us[::-1])[::-1], np.inf)
 
-__all__ = ["candidate_combinations"]
+    def undominated(self, options: BranchOptions, is_single: bool = False) -> Array:
+        """Return rows that no other with as many output channels dominates in all that counts."""
+        everything = np.arange(len(options))
+        limits = self.limits
+        if not self.option.branched or limits.max_held:
+            return everything
+        if limits.min_params > 0 and limits.min_macs > 0:
+            return everything
+        largest, macs = self.option.bounds.useful_macs(options.largest_macs, options.macs)
+        resources = [options.macs if limits.min_macs > 0 else macs]
+        if not is_single:  # of one branch, the largest is itself
+            resources.append(largest)
+        if limits.max_macs < np.inf:
+            resources.append(-options.macs)
+        if limits.min_params > 0:
+            resources.append(options.params)
+        resources = [r for r in resources if len(r) and np.ptp(r) > 0]
+        if len(resources) >= 2:
+            return everything
+        return undominated(options.channels_out, options.us, resources)

@@ -117,20 +117,15 @@ class SegmentLimits:
 
     def __post_init__(self) -> None:
         for name in ("alpha", "beta"):
-            if not getattr(self, name) > 0:
+            value = getattr(self, name)
+            if not value > 0:
+                raise BadInput(f"{name} is {value}, search settings, it must be above 0")
+        highest = {"min_depth": 1, "min_width": 1, "main_macs": 4, "segment_macs": 4}
+        for name, most in highest.items():
+            value = getattr(self, name)
+            if not 0 <= value <= most:
                 raise BadInput(
-                    f"{name} is {getattr(self, name)}, search settings, it must be above 0"
-                )
-        for name, most in (
-            ("min_depth", 1),
-            ("min_width", 1),
-            ("main_macs", 4),
-            ("segment_macs", 4),
-        ):
-            if not 0 <= getattr(self, name) <= most:
-                raise BadInput(
-                    f"{name} is {getattr(self, name)}, search settings, it must be a share between"
-                    f" 0 and {most}"
+                    f"{name} is {value}, search settings, it must be a share between 0 and {most}"
                 )
 
     def bounds(self, original_us: float, original_macs: float) -> SegmentBounds:
@@ -151,9 +146,7 @@ class NetworkLimits:
     max_macs: float = np.inf
     min_params: float = 0.0
     max_held: tuple[float, ...] = ()
-    """Parameters that processors with a memory limit may hold, in the order of
-    `SearchSpace.limited`; empty where no plan comes near.
-    """
+    """Parameters that each processor of `SearchSpace.limited` may hold; empty: no limit."""
 
     @property
     def any(self) -> bool:
@@ -166,23 +159,15 @@ class NetworkLimits:
         )
 
     def keeps(self, macs: np.ndarray, params: np.ndarray, params_held: np.ndarray) -> np.ndarray:
-        """Return which plans keep the limits; `params_held` is over (plan, processor
-        with a memory limit).
-        """
-        return (
-            (macs >= self.min_macs)
-            & (macs <= self.max_macs)
-            & (params >= self.min_params)
-            & self.fits(params_held)
-        )
+        """Return which plans keep the limits; `params_held`: `[plan, limited processor]`."""
+        is_within = (macs >= self.min_macs) & (macs <= self.max_macs)
+        return is_within & (params >= self.min_params) & self.fits(params_held)
 
     def fits(self, params_held: np.ndarray) -> np.ndarray:
-        """Return which rows keep the limits on memory."""
-        return (
-            np.asarray((params_held <= self.max_held).all(axis=1))
-            if self.max_held
-            else np.ones(len(params_held), dtype=bool)
-        )
+        """Return which plans keep the limits on memory."""
+        if not self.max_held:
+            return np.ones(len(params_held), dtype=bool)
+        return np.asarray((params_held <= self.max_held).all(axis=1))
 
 
 def branched_segments(trial: Trial) -> tuple[SegmentCost, ...]:

@@ -1,35 +1,32 @@
-"""Why branches may or may not meet at one cut.
+"""Why branches may or may not meet at one cut: every segment that ends there, rule by rule.
 
-Every segment that ends there, against every rule, in numbers.
-
-Segments start from tensors of the original width, as in `counts.refusals`, and rules are asked in
-the same order.
+Segments start from tensors of the original width, as in `statistics.refusals`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from nnstretch.stretch.lowering.meeting_points import first_blocks, has_pixels
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
-from nnstretch.stretch.search.dominance import undominated
-from nnstretch.stretch.search.search_space import Array, SearchSpace
-from nnstretch.stretch.search.segment_options import SegmentOption
+from nnstretch.stretch.search.cost_tables import CostTables
+from nnstretch.stretch.search.labels import undominated
+from nnstretch.stretch.search.search_space import SearchSpace
+from nnstretch.stretch.search.segment_options import OptionCosts, SegmentOption
 from nnstretch.stretch.search.statistics import first_violation
 from nnstretch.structure.cuts import INPUT, OUTPUT, Cut, before_window
 from nnstretch.trial import Violation
 
-Options = list[tuple[Array, Array, Array]]
-"""For every branch of a segment, over (depth, width): latency in us, MACs, parameters."""
 CHUNK = 1_000_000
-"""Combinations that are priced at once."""
+"""Combinations that are evaluated at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemainingOptions:
-    """Of one branch's options, those that do not straggle."""
+    """How many options of one branch do not straggle."""
 
     processor: str
     kept: int
@@ -38,10 +35,7 @@ class RemainingOptions:
 
 @dataclass(frozen=True, slots=True)
 class SegmentVerdict:
-    """Segment on one set of processors.
-
-    The rule that forbids branches there, or what is left and how fast that is.
-    """
+    """One segment option: the rule that forbids it, or its branches and how fast they are."""
 
     start: str
     end: str
@@ -60,44 +54,38 @@ class SegmentVerdict:
         return self.fastest_us is not None
 
     def __str__(self) -> str:
-        where = f"{self.start} -> {self.end} on {'+'.join(self.processors)}" + (
-            " (project)" if self.merge == "project" else ""
-        )
+        where = f"{self.start} -> {self.end} on {'+'.join(self.processors)}"
+        if self.merge == "project":
+            where += " (project)"
         if self.first_violation is not None:
             return f"{where}: {format_violation(self.first_violation)}"
         counts = ", ".join(f"{table.processor} {table.kept} of {table.of}" for table in self.left)
         if self.fastest_us is None:
             return f"{where}: each rule alone leaves branches ({counts}), all together leave none"
-        times = (
-            f"fastest {format_amount(self.fastest_us, 'us')}, original"
-            f" {format_amount(self.original_us, 'us')}"
-        )
-        speed = f"{times} ({self.original_us / self.fastest_us:.2f}x)"
-        return f"{where}: allowed, branches left {counts}, {speed}"
+        fastest = f"fastest {format_amount(self.fastest_us, 'us')}"
+        original = f"original {format_amount(self.original_us, 'us')}"
+        speedup = f"{self.original_us / self.fastest_us:.2f}x"
+        return f"{where}: allowed, branches left {counts}, {fastest}, {original} ({speedup})"
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """All there is to say about one cut."""
+    """Verdicts on every segment that ends at one cut."""
 
     cut: str
     reason: str
     """Why nothing meets at this cut at all; empty at a meeting point."""
     verdicts: tuple[SegmentVerdict, ...] = ()
     idle: tuple[str, ...] = ()
-    """Starts from which no convolution or linear layer lies on the way, so there is nothing to
-    branch.
-    """
+    """Starts with no convolution or linear layer behind them, so there is nothing to branch."""
 
     @property
     def lines(self) -> tuple[str, ...]:
         """Return the explanation, one line a segment."""
         if self.reason:
             return (f"{self.cut} is no meeting point: {self.reason}",)
-        return (
-            *(f"{start} -> {self.cut}: no weighted work to branch" for start in self.idle),
-            *map(str, self.verdicts),
-        )
+        idle = [f"{start} -> {self.cut}: no weighted work to branch" for start in self.idle]
+        return (*idle, *map(str, self.verdicts))
 
 
 def format_amount(value: float, unit: str) -> str:
@@ -106,41 +94,33 @@ def format_amount(value: float, unit: str) -> str:
 
 
 def format_violation(violation: Violation) -> str:
-    """Return `cost_amortised needs 812 us, limit 640 us`.
-
-    `capacity has 7e+05 MACs, limit at least 8e+05 MACs`.
-    """
-    unit = violation.unit
-    demand, limit = format_amount(violation.demand, unit), format_amount(violation.limit, unit)
-    return (
-        f"{violation.rule} has {demand}, limit at least {limit}"
-        if violation.sense == "at least"
-        else f"{violation.rule} needs {demand}, limit {limit}"
-    )
+    """Return a violation as `cost_amortised needs 812 us, limit 640 us`."""
+    demand = format_amount(violation.demand, violation.unit)
+    limit = format_amount(violation.limit, violation.unit)
+    if violation.sense == "at least":
+        return f"{violation.rule} has {demand}, limit at least {limit}"
+    return f"{violation.rule} needs {demand}, limit {limit}"
 
 
 def explain(space: SearchSpace, name: str) -> Explanation:
-    """Explain every segment that ends at a cut.
-
-    Raises BadPlan, with the names that there are, for a cut the network lacks.
-    """
+    """Explain every segment that ends at a cut. Raises BadPlan for a cut the network lacks."""
     cut = space.analysis.cut(name)
     if reason := why_no_meeting(space.analysis, cut):
         return Explanation(cut.name, reason)
-    j = next(k for k, previous in enumerate(space.cuts) if previous.position == cut.position)
-    starts = range(j)
-    worked = [i for i in starts if space.original(i, j)[1]]
-    options = [
-        SegmentOption(space, i, j, processors, merge)
-        for i in worked
-        for processors in space.processor_sets()
-        for merge in space.merges
-    ]
-    idle = tuple(space.cuts[i].name for i in starts if i not in worked)
-    reason = (
-        "only one processor is given, so nothing runs at once" if not space.processor_sets() else ""
-    )
-    return Explanation(cut.name, reason, tuple(judge_option(option) for option in options), idle)
+    if not space.processor_sets():
+        reason = "only one processor is given, so nothing runs at once"
+    tables = CostTables(space)
+    j = next(k for k, end in enumerate(space.cuts) if end.position == cut.position)
+    verdicts: list[SegmentVerdict] = []
+    idle: list[str] = []
+    for i in range(j):
+        if not tables.original(i, j)[1]:
+            idle.append(space.cuts[i].name)
+            continue
+        for processors in space.processor_sets():
+            for merge in space.merges:
+                verdicts.append(judge_option(SegmentOption(tables, i, j, processors, merge)))
+    return Explanation(cut.name, reason, tuple(verdicts), tuple(idle))
 
 
 def why_no_meeting(analysis: NetworkAnalysis, cut: Cut) -> str:
@@ -174,16 +154,16 @@ def why_no_meeting(analysis: NetworkAnalysis, cut: Cut) -> str:
 def blocking_meeting_point(analysis: NetworkAnalysis, cut: Cut) -> str:
     """Return the last meeting point behind a cut that keeps channels of it."""
     whole = analysis.whole_network
-    free = {
-        c.value: whole.roots(whole.shapes[c.value][0][whole.axis(c.value)]) - whole.pinned.keys()
-        for c in analysis.cuts
-    }
-    behind = [
-        c.name
-        for c in analysis.block_ends
-        if c.position > cut.position and free[c.value] & free[cut.value]
-    ]
-    return behind[-1] if behind else "a later tensor"
+
+    def free_groups(at: Cut) -> set[int]:
+        """Return the channel groups of a cut's tensor whose widths may change."""
+        channels = whole.shapes[at.value][0][whole.axis(at.value)]
+        return whole.roots(channels) - whole.pinned.keys()
+
+    groups = free_groups(cut)
+    behind = [end for end in analysis.block_ends if end.position > cut.position]
+    holding = [end.name for end in behind if free_groups(end) & groups]
+    return holding[-1] if holding else "a later tensor"
 
 
 def block_ranges(analysis: NetworkAnalysis) -> list[tuple[int, int]]:
@@ -191,57 +171,50 @@ def block_ranges(analysis: NetworkAnalysis) -> list[tuple[int, int]]:
 
     Cuts strictly inside are no meeting points, unless another block ends there.
     """
-    repeats = [
-        (r.start.position, r.end.position) for stage in analysis.stages for r in stage.repeats
-    ]
-    return first_blocks(analysis.graph, analysis.stages) + repeats
+    ranges = list(first_blocks(analysis.graph, analysis.stages))
+    for stage in analysis.stages:
+        ranges += [(r.start.position, r.end.position) for r in stage.repeats]
+    return ranges
 
 
 def judge_option(option: SegmentOption) -> SegmentVerdict:
-    """Judge one segment option, from a tensor of the original width, by the four rules."""
+    """Judge one segment option by the four rules, from a tensor of the original width."""
     width_in = option.space.original_width(option.i)
-    cuts = option.space.cuts
-    about = (
-        cuts[option.i].name,
-        cuts[option.j].name,
+    verdict = SegmentVerdict(
+        option.space.cuts[option.i].name,
+        option.space.cuts[option.j].name,
         option.processors,
         option.merge,
         option.original[0],
     )
-    if broken := first_violation(option, width_in):
-        return SegmentVerdict(*about, broken)
+    if violation := first_violation(option, width_in):
+        return replace(verdict, first_violation=violation)
     totals = option.branch_totals(width_in) or []
-    remaining = tuple(
-        RemainingOptions(p, int(np.isfinite(us).sum()), len(us))
-        for p, (us, _, _) in zip(option.processors, totals, strict=True)
-    )
-    return SegmentVerdict(*about, None, remaining, fastest_us(option, width_in, totals))
+    remaining = []
+    for processor, branch in zip(option.processors, totals, strict=True):
+        kept = int(np.isfinite(branch.us).sum())
+        remaining.append(RemainingOptions(processor, kept, len(branch.us)))
+    fastest = fastest_us(option, width_in, totals)
+    return replace(verdict, left=tuple(remaining), fastest_us=fastest)
 
 
-def fastest_us(option: SegmentOption, width_in: int, totals: Options) -> float | None:
-    """Return the least latency of all combinations that no rule refuses.
+def fastest_us(option: SegmentOption, width_in: int, totals: Sequence[OptionCosts]) -> float | None:
+    """Return the least latency of all combinations that no rule refuses, us.
 
-    An option is left out where another of its branch is no slower, has no fewer MACs and hands no
-    more over: every rule and the latency are at least as content with that one.
+    An option is left out where another of its branch is no slower, has no fewer MACs and outputs no
+    more channels: every rule and the latency are at least as content with that one.
     """
     kept = []
     for (us, macs, _), table in zip(totals, option.branch_tables, strict=True):
         finite = np.flatnonzero(np.isfinite(us))
-        kept.append(
-            finite[
-                undominated(
-                    np.zeros(len(finite)),
-                    us[finite],
-                    [macs[finite], -table.channels_out[finite].astype(float)],
-                )
-            ]
-        )
-    best = np.inf
-    rows = max(1, CHUNK // max(1, int(np.prod([len(k) for k in kept[1:]]))))
-    for low in range(0, len(kept[0]), rows):
-        grid = np.meshgrid(kept[0][low : low + rows], *kept[1:], indexing="ij")
-        combinations = option.admissible_combinations(
-            width_in, totals, tuple(g.ravel() for g in grid)
-        )
-        best = min(best, float(combinations.latency_us.min(initial=np.inf)))
-    return best if np.isfinite(best) else None
+        resources = [macs[finite], -table.channels_out[finite].astype(float)]
+        kept.append(finite[undominated(np.zeros(len(finite)), us[finite], resources)])
+    best_us = np.inf
+    partners = int(np.prod([len(rows) for rows in kept[1:]]))
+    step = max(1, CHUNK // max(1, partners))
+    for low in range(0, len(kept[0]), step):
+        grid = np.meshgrid(kept[0][low : low + step], *kept[1:], indexing="ij")
+        options = tuple(column.ravel() for column in grid)
+        combinations = option.admissible_combinations(width_in, totals, options)
+        best_us = min(best_us, float(combinations.latency_us.min(initial=np.inf)))
+    return best_us if np.isfinite(best_us) else None

@@ -1,9 +1,7 @@
-"""Many searches of one network.
+"""Many searches of one network: Pareto fronts, and the sensitivity to the rules' settings.
 
-What latency costs in MACs or parameters, and what the rules' settings change.
-
-A front is found by the epsilon-constraint method (Haimes et al., 1971): one search for every lower
-bound on the work, so every point is the proven fastest plan of at least that much work, also where
+A front comes from the epsilon-constraint method (Haimes et al., 1971): one search for every lower
+limit on the work, so every point is the proven fastest plan of at least that much work, also where
 the front is not convex.
 """
 
@@ -16,23 +14,27 @@ from typing import Protocol
 
 from nnstretch.errors import NoPlan
 from nnstretch.soc import Soc
-from nnstretch.stretch.search.search import ScoredPlan, SearchResult
+from nnstretch.stretch.search.search_result import ScoredPlan, SearchResult
 from nnstretch.trial import Trial
 
 MEASURES = ("macs", "params")
-"""What a search can bound from below."""
-STEPS, LOWEST, HIGHEST = 8, 0.5, 1.2
-"""Searches behind a front, and the least and most work asked for, as shares of the original's."""
-ALPHAS, BETAS = (0.1, 0.25, 0.5, 1.0), (0.6, 0.8, 1.0)
+"""Measures that a search can limit from below."""
+STEPS = 8
+"""Searches behind a front."""
+LOWEST = 0.5
+HIGHEST = 1.2
+"""Least and most work asked for, as shares of the original's."""
+ALPHAS = (0.1, 0.25, 0.5, 1.0)
+BETAS = (0.6, 0.8, 1.0)
 """Settings of a sensitivity table."""
 Progress = Callable[[str, int, int], None]
 
 
 class SearchFunction(Protocol):
-    """One search with everything settled but these. Raises NoPlan."""
+    """A search with everything settled but a few settings."""
 
     def __call__(self, settings: Mapping[str, float], progress: Progress | None) -> SearchResult:
-        """Search under these settings."""
+        """Search under these settings. Raises NoPlan where no plan keeps them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class ParetoPoint:
     """The fastest plan with at least so much work."""
 
     asked: float
-    """Lower bound on the measure, as a share of the original's."""
+    """Lower limit on the measure, as a share of the original's."""
     found: ScoredPlan
     lower_bound_us: float
     optimal: bool
@@ -68,13 +70,13 @@ class ParetoFront:
     points: tuple[ParetoPoint, ...]
     """By rising latency."""
     without: tuple[float, ...] = ()
-    """Lower bounds, as shares of the original's, for which no plan was found."""
+    """Lower limits, as shares of the original's, for which there is no plan."""
     interrupted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SensitivityRow:
-    """What one pair of limits leaves; `found` is None where no plan is left."""
+    """The best plan under one pair of limits; `found` is None where there is none."""
 
     alpha: float
     beta: float
@@ -82,7 +84,7 @@ class SensitivityRow:
 
 
 def limit_ratios(steps: int) -> tuple[float, ...]:
-    """Lower bounds to ask for, evenly spread: 0.5, 0.6, ... 1.2 for eight."""
+    """Return lower limits to ask for, evenly spread: 0.5, 0.6, ... 1.2 for eight."""
     if steps == 1:
         return (1.0,)
     return tuple(round(LOWEST + (HIGHEST - LOWEST) * k / (steps - 1), 9) for k in range(steps))
@@ -95,11 +97,14 @@ def trace_front(
     steps: int = STEPS,
     progress: Progress | None = None,
 ) -> ParetoFront:
-    """Trace a front, one search a step, from little work to much. An interrupt ends it with the
-    points so far.
-    """
+    """Trace a front from little work to much; an interrupt ends it with the points so far."""
     points: list[ParetoPoint] = []
     without: list[float] = []
+
+    def front(interrupted: bool) -> ParetoFront:
+        best = undominated_points(points, measure)
+        return ParetoFront(measure, best, tuple(without), interrupted)
+
     for number, share in enumerate(limit_ratios(steps), 1):
         label = f"{measure} from {share:.2f}x ({number} of {steps})"
         try:
@@ -108,18 +113,15 @@ def trace_front(
             without.append(share)
             continue
         except KeyboardInterrupt:
-            return ParetoFront(measure, undominated_points(points, measure), tuple(without), True)
+            return front(interrupted=True)
         points.append(ParetoPoint(share, result.plans[0], result.lower_bound_us, result.optimal))
         if result.interrupted:
-            return ParetoFront(measure, undominated_points(points, measure), tuple(without), True)
-    return ParetoFront(measure, undominated_points(points, measure), tuple(without))
+            return front(interrupted=True)
+    return front(interrupted=False)
 
 
 def undominated_points(points: Sequence[ParetoPoint], measure: str) -> tuple[ParetoPoint, ...]:
-    """Return points than which no other is at least as fast with at least as much work.
-
-    Of equals, the first.
-    """
+    """Return points that no other dominates in latency and work; of equals, the first."""
     best: list[ParetoPoint] = []
     for point in sorted(points, key=lambda p: (p.trial.latency_us, -p.measured(measure))):
         if not best or point.measured(measure) > best[-1].measured(measure):
@@ -128,10 +130,7 @@ def undominated_points(points: Sequence[ParetoPoint], measure: str) -> tuple[Par
 
 
 def energy_mj(trial: Trial, soc: Soc) -> float | None:
-    """Estimate the energy that computing takes above the idle chip, mJ.
-
-    None where the power of a processor in use is not known.
-    """
+    """Estimate the energy of computing above the idle chip, mJ; None where a power is unknown."""
     total = 0.0
     for segment in trial.segments:
         for branch in segment.branches:
@@ -145,7 +144,7 @@ def energy_mj(trial: Trial, soc: Soc) -> float | None:
 def sensitivity(
     ask: SearchFunction, progress: Progress | None = None
 ) -> tuple[tuple[SensitivityRow, ...], bool]:
-    """Return the best plan under every pair of limits, and whether somebody interrupted it."""
+    """Return the best plan under every pair of limits, and whether an interrupt ended it."""
     rows: list[SensitivityRow] = []
     pairs = list(product(ALPHAS, BETAS))
     for number, (alpha, beta) in enumerate(pairs, 1):

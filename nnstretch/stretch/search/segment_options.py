@@ -1,29 +1,27 @@
-"""Every way to cross one segment.
+"""Segment options, the arcs of the search graph: a segment, its processors and its merge.
 
-Which processors take part, how their branches merge, and what each combination costs.
-
-The rules of constraints.py are applied here to whole arrays.
+The rules of constraints.py are applied here to arrays over all branch combinations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from nnstretch.plan import Branch
+from nnstretch.stretch.cost.cost_arrays import Array, take_rows
 from nnstretch.stretch.lowering.lower import equal_slices
 from nnstretch.stretch.search.constraints import SegmentBounds
-from nnstretch.stretch.search.search_space import Array, SearchSpace
+from nnstretch.stretch.search.cost_tables import CostTables
 
 
 @dataclass(frozen=True)
 class BranchTable:
-    """What one branch may be, over (depth, width), apart from what depends on the tensor it
-    reads.
-    """
+    """What one branch may be, flat over (depth, width), apart from what its input decides."""
 
     us: Array
     """Compute behind the first unit, contention included, and the copy out."""
@@ -31,23 +29,18 @@ class BranchTable:
     macs: Array
     params: Array
     channels_out: Array
-    """Channels it hands over."""
     first: Array
-    """Column of its first unit in the front."""
+    """Column of its first unit in the entry costs."""
 
     def subsample(self, most: int) -> BranchTable:
         """Return about `most` of the options, evenly spread; few are left as they are."""
         step = max(1, len(self.us) // most)
-        return (
-            self
-            if step == 1
-            else BranchTable(*(getattr(self, f.name)[::step] for f in fields(self)))
-        )
+        return self if step == 1 else take_rows(self, slice(None, None, step))
 
 
 @dataclass(frozen=True)
 class EntryCost:
-    """What the first units cost that read one tensor; one value for every column of the front."""
+    """Costs of the first units that read one tensor, over their output widths."""
 
     us: Array
     copy_in_us: float
@@ -55,56 +48,71 @@ class EntryCost:
     params: Array
 
 
+class OptionCosts(NamedTuple):
+    """Costs of one branch that reads one tensor, flat over (depth, width)."""
+
+    us: Array
+    """Infinite where a depth and a width do not go together."""
+    macs: Array
+    params: Array
+
+
 @dataclass(frozen=True)
 class BranchCombinations:
-    """Combinations of branches, by number of each branch's (depth, width)."""
+    """Combinations of branches of one segment option that reads one width."""
 
     latency_us: Array
     macs: Array
     params: Array
     width: Array
+    """Merged width."""
     params_held: Array
-    """Parameters on each processor that has a memory limit: over (combination, processor)."""
+    """Parameters on processors with a memory limit: `[combination, processor]`."""
     options: tuple[Array, ...]
+    """For every branch, the number of its (depth, width)."""
 
     def __len__(self) -> int:
         return len(self.latency_us)
 
     def take(self, rows: Array) -> BranchCombinations:
         """Return the chosen rows."""
-        options = tuple(o[rows] for o in self.options)
         return BranchCombinations(
             self.latency_us[rows],
             self.macs[rows],
             self.params[rows],
             self.width[rows],
             self.params_held[rows],
-            options,
+            tuple(option[rows] for option in self.options),
         )
 
 
 class SegmentOption:
-    """Segment on one set of processors.
-
-    A single processor, or several whose branches are concatenated or projected.
-    """
+    """A segment from cut i to cut j on one processor, or on several whose branches merge."""
 
     def __init__(
-        self, space: SearchSpace, i: int, j: int, team: tuple[str, ...], merge: str = "concat"
+        self, tables: CostTables, i: int, j: int, processors: tuple[str, ...], merge: str = "concat"
     ) -> None:
-        self.space, self.i, self.j, self.processors, self.merge = space, i, j, team, merge
-        soc, names = space.cost_model.soc, frozenset(team)
-        self.rest, self.front = space.tail_costs(i, j), space.head_costs(i)
-        processors = [soc.processor(p) for p in team]
-        self.slowdown = soc.contention_factor(names) if len(team) > 1 else 1.0
-        self.sync_us = max(p.sync_us for p in processors)
-        self.copies_in = [p.copy_in for p in processors]
-        self.copies_out = [p.copy_out for p in processors]
-        self.bytes_in, self.bytes_out = space.channel_bytes(i), space.channel_bytes(j)
-        self.merge_us = soc.merge.fixed_us if self.branched else 0.0
-        self.merge_us_per_channel = (
-            soc.merge.us_per_kib * self.bytes_out / 1024 if self.branched else 0.0
-        )
+        self.tables = tables
+        self.space = tables.space
+        self.i = i
+        self.j = j
+        self.processors = processors
+        self.merge = merge
+        self.tail = tables.tail_costs(i, j)
+        self.head = tables.head_costs(i)
+        soc = self.space.cost_model.soc
+        team = [soc.processor(p) for p in processors]
+        self.slowdown = soc.contention_factor(frozenset(processors)) if self.branched else 1.0
+        self.sync_us = max(processor.sync_us for processor in team)
+        self.copies_in = [processor.copy_in for processor in team]
+        self.copies_out = [processor.copy_out for processor in team]
+        self.bytes_in = self.space.channel_bytes(i)
+        self.bytes_out = self.space.channel_bytes(j)
+        self.merge_us = 0.0
+        self.merge_us_per_channel = 0.0
+        if self.branched:
+            self.merge_us = soc.merge.fixed_us
+            self.merge_us_per_channel = soc.merge.us_per_kib * self.bytes_out / 1024
 
     @property
     def branched(self) -> bool:
@@ -112,17 +120,20 @@ class SegmentOption:
         return len(self.processors) > 1
 
     @property
+    def is_last(self) -> bool:
+        """Return whether the segment ends at the network's output."""
+        return self.j == self.space.last
+
+    @property
     def name(self) -> str:
         """Return the segment's name for messages."""
-        return (
-            f"{self.space.cuts[self.i].name} -> {self.space.cuts[self.j].name} on"
-            f" {'+'.join(self.processors)}"
-        )
+        cuts = self.space.cuts
+        return f"{cuts[self.i].name} -> {cuts[self.j].name} on {'+'.join(self.processors)}"
 
     @cached_property
     def original(self) -> tuple[float, int]:
-        """Return the original segment on the fastest of all processors, and its MACs."""
-        us, macs = self.space.original(self.i, self.j)
+        """Return the original segment's latency on the fastest processor, us, and its MACs."""
+        us, macs = self.tables.original(self.i, self.j)
         return min(us.values()), macs
 
     @cached_property
@@ -132,170 +143,147 @@ class SegmentOption:
 
     @cached_property
     def shares(self) -> list[int]:
-        """Return the channels that each branch hands to a concatenation."""
+        """Return the output channels of each branch of a `project` merge."""
         return equal_slices(self.space.original_width(self.j), len(self.processors))
 
     @cached_property
     def branch_tables(self) -> list[BranchTable]:
-        """Return a table for every branch; arrays are flat over (depth, width)."""
+        """Return a table for every branch."""
         return [self.branch_table(b, p) for b, p in enumerate(self.processors)]
 
     def branch_table(self, b: int, processor: str) -> BranchTable:
-        """Return all options of branch b on a processor."""
-        tail, columns = self.rest, np.arange(len(self.rest.widths))
-        depths = np.arange(len(tail.depths))
-        if not self.branched:  # the original layers
-            depths, columns = depths[-1:], columns[-1:]
-        us, macs, params = (
-            a[np.ix_(depths, columns)] for a in (tail.us[processor], tail.macs, tail.params)
-        )
-        handed = tail.widths[columns]
+        """Compute the table of branch b."""
+        tail = self.tail
+        chosen = slice(None) if self.branched else slice(-1, None)  # alone, the original layers
+        columns = np.arange(len(tail.widths))[chosen]
+        us = tail.us[processor][chosen, chosen]
+        macs = tail.macs[chosen, chosen]
+        params = tail.params[chosen, chosen]
+        channels_out = tail.widths[columns]
+        first = tail.first[columns]
         if self.merge == "concat":
-            us = us + self.space.exit_costs(self.j)[processor][columns]
-        if self.merge == "project":
-            closed = self.space.exit_adapter(self.j, self.shares[b])
-            us, macs, params = (
-                us + closed.latency_us[processor],
-                macs + closed.macs,
-                params + closed.params,
-            )
-            handed = np.full_like(handed, self.shares[b])
+            us = us + self.tables.exit_us(self.j)[processor][columns]
+        else:
+            adapter = self.tables.exit_adapter(self.j, self.shares[b])
+            us = us + adapter.latency_us[processor]
+            macs = macs + adapter.macs
+            params = params + adapter.params
+            channels_out = np.full_like(channels_out, self.shares[b])
+            first = columns
         link = self.copies_out[b]
-        out_us = link.fixed_us + link.us_per_kib * self.bytes_out * handed / 1024
-        shape = us.shape
-
-        def flat(row: Array) -> Array:
-            return np.broadcast_to(row, shape).ravel()
-
-        first = columns if self.merge == "project" else tail.first[columns]
-        return BranchTable(
-            (self.slowdown * us + out_us).ravel(),
-            flat(out_us),
-            macs.ravel(),
-            params.ravel(),
-            flat(handed),
-            flat(first),
-        )
+        copy_us = link.fixed_us + link.us_per_kib * self.bytes_out * channels_out / 1024
+        rows = [np.broadcast_to(row, us.shape).ravel() for row in (copy_us, channels_out, first)]
+        total_us = (self.slowdown * us + copy_us).ravel()
+        return BranchTable(total_us, rows[0], macs.ravel(), params.ravel(), rows[1], rows[2])
 
     def entry_costs(self, width_in: int) -> list[EntryCost] | None:
-        """Return the costs of first units on a tensor of this width; None where none can start from
-        it.
-        """
+        """Return costs of each branch's first unit on a width; None where it cannot start there."""
         if self.merge == "project":
             if width_in != self.space.original_width(self.i):
                 return None
-            costs = self.space.projected_head_costs(self.i, self.j)
-            rows = [(costs.latency_us[p], costs.macs, costs.params) for p in self.processors]
+            costs = self.tables.projected_head_costs(self.i, self.j)
+            times_us = costs.latency_us
+            macs = costs.macs
+            params = costs.params
         else:
-            row, costs = self.front.row(width_in), self.front.costs
-            rows = [
-                (costs.latency_us[p][row], costs.macs[row], costs.params[row])
-                for p in self.processors
-            ]
-        moved = [link.cost_us(self.bytes_in * width_in) for link in self.copies_in]
-        return [
-            EntryCost(self.slowdown * us + copy, copy, macs, params)
-            for copy, (us, macs, params) in zip(moved, rows, strict=True)
-        ]
+            row, costs = self.head.row(width_in), self.head.costs
+            times_us = {p: costs.latency_us[p][row] for p in self.processors}
+            macs = costs.macs[row]
+            params = costs.params[row]
+        entries = []
+        for processor, link in zip(self.processors, self.copies_in, strict=True):
+            copy_us = link.cost_us(self.bytes_in * width_in)
+            us = self.slowdown * times_us[processor] + copy_us
+            entries.append(EntryCost(us, copy_us, macs, params))
+        return entries
 
-    def branch_costs(self, width_in: int) -> list[tuple[Array, Array, Array]] | None:
-        """Return for every branch latency, MACs and parameters of all its options, over (depth,
-        width); None where no branch can start from this width.
-
-        Latency is infinite where a depth and a width do not go together.
-        """
+    def branch_costs(self, width_in: int) -> list[OptionCosts] | None:
+        """Return the costs of each branch; None where none can start from this width."""
         entries = self.entry_costs(width_in)
         if entries is None:
             return None
-        return [
-            (
-                entry.us[table.first] + table.us,
-                entry.macs[table.first] + table.macs,
-                entry.params[table.first] + table.params,
-            )
-            for table, entry in zip(self.branch_tables, entries, strict=True)
-        ]
+        costs = []
+        for table, entry in zip(self.branch_tables, entries, strict=True):
+            us = entry.us[table.first] + table.us
+            macs = entry.macs[table.first] + table.macs
+            costs.append(OptionCosts(us, macs, entry.params[table.first] + table.params))
+        return costs
 
-    def branch_totals(self, width_in: int) -> list[tuple[Array, Array, Array]] | None:
+    def branch_totals(self, width_in: int) -> list[OptionCosts] | None:
         """Return `branch_costs` with an infinite latency where a branch would straggle."""
         costs = self.branch_costs(width_in)
         if costs is None or not self.branched:
             return costs
-        return [
-            (np.where(self.bounds.keeps_pace(us), us, np.inf), macs, params)
-            for us, macs, params in costs
-        ]
+        totals = []
+        for us, macs, params in costs:
+            paced_us = np.where(self.bounds.keeps_pace(us), us, np.inf)
+            totals.append(OptionCosts(paced_us, macs, params))
+        return totals
 
     def admissible_combinations(
-        self,
-        width_in: int,
-        combinations: list[tuple[Array, Array, Array]],
-        options: tuple[Array, ...],
+        self, width_in: int, branches: Sequence[OptionCosts], options: tuple[Array, ...]
     ) -> BranchCombinations:
-        """Return combinations that no constraint refuses, priced."""
-        us = [branch[0][o] for branch, o in zip(combinations, options, strict=True)]
-        macs = [branch[1][o] for branch, o in zip(combinations, options, strict=True)]
-        each = {
-            p: branch[2][o]
-            for p, branch, o in zip(self.processors, combinations, options, strict=True)
-        }
-        width = sum(
-            table.channels_out[o] for table, o in zip(self.branch_tables, options, strict=True)
-        )
-        slowest, work = np.maximum.reduce(us), sum(macs)
+        """Return the combinations that no rule refuses; `options` has an array for each branch."""
+        pairs = list(zip(branches, options, strict=True))
+        us = np.maximum.reduce([branch.us[option] for branch, option in pairs])
+        macs = [branch.macs[option] for branch, option in pairs]
+        params = [branch.params[option] for branch, option in pairs]
+        tables = list(zip(self.branch_tables, options, strict=True))
+        width = sum(table.channels_out[option] for table, option in tables)
         merge_us = self.merge_us + self.merge_us_per_channel * width
-        none = np.zeros(len(slowest))
-        params_held = (
-            np.array([each.get(p, none) for p in self.space.limited])
-            .reshape(len(self.space.limited), len(slowest))
-            .T
+        combinations = BranchCombinations(
+            us + self.sync_us + merge_us,
+            sum(macs),
+            sum(params),
+            width,
+            self.params_by_limit(params),
+            options,
         )
-        picks = BranchCombinations(
-            slowest + self.sync_us + merge_us, work, sum(each.values()), width, params_held, options
-        )
-        keep = np.isfinite(slowest)
+        keep = np.isfinite(us)
         if self.branched:
-            copies = [
-                link.cost_us(self.bytes_in * width_in) + table.copy_out_us[o]
-                for link, table, o in zip(self.copies_in, self.branch_tables, options, strict=True)
-            ]
-            keep &= self.bounds.amortises(np.maximum.reduce(copies) + self.sync_us + merge_us)
-            keep &= self.bounds.has_capacity(np.maximum.reduce(macs), work)
-        return picks if keep.all() else picks.take(np.flatnonzero(keep))
+            copies_us = []
+            for link, (table, option) in zip(self.copies_in, tables, strict=True):
+                in_us = link.cost_us(self.bytes_in * width_in)
+                copies_us.append(in_us + table.copy_out_us[option])
+            crossing_us = np.maximum.reduce(copies_us) + self.sync_us + merge_us
+            keep &= self.bounds.amortises(crossing_us)
+            keep &= self.bounds.has_capacity(np.maximum.reduce(macs), combinations.macs)
+        return combinations if keep.all() else combinations.take(np.flatnonzero(keep))
 
-    def all_combinations(self, width_in: int) -> BranchCombinations | None:
-        """Return every admissible combination; for small spaces."""
-        totals = self.branch_totals(width_in)
-        if totals is None:
-            return None
-        grids = np.meshgrid(
-            *(np.flatnonzero(np.isfinite(us)) for us, _, _ in totals), indexing="ij"
-        )
-        return self.admissible_combinations(width_in, totals, tuple(g.ravel() for g in grids))
+    def params_by_limit(self, params: Sequence[Array]) -> Array:
+        """Return parameters on processors with a memory limit: `[combination, processor]`."""
+        by_processor = dict(zip(self.processors, params, strict=True))
+        limited = self.space.limited
+        held = np.zeros((len(params[0]), len(limited)))
+        for column, processor in enumerate(limited):
+            if processor in by_processor:
+                held[:, column] = by_processor[processor]
+        return held
 
     def describe(self, options: tuple[int, ...]) -> tuple[Branch, ...]:
         """Return the branches of chosen options as a plan names them."""
         if not self.branched:
             return (Branch(self.processors[0]),)
-        across = len(self.rest.widths)
-        return tuple(
-            Branch(p, int(self.rest.depths[o // across]), int(self.rest.widths[o % across]))
-            for p, o in zip(self.processors, options, strict=True)
-        )
+        branches = []
+        for processor, option in zip(self.processors, options, strict=True):
+            depth, width = divmod(option, len(self.tail.widths))
+            size = int(self.tail.depths[depth]), int(self.tail.widths[width])
+            branches.append(Branch(processor, *size))
+        return tuple(branches)
 
 
-def segment_options(space: SearchSpace) -> Iterator[SegmentOption]:
-    """Yield all segment options of a space: single processors everywhere.
+def segment_options(tables: CostTables) -> Iterator[SegmentOption]:
+    """Yield every segment option: single processors everywhere, several where work can branch.
 
-    Teams where there is weighted work and channels may differ afterwards.
+    Channels must be free to differ behind the segment, and weighted work must lie in it.
     """
-    last = len(space.cuts) - 1
-    for i in range(last):
-        for j in range(i + 1, last + 1):
+    space = tables.space
+    for i in range(space.last):
+        for j in range(i + 1, space.last + 1):
             for processor in space.processors:
-                yield SegmentOption(space, i, j, (processor,))
-            if j == last or not space.original(i, j)[1]:
+                yield SegmentOption(tables, i, j, (processor,))
+            if j == space.last or not tables.original(i, j)[1]:
                 continue
             for processors in space.processor_sets():
                 for merge in space.merges:
-                    yield SegmentOption(space, i, j, processors, merge)
+                    yield SegmentOption(tables, i, j, processors, merge)

@@ -1,93 +1,79 @@
-"""How large a space is, and what each constraint refuses in it."""
+"""How large a space is, and what each rule refuses in it."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Sequence
-from itertools import product
 
 import numpy as np
 
 from nnstretch.stretch.search.constraints import SEGMENT_RULES, SegmentDemand
-from nnstretch.stretch.search.search_space import SearchSpace
+from nnstretch.stretch.search.cost_tables import CostTables
 from nnstretch.stretch.search.segment_options import SegmentOption
 from nnstretch.trial import Violation
 
 
-def log10_size(space: SearchSpace) -> float:
-    """Return plans in the space, constraints apart: products over all ways to place meeting
-    points.
-    """
-    last, alone = len(space.cuts) - 1, len(space.processors)
-    ways = [1] + [0] * last
-    for j in range(1, last + 1):
+def log10_size(tables: CostTables) -> float:
+    """Return the logarithm of the number of plans, rules apart, over all meeting points."""
+    space = tables.space
+    plans = [1] + [0] * space.last
+    for j in range(1, space.last + 1):
         for i in range(j):
-            options = len(space.depths(i, j)) * len(space.widths_at(j))
-            branched = (
-                sum(options ** len(processors) for processors in space.processor_sets())
-                * len(space.merges)
-                if j < last and space.original(i, j)[1]
-                else 0
-            )
-            ways[j] += ways[i] * (alone + branched)
-    return math.log10(ways[-1])
+            ways = len(space.processors)
+            if j < space.last and tables.original(i, j)[1]:
+                branches = len(space.depths(i, j)) * len(space.widths_at(j))
+                teams = sum(branches ** len(team) for team in space.processor_sets())
+                ways += teams * len(space.merges)
+            plans[j] += plans[i] * ways
+    return math.log10(plans[-1])
 
 
-def least_macs(space: SearchSpace, options: Sequence[SegmentOption]) -> float:
-    """Return the least MACs of a plan: every segment by itself, whatever width it reads and however
-    long its branches take.
-    """
+def least_macs(tables: CostTables, options: Sequence[SegmentOption]) -> float:
+    """Return a lower bound on the MACs of a plan: the least of every segment by itself."""
     reach = {0: 0.0}
     for option in sorted(options, key=lambda option: option.i):
-        first = (
-            space.projected_head_costs(option.i, option.j).macs
-            if option.merge == "project"
-            else option.front.costs.macs.min(axis=0)
-        )
-        work = sum(
-            float((first[table.first] + table.macs).min(initial=math.inf))
-            for table in option.branch_tables
-        )
+        if option.merge == "project":
+            first = tables.projected_head_costs(option.i, option.j).macs
+        else:
+            first = option.head.costs.macs.min(axis=0)
+        macs = 0.0
+        for table in option.branch_tables:
+            macs += float((first[table.first] + table.macs).min(initial=math.inf))
         if option.branched:
-            work = max(work, option.bounds.macs)
-        reach[option.j] = min(reach.get(option.j, math.inf), reach.get(option.i, math.inf) + work)
-    return reach[len(space.cuts) - 1]
+            macs = max(macs, option.bounds.macs)
+        reach[option.j] = min(reach.get(option.j, math.inf), reach.get(option.i, math.inf) + macs)
+    return reach[tables.space.last]
 
 
-def refusals(space: SearchSpace, known: Sequence[SegmentOption] = ()) -> dict[str, int]:
-    """Count, over all segments and processor sets, those that each rule leaves no branches for.
+def refusals(tables: CostTables, known: Sequence[SegmentOption] = ()) -> dict[str, int]:
+    """Count segments and processor sets that each rule leaves no branches for.
 
-    `no_stragglers` also counts single branches that are too slow, as `straggling_branches`. Lanes
-    that are `known` are not made again.
+    Single branches that are too slow count as `straggling_branches`. Options that are `known` are
+    not made again.
     """
+    space = tables.space
+    concat = {(o.i, o.j, o.processors): o for o in known if o.merge == "concat"}
     counts: Counter[str] = Counter()
-    last = len(space.cuts) - 1
-    concat_options = {
-        (option.i, option.j, option.processors): option
-        for option in known
-        if option.merge == "concat"
-    }
-    for (i, j), processors in product(
-        [(a, b) for a in range(last) for b in range(a + 1, last)], space.processor_sets()
-    ):
-        if space.original(i, j)[1]:
-            reason, slow = first_refusal(
-                concat_options.get((i, j, processors)) or SegmentOption(space, i, j, processors),
-                space.original_width(i),
-            )
-            counts["straggling_branches"] += slow
-            counts[reason] += reason != ""
-    names = (rule.name for rule in SEGMENT_RULES)
-    return {name: counts[name] for name in (*names, "straggling_branches") if counts[name]}
+    for i in range(space.last):
+        for j in range(i + 1, space.last):
+            if not tables.original(i, j)[1]:
+                continue
+            for team in space.processor_sets():
+                option = concat.get((i, j, team)) or SegmentOption(tables, i, j, team)
+                rule, straggling = first_refusal(option, space.original_width(i))
+                counts["straggling_branches"] += straggling
+                counts[rule] += rule != ""
+    names = [*(rule.name for rule in SEGMENT_RULES), "straggling_branches"]
+    return {name: counts[name] for name in names if counts[name]}
 
 
 def first_refusal(option: SegmentOption, width_in: int) -> tuple[str, int]:
-    """Return the rule that leaves no branches, if one does, and how many options straggle."""
+    """Return the rule that leaves no branches, or nothing, and how many branches straggle."""
     totals = option.branch_totals(width_in)
     if totals is None:
         return "", 0
-    straggling = sum(int(np.isinf(us).sum()) for us, _, _ in totals)
+    straggling = sum(int(np.isinf(branch.us).sum()) for branch in totals)
     violation = first_violation(option, width_in)
     return violation.rule if violation is not None else "", straggling
 
@@ -98,23 +84,28 @@ def first_violation(option: SegmentOption, width_in: int) -> Violation | None:
 
 
 def least_demand(option: SegmentOption, width_in: int) -> SegmentDemand:
-    """Return the least time and, among options that keep pace, the most MACs of the branches.
+    """Return the least latencies and, of branches that keep pace, the most MACs.
 
     Each quantity by itself: no combination need have all of them.
     """
     costs = option.branch_costs(width_in)
     assert costs is not None, "every merge can start from the original width"
-    slowest_us = max(float(us.min()) for us, _, _ in costs)
-    most = [float(macs[option.bounds.keeps_pace(us)].max(initial=0.0)) for us, macs, _ in costs]
+    slowest_us = max(float(branch.us.min()) for branch in costs)
+    most_macs = []
+    for branch in costs:
+        keeps_pace = option.bounds.keeps_pace(branch.us)
+        most_macs.append(float(branch.macs[keeps_pace].max(initial=0.0)))
     communication_us = least_communication_us(option, width_in)
-    return SegmentDemand(communication_us, slowest_us, max(most), sum(most))
+    return SegmentDemand(communication_us, slowest_us, max(most_macs), sum(most_macs))
 
 
 def least_communication_us(option: SegmentOption, width_in: int) -> float:
-    """Return what meeting costs at the least, over all branches of a segment option."""
-    copies = [
-        link.cost_us(option.bytes_in * width_in) + float(table.copy_out_us.min())
-        for link, table in zip(option.copies_in, option.branch_tables, strict=True)
-    ]
-    handed = sum(int(table.channels_out.min()) for table in option.branch_tables)
-    return max(copies) + option.sync_us + option.merge_us + option.merge_us_per_channel * handed
+    """Return the least cost of meeting, over all branches of a segment option, us."""
+    copies_us = []
+    channels_out = 0
+    for link, table in zip(option.copies_in, option.branch_tables, strict=True):
+        in_us = link.cost_us(option.bytes_in * width_in)
+        copies_us.append(in_us + float(table.copy_out_us.min()))
+        channels_out += int(table.channels_out.min())
+    merge_us = option.merge_us_per_channel * channels_out
+    return max(copies_us) + option.sync_us + option.merge_us + merge_us

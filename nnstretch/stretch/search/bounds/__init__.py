@@ -1,0 +1,7 @@
+"""Lower bounds of the exact search, by Lagrangian relaxation.
+
+multipliers.py     multipliers of a network and of a segment, affine minorants, cost-to-go
+lagrangian.py      bound through one segment option
+cost_to_go.py      backward recursion over the options of a space, reduced costs
+cutting_planes.py  which multipliers to try next (Kelley)
+"""

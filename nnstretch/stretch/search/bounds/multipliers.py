@@ -1,0 +1,93 @@
+"""Lagrange multipliers, and what is known at them: affine minorants and cost-to-go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nnstretch.stretch.cost.cost_arrays import Array
+from nnstretch.stretch.search.constraints import NetworkLimits
+
+
+@dataclass(frozen=True, slots=True)
+class Multipliers:
+    """Microseconds that a MAC and a parameter of the network are worth.
+
+    A negative multiplier of MACs serves an upper limit.
+    """
+
+    per_mac: float = 0.0
+    per_param: float = 0.0
+
+    def constant(self, limits: NetworkLimits) -> float:
+        """Return what the limits add to the relaxed latency, us."""
+        macs_us = 0.0
+        if self.per_mac:
+            macs_us = self.per_mac * (limits.min_macs if self.per_mac >= 0 else limits.max_macs)
+        return macs_us + self.per_param * limits.min_params
+
+    def reduced(self, latency_us: Array, macs: Array, params: Array) -> Array:
+        """Return reduced costs, us."""
+        return latency_us - self.per_mac * macs - self.per_param * params
+
+
+@dataclass(frozen=True)
+class SegmentMultipliers:
+    """Multipliers of one segment option, a row for each way to relax it."""
+
+    per_mac: Array
+    """Microseconds for a MAC that the segment must have."""
+    per_channel: Array
+    """Microseconds for a channel of the merged tensor."""
+
+    def __len__(self) -> int:
+        return len(self.per_mac)
+
+    def take(self, rows: Sequence[int]) -> SegmentMultipliers:
+        """Return the chosen rows."""
+        return SegmentMultipliers(self.per_mac[rows], self.per_channel[rows])
+
+
+@dataclass(frozen=True)
+class AffineMinorants:
+    """Lines nowhere above the cost-to-go of one cut as a function of the merged width."""
+
+    slopes: Array
+    bases: Array
+    """base + slope x width is below the cost-to-go, except perhaps at the original width."""
+    full: int
+    """The original width."""
+    at_full: float
+    """Cost-to-go there, us."""
+
+    def add_to(self, least: Array, slopes: Array) -> Array:
+        """Return the tightest bound on what an option costs and what follows it, us.
+
+        `least` is what the option costs at these slopes: `[slope, ...]`.
+        """
+        bases = np.array([self.bases[np.flatnonzero(self.slopes == s)[0]] for s in slopes])
+        shape = (-1, *([1] * (least.ndim - 1)))
+        elsewhere = (least + bases.reshape(shape)).max(axis=0)
+        at_full = (least + self.at_full - (slopes * self.full).reshape(shape)).max(axis=0)
+        return np.asarray(np.minimum(elsewhere, at_full))
+
+
+@dataclass
+class CostToGo:
+    """Proven lower bounds on the reduced latency from cuts and widths to the output, us."""
+
+    multipliers: Multipliers
+    at: dict[int, Array] = field(default_factory=dict)
+    """By cut: `[merged width]`."""
+    minorants: dict[int, AffineMinorants] = field(default_factory=dict)
+    """By cut."""
+    options: dict[int, Array] = field(default_factory=dict)
+    """Bound through a segment option, by its number: `[merged width it reads]`."""
+    relaxations: dict[int, SegmentMultipliers] = field(default_factory=dict)
+    """The few ways to relax a segment option that bound it best, by its number."""
+
+    def total(self, limits: NetworkLimits) -> float:
+        """Return the Lagrangian bound on the latency of every plan within the limits, us."""
+        return float(self.at[0][0]) + self.multipliers.constant(limits)
