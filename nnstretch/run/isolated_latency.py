@@ -1,7 +1,4 @@
-"""What each sub-graph takes alone on its core.
-
-The critical path that no schedule on this machine can beat.
-"""
+"""Latency of each sub-graph alone on its core: the critical path that no schedule can beat."""
 
 from __future__ import annotations
 
@@ -27,17 +24,17 @@ Times = dict[str, float]
 def latency_and_critical_path_us(
     session: Session, inputs: Given, rounds: int
 ) -> tuple[float, float]:
-    """Return median latency of a session on the real clock, and its critical path of sub-graphs
-    alone.
+    """Return the median latency of a session on the real clock, and its isolated critical path.
 
-    In turns, so that both see one machine.
+    Both are measured in turns, so that they see one state of the machine.
     """
-    names, times, latencies_us = [processor.name for processor in session.processors], [], []
+    names = [processor.name for processor in session.processors]
+    latencies_us: list[float] = []
+    times: list[Times] = []
     bound_session = session.network.bound_and_filled(session.network.inputs(inputs))
     for _ in range(rounds):
-        session.compute(
-            session.network.inputs(inputs)
-        )  # once uncounted: the sub-graphs alone have left the caches and cores as they like them
+        # Once uncounted: the isolated runs have left caches and cores as they like them.
+        session.compute(session.network.inputs(inputs))
         session.compute(session.network.inputs(inputs))
         latencies_us.append(session.latency_us)
         times.append(isolated_us(session.manifest, bound_session, names))
@@ -47,14 +44,10 @@ def latency_and_critical_path_us(
 def isolated_us(
     manifest: Manifest, bound_session: BoundNetwork, processors: Sequence[str]
 ) -> Times:
-    """Measure each sub-graph alone: one processor after another runs all of its sub-graphs, on the
-    core that `Threads` gives it, while the others rest.
+    """Measure each sub-graph while all other processors rest, on the core of its processor.
 
-    bound holds every tensor of the network (`Network.filled`): calls are those that a session
-    makes, and change no tensor. The first sub-graph of each processor runs once more before, so
-    that a core that slept is awake.
-
-    Raises the first error of a backend.
+    The first sub-graph of each processor runs once more before, to wake the core. Raises the first
+    error of a backend.
     """
     times: Times = {}
     errors: list[BaseException] = []
@@ -83,9 +76,6 @@ def isolated_us(
 
 
 def isolated_critical_path_us(manifest: Manifest, rounds: Sequence[Mapping[str, float]]) -> float:
-    """Return the longest chain of needs at the median time of each sub-graph.
-
-    Over all segments, the slowest branch and the merge.
-    """
+    """Return the critical path at the median time of each sub-graph, us."""
     typical = {name: median(times[name] for times in rounds) for name in rounds[0]}
     return critical_path_us(task_graph(manifest), lambda task: typical[task.subgraph])

@@ -41,31 +41,25 @@ Race = Callable[[Sequence[tuple[Work, int]]], float]
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """What two workers at once are worth on this machine."""
+    """Gain of two workers at once on this machine."""
 
     speedup: float
-    """Throughput of both at once over one after another: 2 is perfect, 1 none.
-
-    The median of a few rounds.
-    """
+    """Median throughput of both at once over one after another: 2 is perfect, 1 none."""
     cores: int
-    """That this process may use."""
+    """Cores that this process may use."""
     holds_gil: bool
     """Whether a backend keeps Python's interpreter lock while it computes."""
     why: str
     """Why the speed-up is low, where that can be told; empty where it is not low."""
     possible: float = 2.0
-    """The speed-up of a perfect machine, below 2 where one of the two takes longer than the other.
-    """
+    """The speed-up of a perfect machine, below 2 where one worker takes longer."""
 
 
 def overlap(network: LoadedNetwork, values: Values) -> Overlap | None:
     """Measure the two longest branches of the heaviest segment at once and alone.
 
-    None where no segment has branches on two processors.
-
-    `values` is what `Network.inputs` gave. Takes about half a second, longer only where a branch
-    takes more than 0.1 s.
+    Returns None where no segment has branches on two processors. Takes about half a second, longer
+    only where a branch takes more than 0.1 s.
     """
     reached = dict(values)
     times_s = _times_s(network, reached)
@@ -79,9 +73,7 @@ def overlap(network: LoadedNetwork, values: Values) -> Overlap | None:
 
 
 def heaviest_pair(manifest: Manifest, times_s: Mapping[str, float]) -> tuple[str, str] | None:
-    """Return the two sub-graphs of different processors that take longest together, among branches
-    of one segment.
-    """
+    """Return the two branches of one segment, on two processors, that take longest together."""
     branches = [sub for sub in manifest.subgraphs if sub.role == "branch"]
     pairs = [
         (a.name, b.name)
@@ -94,10 +86,7 @@ def heaviest_pair(manifest: Manifest, times_s: Mapping[str, float]) -> tuple[str
 def compare_overlap(
     works: Sequence[Work], holders: Sequence[str], threads: int, race: Race | None = None
 ) -> Overlap:
-    """Time two works, each alone and both at once, in turns.
-
-    `holders` are the backends that hold Python's lock.
-    """
+    """Time two works alone and at once, in turns; `holders` are backends that keep the GIL."""
     race, begin_s = race or run_concurrently, perf_counter()
     pilots_s = [min(race([(work, 1)]) for _ in range(PILOTS)) for work in works]
     loads = list(zip(works, repeats_per_round(pilots_s), strict=True))

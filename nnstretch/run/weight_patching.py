@@ -1,6 +1,4 @@
-"""Weights that are replaced in a sub-graph's file as it is, without a library that reads the file's
-format.
-"""
+"""Replacement of weights inside a sub-graph's file, at byte offsets, without parsing the file."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from nnstretch.run.tensor_io import count_non_finite, describe_value, matches_sp
 
 
 def read_weights(group: ParameterGroup, data: bytes) -> dict[str, np.ndarray]:
-    """Return the weights of a group as a sub-graph's file has them."""
+    """Return the weights of a group from a sub-graph's file."""
     return {parameter.name: read_weight(parameter, data) for parameter in group.parameters}
 
 
@@ -36,7 +34,8 @@ def patch_weights(group: ParameterGroup, data: bytes, arrays: Mapping[str, np.nd
     where = f"parameter group {group.name}"
     if not isinstance(arrays, Mapping) or not arrays:
         raise BadInput(f"no parameters, {where}, give arrays by name")
-    known, changed = {parameter.name: parameter for parameter in group.parameters}, bytearray(data)
+    known = {parameter.name: parameter for parameter in group.parameters}
+    changed = bytearray(data)
     for name, array in arrays.items():
         if name not in known:
             raise BadInput(

@@ -1,4 +1,4 @@
-"""Which core a thread runs on, and how it waits there for a moment or for another thread."""
+"""Pinning of threads to cores, and how a pinned thread waits: spinning or precise sleep."""
 
 from __future__ import annotations
 
@@ -13,37 +13,31 @@ from zlib import crc32
 COARSE_S = 250e-6
 """How early the sleep before a deadline ends: the kernel wakes a thread 50 to 200 us late."""
 LOOK_S = 40e-6
-"""How long a thread that waits leaves Python's lock alone.
+"""How long a spinning thread leaves Python's lock alone between two looks.
 
-Whoever wants the lock while another has it sleeps, and to wake costs 20 to 50 us where cores are
-virtual. Who ends a sub-graph and begins the next holds it for about as long, as neither its words
-nor the runtime's are left in the core's caches: shorter looks collide more often, longer ones see
-the end later.
+A thread that wants the lock while another has it sleeps, and waking costs 20 to 50 us on virtual
+cores. A thread between two sub-graphs holds the lock for about as long, with cold caches: shorter
+looks collide more often, longer ones see the end later.
 """
 IDLE_BYTES, LEAST_BYTES, MOST_BYTES = 64 << 10, 8 << 10, 1 << 20
-"""What is tried first, and bounds; a checksum of 5 KB and less does not let go of the lock."""
+"""First size and bounds of the spin buffer; `crc32` of 5 KB and less keeps the lock."""
 
 
 @cache
 def spin_buffer() -> bytes:
-    """Return bytes whose checksum takes this machine `LOOK_S`.
-
-    It keeps a core awake, and without Python's lock.
-    """
-    tried, times_s = bytes(IDLE_BYTES), []
+    """Return bytes whose checksum takes `LOOK_S` here: it keeps a core awake without the lock."""
+    probe = bytes(IDLE_BYTES)
+    times_s = []
     for _ in range(5):
         begin_s = perf_counter()
-        crc32(tried)
+        crc32(probe)
         times_s.append(perf_counter() - begin_s)
-    return bytes(
-        min(MOST_BYTES, max(LEAST_BYTES, round(IDLE_BYTES * LOOK_S / max(min(times_s), 1e-9))))
-    )
+    size_bytes = round(IDLE_BYTES * LOOK_S / max(min(times_s), 1e-9))
+    return bytes(min(MOST_BYTES, max(LEAST_BYTES, size_bytes)))
 
 
 def sleep_until(deadline_s: float) -> None:
-    """Sleep to shortly before an absolute deadline, then hand the interpreter to others until it
-    has come.
-    """
+    """Sleep until shortly before a deadline of `perf_counter`, then yield the GIL until it."""
     if (left_s := deadline_s - perf_counter()) > COARSE_S:
         sleep(left_s - COARSE_S)
     while perf_counter() < deadline_s:
@@ -59,10 +53,7 @@ def yield_gil() -> None:
 
 
 def core_per_thread(count: int) -> list[set[int] | None]:
-    """Return a core for each thread.
-
-    None where the system does not let us choose or has fewer cores than threads.
-    """
+    """Return a core for each thread; None where the system has too few or does not say."""
     allowed = sorted(affinity() or ())
     return [{core} for core in allowed[:count]] if len(allowed) >= count else [None] * count
 
@@ -73,10 +64,7 @@ def affinity() -> set[int] | None:
 
 
 def pin(allowed: Collection[int] | None) -> None:
-    """Keep the calling thread on these cores, so that two branches never share one.
-
-    A refusal is no error.
-    """
+    """Pin the calling thread to these cores; a refusal of the system is no error."""
     if allowed is not None:
         with suppress(OSError):
             os.sched_setaffinity(0, allowed)

@@ -1,6 +1,6 @@
-"""What goes wrong on a chip and when: processors that others keep busy, and processors that fail.
+"""Injected disturbances: processors that other work keeps busy, and processors that fail.
 
-The virtual clock and emulated threads ask the same questions, so an experiment is the same on both.
+The virtual clock and emulated threads apply the same ones, so an experiment is the same on both.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from nnstretch.errors import BadInput
 
 @dataclass(frozen=True, slots=True)
 class Interference:
-    """From `start_us` to `end_us` somebody else works on a processor, too."""
+    """Other work on a processor from `start_us` to `end_us`."""
 
     processor: str
     start_us: float
     end_us: float
     share: float = 0.5
-    """Of the processor's speed that is left for us."""
+    """Share of the processor's speed that remains for the bundle's tasks."""
 
     def __post_init__(self) -> None:
         if not (0 <= self.start_us < self.end_us and 0 < self.share <= 1):
@@ -34,10 +34,7 @@ class Interference:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """At `at_us` a processor stops answering and loses what is in its queue.
-
-    At `until_us` it is there again, empty.
-    """
+    """Failure of a processor at `at_us`, which loses its queue; at `until_us` it is back, empty."""
 
     processor: str
     at_us: float
@@ -46,23 +43,17 @@ class Outage:
 
 @dataclass(frozen=True)
 class Disturbances:
-    """All that goes wrong in one experiment.
-
-    Asked for every task, so it is sorted once and then looked up.
-    """
+    """All disturbances of one experiment; sorted once, then looked up for every task."""
 
     busy: tuple[Interference, ...] = ()
     fails: tuple[Outage, ...] = ()
 
     def lost_us(self, processor: str, from_us: float) -> float:
-        """Return when a processor is lost, from a time on.
-
-        That time itself where it is away then, infinity where it never is any more.
-        """
+        """Return when a processor is next lost: `from_us` where it is away, infinity for never."""
         if processor not in self._absences:
             return inf
         starts, ends = self._absences[processor]
-        after = bisect_right(ends, from_us)  # the first spell that ends later
+        after = bisect_right(ends, from_us)  # the first outage that ends later
         return max(starts[after], from_us) if after < len(starts) else inf
 
     def is_away(self, processor: str, at_us: float) -> bool:
@@ -83,7 +74,7 @@ class Disturbances:
 
     @cached_property
     def _absences(self) -> dict[str, tuple[list[float], list[float]]]:
-        """Return by processor when spells of absence start and end, in order and apart."""
+        """Return the starts and ends of outages by processor, in order and apart."""
         absences: dict[str, tuple[list[float], list[float]]] = {}
         for fail in sorted(self.fails, key=lambda fail: fail.at_us):
             starts, ends = absences.setdefault(fail.processor, ([], []))
@@ -96,12 +87,11 @@ class Disturbances:
 
     @cached_property
     def _shares(self) -> dict[str, tuple[list[float], list[float]]]:
-        """Return by processor the times at which the share of its speed changes, and the shares
-        before, between and after them.
+        """Return by processor when its share changes, and the shares before, between and after.
 
-        Several who keep it busy take their part of what the others leave.
+        Overlapping interferences multiply.
         """
-        found: dict[str, tuple[list[float], list[float]]] = {}
+        changes: dict[str, tuple[list[float], list[float]]] = {}
         for processor in {spell.processor for spell in self.busy}:
             mine = [spell for spell in self.busy if spell.processor == processor]
             edges = sorted({edge for spell in mine for edge in (spell.start_us, spell.end_us)})
@@ -109,5 +99,5 @@ class Disturbances:
                 prod(spell.share for spell in mine if spell.start_us <= edge < spell.end_us)
                 for edge in edges
             ]
-            found[processor] = (edges, [1.0, *shares])
-        return found
+            changes[processor] = (edges, [1.0, *shares])
+        return changes

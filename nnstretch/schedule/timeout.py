@@ -28,8 +28,9 @@ class Timeout:
 
     @property
     def for_lock_s(self) -> float:
-        """Return the seconds that are left, as a lock's `acquire` wants them."""
-        return -1 if (left_s := self.left_s) is None else max(0.0, left_s)
+        """Return the time left as a lock's `acquire` wants it: -1 for any time."""
+        left_s = self.left_s
+        return -1 if left_s is None else max(0.0, left_s)
 
     def __str__(self) -> str:
         return "any time" if self._timeout_s is None else f"{self._timeout_s:g} s"
