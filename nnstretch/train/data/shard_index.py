@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from nnstretch.errors import BadInput, BrokenFile
-from nnstretch.files.decode import decode, read_json
+from nnstretch.files.decode import decode, read_json, tolerant
 from nnstretch.files.limits import Length, OneOf, Only, Range
 
 INDEX_FILE = "index.json"
@@ -48,9 +48,10 @@ class ShardConfig:
     data_spec: Annotated[str, Only(is_pair_spec, "a pair of an image and its class")]
 
 
+@tolerant
 @dataclass(frozen=True, slots=True)
 class ShardEntry:
-    """A shard as the index lists it."""
+    """What is read of a shard's entry; other versions of litData may write more."""
 
     filename: Annotated[str, Only(CHUNK_NAME.fullmatch, "a name such as chunk-0-0.bin")]
     chunk_size: Annotated[int, Range(1)]

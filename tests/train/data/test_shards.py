@@ -129,6 +129,11 @@ def changed(change: Callable[[dict[str, Any]], None], path: Path) -> None:
     path.write_text(json.dumps(data))
 
 
+def test_keys_of_a_shard_that_nothing_reads_are_no_fault(root: Path) -> None:
+    changed(lambda data: data["chunks"][0].update(novelty=1), root / "train" / "index.json")
+    assert len(open_shards(str(root)).train) == 40
+
+
 def refusal(root: Path) -> str:
     with pytest.raises((BrokenFile, BadInput)) as caught:
         open_shards(str(root))
