@@ -1,6 +1,8 @@
 """Pipelines of inputs: many items in flight, results in order.
 
 pipeline.py         pipeline session: push/get/stream
+assembly.py         steps, buffer, workers and cores of a bundle's pipeline
+parameters.py       weights that are replaced while it runs
 item_buffer.py      ring buffer of items, what a worker does with one
 stage_functions.py  what a stage computes
 item_tensors.py     tensors of an item: forms, readers, lifetimes

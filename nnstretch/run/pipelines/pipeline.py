@@ -1,12 +1,10 @@
-"""A pipeline at work: items go in at one end, each is at another stage at the same time, and
-results come out in order.
+"""A pipeline session: items go in at one end, each is at another stage, results come in order.
 
     with Pipeline("net.nns") as pipeline:
         for result in pipeline.stream(images):
             print(result.item, result.value())
 
-or by hand, from one thread or two: `push` an item, `get` the next result. Whoever pushes faster
-than results are read waits.
+or by hand, from one thread or two: `push` an item, `get` the next result.
 """
 
 from __future__ import annotations
@@ -17,63 +15,38 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from time import perf_counter
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
 from nnstretch.bundle.bundle import Bundle, read_bundle
-from nnstretch.bundle.pipeline_view import functions_of
-from nnstretch.errors import BadInput, Cancelled, Stuck, UnknownName
-from nnstretch.pipeline import ParameterGroup, find_group
+from nnstretch.errors import Cancelled, Stuck
 from nnstretch.run.backends.registry import Choice, choose_backends
-from nnstretch.run.pipelines.item_buffer import (
-    InFlightItem,
-    ItemBuffer,
-    ItemResult,
-    StagePacing,
-)
-from nnstretch.run.pipelines.item_tensors import TensorForms, dead_tensors
-from nnstretch.run.pipelines.stage_functions import (
-    Functions,
-    SubgraphStage,
-    device_stages,
-    stage_factory,
-    tensors_on_device,
-)
-from nnstretch.run.pipelines.workers import (
-    StageStatistics,
-    assign_cores,
-    make_on_cores,
-    replica_processors,
-    shut_down,
-    statistics_of,
-)
-from nnstretch.run.weight_patching import patch_weights, read_weights
-from nnstretch.schedule.cpu_affinity import affinity
-from nnstretch.schedule.executors.pipeline import pipeline_executor, queued_items
-from nnstretch.schedule.pipeline_graph import in_flight_limit, stage_graph, stages_with_copies
+from nnstretch.run.pipelines.assembly import PipelineOptions, assemble_pipeline
+from nnstretch.run.pipelines.item_buffer import InFlightItem, ItemResult, StagePacing
+from nnstretch.run.pipelines.item_tensors import TensorForms
+from nnstretch.run.pipelines.parameters import PipelineParameters
+from nnstretch.run.pipelines.stage_functions import Functions, required_pipeline
+from nnstretch.run.pipelines.workers import StageStatistics, shut_down, statistics_of
+from nnstretch.schedule.executors.pipeline import queued_items
 from nnstretch.schedule.timeout import Timeout
 from nnstretch.trace import Trace
 
-ON_ERROR = ("continue", "stop")
 RESULTS = 16
 """Results that may wait to be read."""
 TRACED = 256
-MOST = 1_000_000
 
 
 class Pipeline:
-    """One thread and one bounded queue for each replica of each stage of a bundle's pipeline.
+    """Threads and bounded queues for each replica of each stage of a bundle's pipeline.
 
-    Two more where a stage's device is copied to.
-
-    `functions` are the bundle's Python stages by the names it gives them (`module:function`).
-    `on_error`: an item on which a stage raises ends with that error, and the others go on; or it is
-    the last one (`stop`), and those behind it are cancelled. `results` may wait to be read; then
-    `push` waits. `pace` makes stages last their predicted times; `traced` items are kept for
-    `trace`. `bind=False` leaves it to the system on which cores stages run, whatever the bundle
-    says. Any thread may call any method; results come in the order of items, whoever takes them.
+    A stage whose device is copied to and from has two more. `functions` are the bundle's Python
+    stages by the names it gives them (`module:function`). `on_error`: an item on which a stage
+    raises ends with that error, and the others go on; or it is the last one (`stop`), and those
+    behind it are cancelled. `results` may wait to be read; then `push` waits. `pace` makes stages
+    last their predicted times; `traced` items are kept for `trace`. `bind=False` leaves the cores
+    of stages to the system, whatever the bundle says. Any thread may call any method; results come
+    in the order of items.
     """
 
     def __init__(
@@ -88,92 +61,32 @@ class Pipeline:
         traced: int = TRACED,
         bind: bool = True,
     ) -> None:
-        """Open a pipeline. Raises BadInput for a bundle without a pipeline, a missing function or a
-        core that is not there, UnknownName for a backend.
+        """Open a pipeline.
+
+        Raises BadInput for a bundle without a pipeline, a missing function or core, UnknownName for
+        a backend.
         """
         bundle = bundle if isinstance(bundle, Bundle) else read_bundle(bundle)
-        pipeline = bundle.manifest.pipeline
-        if pipeline is None:
-            raise BadInput(
-                f"no pipeline, bundle {bundle.name}, it has branches only; `nnstretch partition`"
-                " makes one"
-            )
-        if on_error not in ON_ERROR:
-            raise UnknownName(
-                f"unknown on_error {on_error!r}, pipeline, it is one of {', '.join(ON_ERROR)}"
-            )
-        if not (isinstance(results, int) and 1 <= results <= MOST):
-            raise BadInput(
-                f"results is {results!r}, pipeline, at least 1 has to wait until it is read, at"
-                f" most {MOST} may"
-            )
-        if not (isinstance(traced, int) and 0 <= traced <= MOST):
-            raise BadInput(f"traced is {traced!r}, pipeline, a count of items from 0 to {MOST}")
-        self.manifest, self.pipeline = bundle.manifest, pipeline
-        self._bundle, self._backends, self._forms = (
-            bundle,
-            choose_backends(backend, bundle),
-            TensorForms(bundle.manifest),
-        )
-        devices = device_stages(bundle, self._backends) if pace is None else frozenset[str]()
-        self.stage_graph = stage_graph(
-            pipeline,
-            bundle.manifest,
-            devices if pace is None else stages_with_copies(bundle.manifest),
-        )
-        self._limit = in_flight_limit(self.stage_graph) + results
-        self._pushed = self._taken = 0
-        self._push, self._get, self._params = (
-            threading.RLock(),
-            threading.RLock(),
-            threading.RLock(),
-        )  # whom Ctrl-C hits behind `acquire` can still close
-        self._files: dict[str, bytes] = {}
-        """Of sub-graphs whose parameters were replaced."""
+        self.manifest, self.pipeline = bundle.manifest, required_pipeline(bundle)
+        options = PipelineOptions(on_error, results, pace, traced, bind)
+        backends = choose_backends(backend, bundle)
+        parts = assemble_pipeline(bundle, backends, functions or {}, options)
+        self.stage_graph, self._limit = parts.stage_graph, parts.limit
+        self._parts, self._items, self._executor = parts, parts.items, parts.executor
+        self._forms = TensorForms(bundle.manifest)
+        self._parameters = PipelineParameters(bundle)
         self.emulated, self.dilation = pace is not None, 1.0 if pace is None else pace.dilation
-        stages = {stage.name: stage for stage in pipeline.stages}
-        names = [
-            replica_processors(stages[step.stage], bundle, step.part) for step in self.stage_graph
-        ]
-        opened = stage_factory(
-            bundle, self._backends, functions_of(pipeline, functions or {}), copied=devices
-        )
-        self._items = ItemBuffer(
-            self.stage_graph, names, self._limit + 1, opened, on_error == "stop", pace, traced
-        )
-        dead = dead_tensors(bundle.manifest)
-        finals = {step.stage: step for step in self.stage_graph}
-        self._items.forget(
-            [
-                (
-                    (*dead[step.stage], tensors_on_device(step.stage))
-                    if finals[step.stage] is step
-                    else ()
-                )
-                for step in self.stage_graph
-            ]
-        )
-        bound = (
-            dict(zip(stages, assign_cores(pipeline.stages, affinity()), strict=True))
-            if bind
-            else {}
-        )
-        self._cores = [
-            [None] * step.replicas if step.part or not bind else bound[step.stage]
-            for step in self.stage_graph
-        ]
-        self._executor = pipeline_executor(
-            self.stage_graph, self._items.stage_function, self._cores
-        )
+        self._name = f"pipeline of {self.manifest.model}"
+        self._pushed = self._taken = 0
+        # reentrant: a thread that Ctrl-C hits behind `acquire` can still close
+        self._push, self._get = threading.RLock(), threading.RLock()
         self._closed, self._process = False, os.getpid()
         self._end = weakref.finalize(self, shut_down, self._executor, self._items)
         self._executor.start()
         self._origin_s = perf_counter()
 
     def push(self, inputs: Any, timeout_s: float | None = None) -> int:
-        """Begin an item and return its number.
-
-        Waits for room as long as `timeout_s`, forever by default.
+        """Begin an item and return its number; waits for room `timeout_s`, forever by default.
 
         `inputs`: one input as it is, several by name; arrays have exactly the shape and type that
         the pipeline says. Raises BadInput for other ones, Stuck where there is no room in time,
@@ -188,9 +101,8 @@ class Pipeline:
             raise self._full_error()
         try:
             item = self._pushed
-            if not self._has_room() and not self._executor.producer.wait(
-                lambda: self._is_closed() or self._has_room(), deadline.left_s
-            ):
+            wait = self._executor.producer.wait
+            if not self._has_room() and not wait(self._has_room_or_end, deadline.left_s):
                 raise self._full_error()
             self._check_open()
             self._items.put(item, values)
@@ -201,33 +113,26 @@ class Pipeline:
             self._push.release()
 
     def get(self, timeout_s: float | None = None) -> ItemResult:
-        """Return the next result, in the order of items; `timeout_s` 0 asks whether it is there.
+        """Return the next result, in the order of items; waits `timeout_s`, forever by default.
 
-        Raises Stuck where it is not there in time, or where the pipeline is closed and none is
-        left.
+        Raises Stuck where none is there in time, or the pipeline is closed and none is left.
         """
         self._check_same_process()
         return self._take_before(Timeout(timeout_s))
 
     def _take_before(self, deadline: Timeout) -> ItemResult:
         if not self._get.acquire(timeout=deadline.for_lock_s):
-            raise Stuck(
-                f"no result in {deadline}, pipeline of {self.manifest.model}, another thread waits"
-                " for one"
-            )
+            raise Stuck(f"no result in {deadline}, {self._name}, another thread waits for one")
         try:
-            item = self._taken
-            if not self._is_ready(item) and not self._executor.consumer.wait(
-                lambda: self._is_ready(item) or self._raise_no_result(item), deadline.left_s
+            item, wait = self._taken, self._executor.consumer.wait
+            if not self._is_ready(item) and not wait(
+                lambda: self._is_ready(item) or self._has_ended(item), deadline.left_s
             ):
-                raise Stuck(
-                    f"no result of item {item} in {deadline}, pipeline of {self.manifest.model},"
-                    f" {self._pushed - item} are on their way"
-                )
+                what = f"no result of item {item} in {deadline}, {self._name}"
+                raise Stuck(f"{what}, {self._pushed - item} are on their way")
             if not self._is_ready(item):
-                raise self._stuck_error() or Stuck(
-                    f"no item is left, pipeline of {self.manifest.model}, it has been closed"
-                )
+                closed = Stuck(f"no item is left, {self._name}, it has been closed")
+                raise self._stuck_error() or closed
             entry = self._items.take(item)
             self._taken += 1
         finally:
@@ -238,12 +143,9 @@ class Pipeline:
     def stream(self, items: Iterable[Any]) -> Iterator[ItemResult]:
         """Yield a result for every item, in order. Raises the error that ended the stream.
 
-        Takes items only as fast as results are read; nothing else may be on its way.
-
-        Where `items` raises, an item does not fit or the pipeline stops, the results of all items
-        before come first, then that error.
-
-        Raises the error that ended the stream.
+        Takes items only as fast as results are read; nothing else may be in flight. Where `items`
+        raises, an item does not fit or the pipeline stops, the results of all items before come
+        first, then that error.
         """
         self._check_empty()
         source, end = iter(items), None
@@ -262,17 +164,14 @@ class Pipeline:
             while self.open_items:
                 yield self.get()
         except GeneratorExit:
-            while self.open_items and self._executor.error is None:  # of who reads no further
+            while self.open_items and self._executor.error is None:  # nobody reads these
                 self.get()
             raise
         if not isinstance(end, StopIteration):
             raise end
 
     def run(self, inputs: Any, timeout_s: float | None = None) -> Any:
-        """Run one item through an empty pipeline; return its outputs, within `timeout_s` in all.
-
-        Raises what `push`, `get` and `Result.value` raise.
-        """
+        """Run an item through an empty pipeline; raises as `push`, `get` and `ItemResult.value`."""
         self._check_empty()
         deadline = Timeout(timeout_s)
         self._push_before(inputs, deadline)
@@ -284,76 +183,45 @@ class Pipeline:
         return self._pushed - self._taken
 
     def statistics(self) -> tuple[StageStatistics, ...]:
-        """Return the statistics of every stage, in their order.
-
-        Copies to and from a device have rows of their own, around their stage's.
-        """
-        rows = zip(
-            self.stage_graph,
-            self._items.names,
-            self._items.records,
-            self._executor.workers,
-            strict=True,
-        )
-        return tuple(
-            statistics_of(
-                step.name,
-                names,
-                records,
-                workers,
-                queued_items(self._executor, self.stage_graph, n),
-            )
-            for n, (step, names, records, workers) in enumerate(rows)
-        )
+        """Return the statistics of every step, in order; copies to and from a device are steps."""
+        items, executor, rows = self._items, self._executor, []
+        for number, node in enumerate(self.stage_graph):
+            names, records = items.names[number], items.records[number]
+            waiting = queued_items(executor, self.stage_graph, number)
+            workers = executor.workers[number]
+            rows.append(statistics_of(node.name, names, records, workers, waiting))
+        return tuple(rows)
 
     def trace(self) -> Trace:
-        """Return the last items at every stage, in microseconds since the pipeline began, of the
-        chip where stages are emulated.
-        """
+        """Return the last items at every step, in us since the pipeline began, emulated or real."""
         return Trace(tuple(self._items.spans(self._origin_s, self.dilation)))
 
     def parameters(self, group: str) -> dict[str, np.ndarray]:
-        """Return the weights of a group that items pushed from now on are computed with.
-
-        Raises UnknownName.
-        """
-        group_spec = find_group(self.pipeline, group)
-        return read_weights(group_spec, self._file(group_spec))
+        """Return the weights of a group that new items are computed with. Raises UnknownName."""
+        return self._parameters.read(self._parameters.group(group))
 
     def set_parameters(self, group: str, values: Mapping[str, np.ndarray]) -> None:
         """Replace some or all weights of a group, for every item that is pushed from now on.
 
-        Items on their way keep the old ones.
-
-        Raises UnknownName, and BadInput for what does not fit, and for NaN or infinity where there
-        was none; then everything is as it was.
+        Items in flight keep the old ones. Raises UnknownName, and BadInput for what does not fit,
+        and for NaN or infinity where there was none; then everything is as it was.
         """
-        group_spec = find_group(self.pipeline, group)
-        with self._params:
-            data = patch_weights(group_spec, self._file(group_spec), values)
-            whose = next(
-                stage.name
-                for stage in self.pipeline.stages
-                if group_spec.subgraph in stage.subgraphs
-            )
-            number = next(n for n, step in enumerate(self.stage_graph) if step.name == whose)
-            parts = [
-                (key, self._loaded(key, group_spec.subgraph, data))
-                for key in self._items.changes
-                if key[0] == number
-            ]
+        parameters = self._parameters
+        spec = parameters.group(group)
+        with parameters.lock:
+            data = parameters.patched(spec, values)
+            replacements = parameters.replacements(self._parts, spec.subgraph, data)
             with self._push:
                 self._check_open()
-                for key, part in parts:
-                    self._items.changes[key].append((self._pushed, group_spec.subgraph, part))
-                self._files[group_spec.subgraph] = data
+                for key, backend in replacements.items():
+                    self._items.changes[key].append((self._pushed, spec.subgraph, backend))
+                parameters.store(spec.subgraph, data)
 
     def close(self, drain: bool = True) -> None:
-        """Take no more items; finish those on their way, or with `drain` false end them with
-        Cancelled. Joins every thread.
+        """Take no more items, finish those in flight, and join every thread.
 
-        Results that nobody has read can still be read. A stage that closes its own pipeline does
-        not wait for the threads.
+        With `drain` false those in flight end with Cancelled. Results can still be read. A stage
+        that closes its own pipeline does not wait for the threads.
         """
         self._closed = True
         if not drain and self._items.cancelled_from is None:
@@ -365,108 +233,65 @@ class Pipeline:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
         self.close(drain=kind is None)
 
     def _result(self, item: int, entry: InFlightItem) -> ItemResult:
-        latency_us, ended_us = (
-            max(0.0, entry.ended_s - since_s) * 1e6 for since_s in (entry.pushed_s, self._origin_s)
-        )
-        output = (
-            None
-            if entry.error is not None
-            else self._forms.to_caller(self.pipeline.outputs, entry.values)
-        )
-        return ItemResult(item, output, entry.error, latency_us, ended_us)
+        latency_us = max(0.0, entry.ended_s - entry.pushed_s) * 1e6
+        ended_us = max(0.0, entry.ended_s - self._origin_s) * 1e6
+        outputs = None
+        if entry.error is None:
+            outputs = self._forms.to_caller(self.pipeline.outputs, entry.values)
+        return ItemResult(item, outputs, entry.error, latency_us, ended_us)
 
     def _wait_for_either(self) -> None:
-        """Wait for room or for a result.
-
-        Who waits for the oldest result alone lets the first stages run dry.
-        """
+        """Wait for room or for a result: first stages run dry while only a result is awaited."""
         with self._push:
             self._executor.producer.wait(
-                lambda: self._is_closed() or self._has_room() or self._is_ready(self._taken)
+                lambda: self._has_room_or_end() or self._is_ready(self._taken)
             )
 
     def _is_ready(self, item: int) -> bool:
         return item < self._pushed and self._executor.is_complete(item)
 
-    def _raise_no_result(self, item: int) -> bool:
+    def _has_ended(self, item: int) -> bool:
         return self._executor.error is not None or (self._closed and item >= self._pushed)
 
     def _has_room(self) -> bool:
         return self._executor.has_room(self._pushed) and self.open_items < self._limit
 
-    def _is_closed(self) -> bool:
-        return (
-            self._closed or self._executor.error is not None or self._items.stopped_by is not None
-        )
+    def _has_room_or_end(self) -> bool:
+        broken = self._executor.error is not None
+        return self._has_room() or self._closed or broken or self._items.stopped_by is not None
 
     def _stuck_error(self) -> Exception | None:
         error = self._executor.error
-        return (
-            None
-            if error is None
-            else Stuck(
-                f"no result comes, pipeline of {self.manifest.model}, it broke:"
-                f" {type(error).__name__}: {error}"
-            )
-        )
+        if error is None:
+            return None
+        reason = f"it broke: {type(error).__name__}: {error}"
+        return Stuck(f"no result comes, {self._name}, {reason}")
 
     def _full_error(self) -> Stuck:
-        return Stuck(
-            f"no room for one more item, pipeline of {self.manifest.model}, {self.open_items} are"
-            f" on their way or wait to be read, at most {self._limit}"
-        )
+        open_items = f"{self.open_items} are on their way or wait to be read, at most {self._limit}"
+        return Stuck(f"no room for one more item, {self._name}, {open_items}")
 
     def _check_open(self) -> None:
         if (broken := self._stuck_error()) is not None:
             raise broken
+        where = f"no item is taken, {self._name}"
         if self._items.stopped_by is not None:
-            raise Cancelled(
-                f"no item is taken, pipeline of {self.manifest.model}, item"
-                f" {self._items.stopped_by} failed and it stops there"
-            )
+            raise Cancelled(f"{where}, item {self._items.stopped_by} failed and it stops there")
         if self._closed:
-            raise Cancelled(
-                f"no item is taken, pipeline of {self.manifest.model}, it has been closed"
-            )
+            raise Cancelled(f"{where}, it has been closed")
 
     def _check_same_process(self) -> None:
         if os.getpid() != self._process:
-            raise Stuck(
-                f"process {os.getpid()} has no stages, pipeline of {self.manifest.model}, a fork"
-                " has no threads: make one of its own there"
-            )
+            advice = "a fork has no threads: make one of its own there"
+            raise Stuck(f"process {os.getpid()} has no stages, {self._name}, {advice}")
 
     def _check_empty(self) -> None:
         self._check_same_process()
         self._check_open()
         if self.open_items:
-            raise Stuck(
-                f"{self.open_items} items are on their way or wait to be read, pipeline of"
-                f" {self.manifest.model}, get them first"
-            )
-
-    def _file(self, group: ParameterGroup) -> bytes:
-        plain = self._bundle.files[
-            next(sub.file for sub in self.manifest.subgraphs if sub.name == group.subgraph)
-        ]
-        return self._files.get(group.subgraph, plain)
-
-    def _loaded(self, key: tuple[int, int], subgraph: str, data: bytes) -> Any:
-        graphs = self._items.opened[key]
-        return make_on_cores(
-            self._cores[key[0]][key[1]],
-            lambda: (
-                graphs.load_replacement(subgraph, data)
-                if isinstance(graphs, SubgraphStage)
-                else None
-            ),
-        )
+            what = f"{self.open_items} items are on their way or wait to be read"
+            raise Stuck(f"{what}, {self._name}, get them first")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import perf_counter
 from zlib import crc32
@@ -35,17 +36,16 @@ class Wakeup:
     def wait(self, is_ready: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Sleep until `is_ready` holds; return False where it did not in time."""
         until_s = None if timeout_s is None else perf_counter() + timeout_s
+        self.asleep = True
         while not is_ready():
+            if until_s is None:
+                self.bell.get()
+            elif (left_s := until_s - perf_counter()) > 0:
+                with suppress(queue.Empty):
+                    self.bell.get(timeout=left_s)
+            else:
+                return False
             self.asleep = True
-            if is_ready():
-                break
-            try:
-                left_s = None if until_s is None else until_s - perf_counter()
-                if left_s is not None and left_s <= 0:
-                    return is_ready()
-                self.bell.get(timeout=left_s)
-            except queue.Empty:
-                pass
         self.asleep = False
         return True
 
@@ -117,7 +117,7 @@ class StaticExecutor:
         results: Sequence[Wait],
         caller: StaticWorker | None = None,
     ) -> None:
-        """Create the executor, without a thread before `start`. `workers`: replicas together."""
+        """Create the executor; `start` starts its threads. `workers`: replicas together."""
         self.workers = workers
         self.producer, self.consumer = Wakeup(), Wakeup()
         self.error: BaseException | None = None
@@ -135,10 +135,7 @@ class StaticExecutor:
         self._threads = [self._thread(worker) for worker in every if worker is not caller]
 
     def start(self) -> None:
-        """Start every thread, and return when each has made its calls.
-
-        Raises what making one raises; then, and where that is interrupted, no thread is left.
-        """
+        """Start every thread and wait until each has made its calls; where one raises, end all."""
         try:
             for thread in self._threads:
                 thread.start()
@@ -171,10 +168,7 @@ class StaticExecutor:
                 listener.ring()
 
     def run_once(self, caller: StaticWorker) -> None:
-        """Submit an item, serve the caller's steps, and return when every step has passed it.
-
-        Raises what a step raises.
-        """
+        """Submit an item, serve the caller's steps, and wait for all; raises what a step raises."""
         item = self._source.passed
         try:
             self.submit()
@@ -222,8 +216,7 @@ class StaticExecutor:
     def _run_item(self, worker: StaticWorker, item: int) -> bool:
         """Take an item through a worker's steps; return False where no more will come.
 
-        After a long call nothing of this is in the core's caches, and Python's lock is held
-        meanwhile: few words, no calls of ours.
+        After a long call nothing of this is in the core's caches, hence no calls of ours.
         """
         for step in worker.steps:
             for replicas, window in step.waits:
@@ -259,16 +252,17 @@ class StaticExecutor:
     ) -> None:
         """Wait, spinning and then asleep, until `needed` has passed `past` or nothing more comes.
 
-        What is done between two checksums is done with Python's lock, in the way of the thread that
-        ends the step: few words, no calls of ours.
+        Between two checksums this thread has Python's lock, in the way of the one that ends the
+        step: no calls of ours.
         """
-        until_s, idle = perf_counter() + awake_s, self._idle
-        while needed.passed <= past and perf_counter() < until_s:
-            if self.error is not None or self._closing:
-                break
-            crc32(idle)
-        if needed.passed > past:
-            return
+        if awake_s:
+            until_s, idle = perf_counter() + awake_s, self._idle
+            while needed.passed <= past and perf_counter() < until_s:
+                if self.error is not None or self._closing:
+                    break
+                crc32(idle)
+            if needed.passed > past:
+                return
 
         def is_over() -> bool:
             if needed.passed > past or self.error is not None:
