@@ -8,11 +8,13 @@ pipelines find it by one rule.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from statistics import median
 
+from nnstretch.run.metrics import latency_us
 from nnstretch.schedule import critical_path_us
-from nnstretch.task import Task
+from nnstretch.task import Task, TaskTimes
 from nnstretch.trace import Span, Trace
 
 REHEARSALS = 5
@@ -24,6 +26,7 @@ SLIP = 0.01
 TOLERATED = 0.015
 """A trial run on the timetable that slips by no more is good enough."""
 LARGEST = 1e6
+WARM_UPS, TRIALS = 2, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +89,28 @@ def correct_dilation(factor: float, slip: float) -> float:
     be slow ever after.
     """
     return factor if slip <= TOLERATED else factor * min(2.0, slip / SLIP)
+
+
+def rehearsed_dilation(
+    tasks: tuple[Task, ...],
+    durations_us: TaskTimes,
+    predicted: Trace,
+    run: Callable[[TaskTimes, float], Trace],
+) -> float:
+    """Return the dilation that a network needs on this host.
+
+    `run` computes it at these times and this dilation: first without times, as fast as the host
+    can, then on the timetable, to see whether that slips.
+    """
+    by_task = {span.task.name: span.duration_us for span in predicted.spans}
+    makespan_us = predicted.makespan_us
+    free = [run({}, 1.0) for _ in range(WARM_UPS + REHEARSALS)][WARM_UPS:]
+    factor = required_dilation(summarize_rehearsal(tasks, free), by_task, makespan_us)
+    for _ in range(TRIALS):
+        paced = [run(durations_us, factor) for _ in range(REHEARSALS)]
+        late_us = median(latency_us(trace) for trace in paced) - makespan_us
+        better = correct_dilation(factor, late_us / makespan_us if makespan_us else 0.0)
+        if better == factor:
+            break
+        factor = better
+    return factor

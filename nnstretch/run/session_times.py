@@ -1,0 +1,59 @@
+"""What a session takes from its bundle and chip: processors, and predicted times of tasks."""
+
+from __future__ import annotations
+
+from nnstretch.bundle.bundle import Bundle
+from nnstretch.bundle.manifest import Manifest, processors_named
+from nnstretch.errors import BadInput, UnknownName
+from nnstretch.schedule import task_durations_us
+from nnstretch.soc import Processor, Soc
+from nnstretch.task import TaskTimes
+
+
+def session_processors(bundle: Bundle, soc: str | Soc | None) -> tuple[Processor, ...]:
+    """Return the processors that a bundle uses, as the chip describes them.
+
+    Raises UnknownName for a chip that only has a name, BadInput where times are of another chip.
+    """
+    used = dict.fromkeys(sub.processor for sub in bundle.manifest.subgraphs)
+    made_for = bundle.manifest.soc
+    name = soc.name if isinstance(soc, Soc) else soc
+    if isinstance(soc, Soc):
+        processors = tuple(soc.processor(processor) for processor in used)
+    elif name is None or name == made_for:
+        processors = processors_named(bundle.manifest, used)
+    else:
+        raise UnknownName(
+            f"unknown SoC {name!r}, {bundle.name}, it was made for {made_for}; pass the Soc of"
+            f" load_soc({name!r})"
+        )
+    if None not in (name, made_for) and name != made_for and _predicted(bundle.manifest):
+        raise BadInput(
+            f"SoC {name}, {bundle.name}, its times were predicted for {made_for}; export it for"
+            f" {name}"
+        )
+    return processors
+
+
+def _predicted(manifest: Manifest) -> bool:
+    return any(sub.predicted_us for sub in manifest.subgraphs)
+
+
+def session_durations_us(
+    bundle: Bundle, clock: str, processors: tuple[Processor, ...]
+) -> TaskTimes:
+    """Return predicted times of every sub-graph where it is placed, or none at all.
+
+    Raises BadInput where only some have one, or none has and the clock is virtual.
+    """
+    subs = bundle.manifest.subgraphs
+    missing = [sub.name for sub in subs if sub.processor not in sub.predicted_us]
+    if not missing:
+        return task_durations_us(bundle.manifest, processors)
+    if clock == "real" and not _predicted(bundle.manifest):
+        return {}
+    why = "a virtual clock needs them" if clock == "virtual" else "a timetable needs all or none"
+    raise BadInput(
+        f"no predicted time of {missing[0]} and {len(missing) - 1} more of {len(subs)} sub-graphs,"
+        f" {bundle.name}, {why}"
+    )
