@@ -10,7 +10,6 @@
     bound_memory.py      sub-graphs bound to fixed memory (I/O binding)
     in_place_merge.py    branches write into the merged tensor
     tensor_io.py         layout and quantization at the network's edge
-    weight_patching.py   replace weights inside a file
     overlap_check.py     do two workers overlap here?
     isolated_latency.py  each sub-graph alone on its core
     time_dilation.py     how much slower the host plays the chip

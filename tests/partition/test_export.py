@@ -37,7 +37,7 @@ from nnstretch.partition.build_manifest import build_manifest
 from nnstretch.partition.connect import PipelineConfig
 from nnstretch.pipeline import PipelineSpec, PipelineStage, TensorDecl, find_group
 from nnstretch.run.loaded_network import LoadedNetwork
-from nnstretch.run.weight_patching import patch_weights
+from nnstretch.run.pipelines.weight_patching import patch_weights
 
 
 @pytest.mark.parametrize("value", [3, 4, 5, 6, 7])

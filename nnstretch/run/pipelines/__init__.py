@@ -3,6 +3,7 @@
 pipeline.py         pipeline session: push/get/stream
 assembly.py         steps, buffer, workers and cores of a bundle's pipeline
 parameters.py       weights that are replaced while it runs
+weight_patching.py  replace weights inside a file
 item_buffer.py      ring buffer of items, what a worker does with one
 stage_functions.py  what a stage computes
 item_tensors.py     tensors of an item: forms, readers, lifetimes

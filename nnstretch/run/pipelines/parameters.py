@@ -12,8 +12,8 @@ from nnstretch.pipeline import ParameterGroup, PipelineSpec, find_group
 from nnstretch.protocols import Backend
 from nnstretch.run.pipelines.assembly import AssembledPipeline
 from nnstretch.run.pipelines.stage_functions import SubgraphStage, required_pipeline
+from nnstretch.run.pipelines.weight_patching import patch_weights, read_weights
 from nnstretch.run.pipelines.workers import make_on_cores
-from nnstretch.run.weight_patching import patch_weights, read_weights
 
 
 class PipelineParameters:
