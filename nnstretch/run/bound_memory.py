@@ -1,7 +1,4 @@
-"""Sub-graphs wired to memory of their own.
-
-Between two of them nothing is handed over, a call is only a call.
-"""
+"""Sub-graphs bound to fixed memory: between two of them nothing is copied or looked up."""
 
 from __future__ import annotations
 
@@ -20,12 +17,10 @@ ALIGNED_BYTES = 64
 
 
 class BoundNetwork:
-    """One set of tensors for a whole network.
+    """One set of tensors for a whole network, which sub-graphs read and write at each call.
 
-    Every sub-graph reads and writes the same memory at each call.
-
-    Branches write their part of the tensor at their meeting point, so most merges have nothing left
-    to do. For one request at a time; what a request is to keep is copied out by `results`.
+    Branches write their part of the tensor at their meeting point, so most merges have nothing
+    to do. It serves one request at a time; `results` copies what a request is to keep.
     """
 
     def __init__(self, manifest: Manifest, backends: Mapping[str, Backend]) -> None:
@@ -44,7 +39,7 @@ class BoundNetwork:
             )
 
     def enter(self, values: Mapping[str, np.ndarray]) -> None:
-        """Copy in the next request's inputs, as `Network.inputs` gives them."""
+        """Copy in the next request's inputs, as `LoadedNetwork.inputs` returns them."""
         for name in self._inputs:
             np.copyto(self._memory[name], values[name], casting="no")
 
@@ -54,10 +49,7 @@ class BoundNetwork:
 
 
 def allocate_all(manifest: Manifest, met: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Return memory of every tensor.
-
-    What is read by the merges in `met` is part of what they write, along that axis.
-    """
+    """Return memory of every tensor; inputs of merges in `met` are views of their output."""
     memory = {port.name: allocate(port) for port in manifest.inputs}
     for sub in reversed(manifest.subgraphs):  # a meeting point may be part of a later one
         for port in sub.outputs:
@@ -76,10 +68,7 @@ def no_merge() -> None:
 
 
 def bind(backend: Backend, reads: Mapping[str, np.ndarray], writes: Sequence[np.ndarray]) -> Call:
-    """Return a call that runs a sub-graph on these arrays.
-
-    Outputs are copied where binding is unsupported.
-    """
+    """Return a call that runs a sub-graph on these arrays; copies where binding is unsupported."""
     if isinstance(backend, BindableBackend):
         return backend.bind(reads, writes)
 

@@ -1,9 +1,6 @@
-"""Meeting points that cost nothing.
+"""In-place merges: branches write side by side into the tensor that their merge would write.
 
-Branches write side by side into the tensor that their merge would make.
-
-Only where the merge's file was seen to do just that, on numbers that tell every place from every
-other.
+A merge is left out only where its file was seen to concatenate, on numbers that differ everywhere.
 """
 
 from __future__ import annotations
@@ -24,9 +21,9 @@ Primes, and the one is taken that no side of a tensor is a multiple of, so that 
 
 
 def in_place_merges(manifest: Manifest, backends: Mapping[str, Backend]) -> dict[str, int]:
-    """Return the axis along which parts lie side by side, by merges that need not run.
+    """Return, by merge that need not run, the axis along which its inputs are concatenated.
 
-    Nobody else knows what they read.
+    Nothing else may read those inputs.
     """
     readers = Counter(port.name for sub in manifest.subgraphs for port in sub.inputs)
     readers.update(port.name for port in (*manifest.inputs, *manifest.outputs))
@@ -40,10 +37,7 @@ def in_place_merges(manifest: Manifest, backends: Mapping[str, Backend]) -> dict
 
 
 def concat_axis(sub: Subgraph) -> int | None:
-    """Return the one axis along which the inputs make up the output, all held alike, or None.
-
-    Else None.
-    """
+    """Return the one axis along which inputs of one form make up the output, or None."""
     if len(sub.inputs) < 2 or len(sub.outputs) != 1:
         return None
     (end,), dims = sub.outputs, len(sub.outputs[0].spec.shape)
@@ -67,10 +61,7 @@ def shape_without(port: Port, axis: int) -> tuple[int, ...]:
 
 
 def is_plain_concat(sub: Subgraph, backend: Backend, axis: int) -> bool:
-    """Return whether the file copies its inputs side by side.
-
-    One that cannot run says so when it is called, not here.
-    """
+    """Return whether a file concatenates its inputs; False where it cannot run."""
     inputs = {port.name: random_pattern(port, number) for number, port in enumerate(sub.inputs)}
     try:
         (merged,) = backend.run(inputs)
@@ -80,10 +71,7 @@ def is_plain_concat(sub: Subgraph, backend: Backend, axis: int) -> bool:
 
 
 def random_pattern(port: Port, seed: int) -> np.ndarray:
-    """Return random numbers of the whole range of a type, again and again.
-
-    A merge that clips or rounds is seen.
-    """
+    """Return random numbers of a type's whole range, so that clipping or rounding shows."""
     generator, kind = np.random.default_rng(seed), np.dtype(port.spec.dtype)
     count = next(
         (prime for prime in PATTERNS if all(side % prime for side in port.spec.shape)),
@@ -100,7 +88,7 @@ def random_pattern(port: Port, seed: int) -> np.ndarray:
 
 
 def slice_view(whole: np.ndarray, axis: int, begin: int, size: int) -> np.ndarray:
-    """Return a view."""
+    """Return the view of a part of an array along an axis."""
     return whole[(slice(None),) * axis + (slice(begin, begin + size),)]
 
 

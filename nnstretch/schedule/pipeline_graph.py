@@ -77,13 +77,7 @@ def stage_graph(
     first = {
         stage.name: final[stage.name] - (2 if stage.name in copied else 0) for stage, _ in steps
     }
-    sources: dict[str, dict[str, None]] = {stage.name: {} for stage in pipeline.stages}
-    targets: dict[str, dict[str, None]] = {stage.name: {} for stage in pipeline.stages}
-    for edge in edges(pipeline, manifest):
-        if edge.target:
-            sources[edge.target][edge.source] = None
-        if edge.source:
-            targets[edge.source][edge.target] = None
+    sources, targets = _neighbors(pipeline, manifest)
     nodes = []
     for number, (stage, part) in enumerate(steps):
         name, replicas = stage.name, max(1, len(stage.replica_names))
@@ -102,6 +96,20 @@ def stage_graph(
         )
         nodes.append(node)
     return tuple(nodes)
+
+
+def _neighbors(
+    pipeline: PipelineSpec, manifest: Manifest
+) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Return what each stage reads from and what reads from it; empty names for the caller."""
+    sources: dict[str, list[str]] = {stage.name: [] for stage in pipeline.stages}
+    targets: dict[str, list[str]] = {stage.name: [] for stage in pipeline.stages}
+    for edge in edges(pipeline, manifest):
+        if edge.target and edge.source not in sources[edge.target]:
+            sources[edge.target].append(edge.source)
+        if edge.source and edge.target not in targets[edge.source]:
+            targets[edge.source].append(edge.target)
+    return sources, targets
 
 
 def step_name(stage: str, part: str) -> str:
