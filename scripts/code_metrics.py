@@ -1,7 +1,7 @@
 """Measure the package as a reader meets it, and print one Markdown table.
 
     python scripts/code_metrics.py                   # nnstretch/
-    python scripts/code_metrics.py FOLDER            # any package
+    python scripts/code_metrics.py FOLDER ...        # any packages, a column each
     python scripts/code_metrics.py --worst 10        # where each measure is worst
     python scripts/code_metrics.py --check           # exit 1 where a limit is broken
 
@@ -112,6 +112,7 @@ def measure(package: Path) -> Measures:
     sources = {
         str(path.relative_to(package.parent)): path.read_text(encoding="utf-8")
         for path in sorted(package.rglob("*.py"))
+        if not {"tests", "test", "_tests"} & set(path.relative_to(package).parts)
     }
     trees = {path: ast.parse(text) for path, text in sources.items()}
     functions = [f for path, tree in trees.items() for f in functions_in(path, tree)]
@@ -327,7 +328,11 @@ def arguments() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "package", type=Path, nargs="?", default=ROOT / "nnstretch", help="folder of a package"
+        "packages",
+        type=Path,
+        nargs="*",
+        default=[ROOT / "nnstretch"],
+        help="folders of packages; of several, a column each",
     )
     parser.add_argument(
         "--worst", type=int, default=0, metavar="N", help="list the N worst places of each measure"
@@ -336,19 +341,31 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
+def limit_of(name: str) -> str:
+    """Return the printed form of a measure's limit."""
+    if name in LIMITS:
+        return f"<= {LIMITS[name]:,}"
+    return f">= {FLOORS[name]}" if name in FLOORS else ""
+
+
+def print_columns(packages: list[Path]) -> None:
+    """Print the measures of several packages side by side."""
+    columns = [measure(package).rows for package in packages]
+    print(f"| measure | {' | '.join(package.name for package in packages)} |")
+    print("|---" * (len(packages) + 1) + "|")
+    for name in columns[0]:
+        print(f"| {name} | {' | '.join(f'{rows[name]:,}' for rows in columns)} |")
+
+
 def main() -> int:
     args = arguments().parse_args()
-    measures = measure(args.package.resolve())
+    if len(args.packages) > 1:
+        print_columns([package.resolve() for package in args.packages])
+        return 0
+    measures = measure(args.packages[0].resolve())
     print("| measure | value | limit |\n|---|---|---|")
     for name, value in measures.rows.items():
-        limit = (
-            f"<= {LIMITS[name]:,}"
-            if name in LIMITS
-            else f">= {FLOORS[name]}"
-            if name in FLOORS
-            else ""
-        )
-        print(f"| {name} | {value:,} | {limit} |")
+        print(f"| {name} | {value:,} | {limit_of(name)} |")
     for name, places in measures.places.items():
         if args.worst and places:
             print(f"\n{name}:", *places[: args.worst], sep="\n  ")
