@@ -2,12 +2,48 @@
 
 `import nnstretch` loads neither torch nor ONNX Runtime; each name below brings its own when it is
 first used. Type checkers and editors see every name with its signature.
+
+Nouns, in the order of the story:
+
+errors.py         what can be wrong, one line each
+graph.py          captured network: operators in execution order
+kernel.py         one launch on a processor, and what a backend fuses into it
+predictor.py      latency of a kernel on a processor
+soc.py            chip: processors and links; soc_instances.py several of one processor
+plan.py           segments, branches, processors, depths, widths
+trial.py          plan with its predicted cost
+pipeline.py       stages of a stream of inputs
+task.py           one sub-graph for one input
+trace.py          what ran where and when
+protocols.py      interfaces: policy, executor, backend
+_packages.py      lazy names and callable packages
+
+Verbs:
+
+files/      strict reading, atomic writing
+bundle/     the .nns file
+structure/  cuts, repeats, channel groups, fused kernels, segment cost
+capture/    PyTorch, ONNX, .pt2 -> graph
+predict/    chip descriptions and predictors
+profile/    measure this machine, fit predictors
+stretch/    search, lower, estimate, build branched networks
+partition/  stages of a stream
+train/      Lightning recipes and data
+study/      Optuna studies
+export/     bundles and single files
+schedule/   which task where and when
+run/        backends, sessions, servers, pipelines
+bench/      fair comparisons
+report/     one HTML page
+cli/        one module a verb
+testing/    suites that authors of predictors, backends and policies inherit
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from nnstretch._packages import lazy_names
 
 if TYPE_CHECKING:
     from nnstretch.capture import capture as capture
@@ -26,26 +62,21 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Pipeline": "nnstretch.run.pipelines.pipeline",
-    "PipelineConfig": "nnstretch.partition.connect",
-    "Server": "nnstretch.run.server",
-    "Session": "nnstretch.run.session",
-    "capture": "nnstretch.capture",
-    "export": "nnstretch.export",
-    "load_model": "nnstretch.capture.model_spec",
-    "load_soc": "nnstretch.predict.load_soc",
-    "profile": "nnstretch.profile",
-    "quantize": "nnstretch.export.quantize",
-    "search": "nnstretch.stretch.search.search",
-    "stretch": "nnstretch.stretch",
+    "Pipeline": "run.pipelines.pipeline",
+    "PipelineConfig": "partition.connect",
+    "Server": "run.server",
+    "Session": "run.session",
+    "capture": "capture",
+    "export": "export",
+    "load_model": "capture.model_spec",
+    "load_soc": "predict.load_soc",
+    "profile": "profile",
+    "quantize": "export.quantize",
+    "search": "stretch.search.search",
+    "stretch": "stretch",
 }
 __all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'nnstretch' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__ = lazy_names(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -2,6 +2,7 @@
 
     interleaved.py  interleaved rounds
     statistics.py   median, quartiles, sign-test interval
+    prepare.py      original and branches as contenders
     contenders.py   original vs branches
     pipelines.py    pipelines against each other
     bench_page.py   results as Markdown / JSON

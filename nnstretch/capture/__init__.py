@@ -15,12 +15,12 @@ module_paths.py      attribute paths of a rebuilt module
 onnx/                ONNX file -> Graph
 """
 
-from nnstretch._callable_package import callable_verb
+from nnstretch._packages import make_callable
 from nnstretch.capture.model_spec import DEFAULT_INPUT, default_input, load_model
 from nnstretch.capture.rebuild_module import build
 from nnstretch.capture.torch_export import CapturedNetwork, capture, trace
 
-callable_verb(__name__)
+make_callable(__name__)
 
 __all__ = [
     "DEFAULT_INPUT",

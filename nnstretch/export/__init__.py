@@ -1,6 +1,4 @@
-"""A stretched network leaves PyTorch.
-
-One verified file per sub-graph in one bundle, or one file of the whole.
+"""Export: a verified file for each sub-graph in one bundle, or one file of the whole network.
 
 bundle.py          module + plan -> bundle
 subgraph_specs.py  sub-graphs to export, before they have files
@@ -9,25 +7,18 @@ verify.py          files against the module
 single_file.py     whole network as one file
 onnx/              modules -> ONNX
 litert/            modules -> .tflite
+quantize.py        one int8 file, judged against float
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from nnstretch._callable_package import callable_verb
+from nnstretch._packages import lazy_names, make_callable
 
 if TYPE_CHECKING:
     from nnstretch.export.bundle import export
 
-callable_verb(__name__)
 __all__ = ["export"]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "export":
-        from nnstretch.export.bundle import export
-
-        globals()["export"] = export
-        return export
-    raise AttributeError(f"module 'nnstretch.export' has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, {"export": "bundle"})
+make_callable(__name__)

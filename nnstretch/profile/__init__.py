@@ -22,13 +22,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnstretch._callable_package import callable_verb
+from nnstretch._packages import make_callable
 from nnstretch.errors import BadInput
 
 if TYPE_CHECKING:
     from nnstretch.profile.profile_run import ProfileResult
 
-callable_verb(__name__)
+make_callable(__name__)
 __all__ = ["profile"]
 
 

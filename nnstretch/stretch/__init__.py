@@ -11,9 +11,9 @@ Only `weights/` loads torch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from nnstretch._callable_package import callable_verb
+from nnstretch._packages import lazy_names, make_callable
 from nnstretch.files.plan_yaml import read_plan, write_plan
 from nnstretch.stretch.lowering.lower import LoweredNetwork, lower, single_processor_plan
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
@@ -21,11 +21,6 @@ from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 if TYPE_CHECKING:
     from nnstretch.stretch.weights.branched_module import StretchedNetwork, stretch
 
-_LAZY = {
-    "stretch": "nnstretch.stretch.weights.branched_module",
-    "StretchedNetwork": "nnstretch.stretch.weights.branched_module",
-}
-callable_verb(__name__)
 __all__ = [
     "LoweredNetwork",
     "NetworkAnalysis",
@@ -36,13 +31,6 @@ __all__ = [
     "stretch",
     "write_plan",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    if name in _LAZY:
-        value = getattr(import_module(_LAZY[name]), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'nnstretch.stretch' has no attribute {name!r}")
+_HOME = "weights.branched_module"
+__getattr__ = lazy_names(__name__, {"StretchedNetwork": _HOME, "stretch": _HOME})
+make_callable(__name__)

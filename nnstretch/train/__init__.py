@@ -22,8 +22,9 @@ Names load on first use, so that reading a recipe or the command line's help cos
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from nnstretch._packages import lazy_names
 
 if TYPE_CHECKING:
     from nnstretch.train.branched_start import branched_network as branched_network
@@ -56,10 +57,4 @@ _HOMES = {
     "first_mismatch": "checkpoints",
 }
 __all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'nnstretch.train' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"nnstretch.train.{_HOMES[name]}"), name)
-    return value
+__getattr__ = lazy_names(__name__, _HOMES)

@@ -19,8 +19,9 @@ calibration.py     images for int8
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from nnstretch._packages import lazy_names
 
 if TYPE_CHECKING:
     from nnstretch.train.data.batches import ImageBatch as ImageBatch
@@ -43,10 +44,4 @@ _HOMES = {
     "prepare_images": "datamodule",
 }
 __all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'nnstretch.train.data' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"nnstretch.train.data.{_HOMES[name]}"), name)
-    return value
+__getattr__ = lazy_names(__name__, _HOMES)

@@ -1,0 +1,44 @@
+"""Packages whose names load on first use, and packages that can be called.
+
+`nnstretch.capture(...)` is a function beside the folder `nnstretch.capture.onnx`: Python binds a
+sub-package to its parent's attribute when it is first imported, which would hide a function of the
+same name; so such a folder answers calls itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+
+def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a package's `__getattr__`, which imports a name from its module on first use."""
+
+    def load(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{package}.{homes[name]}"), name)
+        vars(sys.modules[package]).setdefault(name, value)  # a sub-package of the name stays
+        return value
+
+    return load
+
+
+class CallableModule(ModuleType):
+    """A package that passes calls to its function of the same name."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self, self.__name__.rpartition(".")[2])(*args, **kwargs)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(getattr(self, self.__name__.rpartition(".")[2]))
+
+
+def make_callable(package: str) -> None:
+    """Let a package be called as the function of its own name that it defines."""
+    sys.modules[package].__class__ = CallableModule
