@@ -46,7 +46,7 @@ class Range:
             ("at most", self.most),
             ("less than", self.below),
         )
-        return " and ".join(f"{word} {limit:g}" for word, limit in limits if isfinite(limit))
+        return " and ".join(f"{word} {limit:.12g}" for word, limit in limits if isfinite(limit))
 
 
 @dataclass(frozen=True, slots=True)
