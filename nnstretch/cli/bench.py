@@ -22,14 +22,10 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.common import (
-    CALIBRATION_IMAGES,
-    MODEL_HELP,
-    check_writable,
-    load_model_argument,
-    names_of,
-    progress_stages,
-)
+from nnstretch.cli.arguments import CALIBRATION_IMAGES, MODEL_HELP, names_of
+from nnstretch.cli.loaded_model import load_model_argument
+from nnstretch.cli.output_path import check_writable
+from nnstretch.cli.progress import progress_stages
 from nnstretch.errors import BadInput, UnknownName
 
 if TYPE_CHECKING:
@@ -122,7 +118,7 @@ def check(args: argparse.Namespace) -> None:
 
     Raises BadInput and UnknownName.
     """
-    from nnstretch.cli.common import is_plan
+    from nnstretch.cli.loaded_model import is_plan
     from nnstretch.run.backends.registry import CHOICES, READS
 
     if not is_plan(args.model):

@@ -24,16 +24,10 @@ from typing import TYPE_CHECKING, Any
 
 from nnstretch.bundle.manifest import FORMATS, plans_by_name
 from nnstretch.bundle.variants import load_variants
-from nnstretch.cli.common import (
-    CALIBRATION_IMAGES,
-    SOC_HELP,
-    add_model,
-    check_writable,
-    load_model_argument,
-    load_soc_of,
-    progress,
-    shape_of,
-)
+from nnstretch.cli.arguments import CALIBRATION_IMAGES, SOC_HELP, add_model, shape_of
+from nnstretch.cli.loaded_model import load_model_argument, load_soc_of
+from nnstretch.cli.output_path import check_writable
+from nnstretch.cli.progress import progress
 from nnstretch.errors import BadInput
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from nnstretch.cli.common import check_writable
+from nnstretch.cli.output_path import check_writable
 
 SUMMARY = "a published NN-Stretch configuration becomes a plan"
 

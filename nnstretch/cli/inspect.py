@@ -12,7 +12,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from nnstretch.cli.common import add_model, load_model_argument, shape_of
+from nnstretch.cli.arguments import add_model, shape_of
+from nnstretch.cli.loaded_model import load_model_argument
 
 SUMMARY = "operators, cuts, units and repeats of a network"
 

@@ -14,17 +14,9 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.common import (
-    MODEL_HELP,
-    SOC_HELP,
-    LoadedModel,
-    add_fallback,
-    load_model_argument,
-    load_soc_of,
-    names_of,
-    shape_of,
-    warn_uncalibrated,
-)
+from nnstretch.cli.arguments import MODEL_HELP, SOC_HELP, add_fallback, names_of, shape_of
+from nnstretch.cli.loaded_model import LoadedModel, load_model_argument, load_soc_of
+from nnstretch.cli.progress import warn_uncalibrated
 from nnstretch.errors import BadInput, UnsupportedOp
 
 if TYPE_CHECKING:

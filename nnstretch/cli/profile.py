@@ -93,7 +93,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
     """Run the verb and return its result as JSON data."""
-    from nnstretch.cli.common import progress_stages
+    from nnstretch.cli.progress import progress_stages
     from nnstretch.profile import profile
 
     with progress_stages() as progress:

@@ -19,7 +19,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.common import check_writable, progress_stages, recipe_overrides
+from nnstretch.cli.arguments import recipe_overrides
+from nnstretch.cli.output_path import check_writable
+from nnstretch.cli.progress import progress_stages
 
 if TYPE_CHECKING:
     from rich.console import Console

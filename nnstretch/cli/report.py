@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.common import check_writable
+from nnstretch.cli.output_path import check_writable
 
 if TYPE_CHECKING:
     from rich.console import Console

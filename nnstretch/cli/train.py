@@ -26,7 +26,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.common import recipe_overrides
+from nnstretch.cli.arguments import recipe_overrides
 from nnstretch.errors import BadInput
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from nnstretch.bench.commands import command_line, run_verb
 from nnstretch.bench.markdown import markdown_row, markdown_table
-from nnstretch.cli.common import check_writable
+from nnstretch.cli.output_path import check_writable
 from nnstretch.files.atomic import write_text
 
 CASES = (

@@ -22,7 +22,7 @@ from r34dg_tables import clock_table, stage_table, worst
 from nnstretch.bench.commands import command_line
 from nnstretch.capture import load_model
 from nnstretch.capture.torch_export import capture
-from nnstretch.cli.common import check_writable
+from nnstretch.cli.output_path import check_writable
 from nnstretch.files.atomic import write_text
 from nnstretch.predict import load_soc
 from nnstretch.report.charts.gantt_networks import NetworkTimeline, network_gantt

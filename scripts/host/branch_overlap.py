@@ -19,7 +19,7 @@ from nnstretch.bench.commands import command_line, run_verb
 from nnstretch.bench.markdown import markdown_table
 from nnstretch.capture import load_model
 from nnstretch.capture.torch_export import capture
-from nnstretch.cli.common import check_writable
+from nnstretch.cli.output_path import check_writable
 from nnstretch.errors import UnknownName
 from nnstretch.files.atomic import write_text
 from nnstretch.files.plan_yaml import write_plan

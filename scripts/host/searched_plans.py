@@ -21,7 +21,7 @@ from bench_tables import HEADS, bench_rows
 
 from nnstretch.bench.commands import command_line, run_verb
 from nnstretch.bench.markdown import markdown_table
-from nnstretch.cli.common import check_writable
+from nnstretch.cli.output_path import check_writable
 from nnstretch.errors import BadInput
 from nnstretch.files.atomic import write_text
 

@@ -7,7 +7,7 @@ from itertools import chain
 from adaptive_runs import MAIN
 
 from nnstretch.bundle.manifest import Manifest, Port, Subgraph
-from nnstretch.cli.common import load_model_argument
+from nnstretch.cli.loaded_model import load_model_argument
 from nnstretch.errors import NoPlan
 from nnstretch.graph import TensorSpec
 from nnstretch.soc import Soc

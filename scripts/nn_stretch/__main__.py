@@ -36,7 +36,7 @@ from search_journal import (
 )
 
 from nnstretch.bench.commands import command_parser, run_command
-from nnstretch.cli.common import check_writable
+from nnstretch.cli.output_path import check_writable
 from nnstretch.errors import BadInput
 from nnstretch.files.atomic import write_text
 from nnstretch.predict import load_soc

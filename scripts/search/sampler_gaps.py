@@ -22,7 +22,7 @@ import optuna
 
 from nnstretch.bench.commands import command_line
 from nnstretch.bench.markdown import markdown_row, markdown_table
-from nnstretch.cli.common import load_model_argument
+from nnstretch.cli.loaded_model import load_model_argument
 from nnstretch.files.atomic import write_text
 from nnstretch.predict import load_soc
 from nnstretch.stretch.cost.cost_model import CostModel

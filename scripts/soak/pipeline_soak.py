@@ -25,7 +25,7 @@ from support.pipeline_bundles import chain
 
 from nnstretch.bench.commands import command_line
 from nnstretch.bench.markdown import markdown_table
-from nnstretch.cli.common import check_writable
+from nnstretch.cli.output_path import check_writable
 from nnstretch.errors import StageFailed
 from nnstretch.files.atomic import write_text
 from nnstretch.run.pipelines.item_trace import spans_by_step, start_delays_us

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from torch import nn
 
 from nnstretch.capture import load_model
-from nnstretch.cli.common import load_model_argument
+from nnstretch.cli.loaded_model import load_model_argument
 from nnstretch.files.journal import append_rows, read_journal
 from nnstretch.plan import Plan
 from nnstretch.predict.load_soc import load_soc

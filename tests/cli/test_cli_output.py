@@ -21,8 +21,8 @@ from support.bundles import branched_bundle
 from nnstretch.bundle.bundle import write_bundle
 from nnstretch.cli import run_verb
 from nnstretch.cli.bench import options
-from nnstretch.cli.common import check_writable
 from nnstretch.cli.console import Terminal
+from nnstretch.cli.output_path import check_writable
 from nnstretch.errors import BadInput
 from nnstretch.files.atomic import atomic_write
 

@@ -8,7 +8,7 @@ import pytest
 from cli.test_cli import NET, called
 
 from nnstretch.bundle.bundle import read_bundle
-from nnstretch.cli.common import load_model_argument
+from nnstretch.cli.loaded_model import load_model_argument
 from nnstretch.errors import BadPlan
 from nnstretch.files.plan_yaml import plan_text, read_plan, read_predicted_plan
 from nnstretch.predict import load_soc

@@ -20,7 +20,8 @@ from cli.test_cli import NET, called, refused
 from rich.console import Console
 
 from nnstretch.cli import main
-from nnstretch.cli.common import load_model_argument, progress, progress_stages
+from nnstretch.cli.loaded_model import load_model_argument
+from nnstretch.cli.progress import progress, progress_stages
 from nnstretch.cli.search import output as search_tables
 from nnstretch.cli.search.search import measures_of
 from nnstretch.files.plan_yaml import read_plan

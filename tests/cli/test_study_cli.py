@@ -172,7 +172,7 @@ def test_verbs_of_two_words_are_found() -> None:
 
 
 def test_the_best_plan_can_be_lowered(net: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from nnstretch.cli.common import load_model_argument
+    from nnstretch.cli.loaded_model import load_model_argument
 
     found = study(capsys, net, "--trials", "2", "--name", "s", "--min-macs", "1.1x")
     lowered = lower(

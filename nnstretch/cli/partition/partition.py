@@ -38,17 +38,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.common import (
-    SOC_HELP,
-    add_fallback,
-    add_model,
-    check_writable,
-    is_plan,
-    load_soc_of,
-    names_of,
-    progress,
-    shape_of,
-)
+from nnstretch.cli.arguments import SOC_HELP, add_fallback, add_model, names_of, shape_of
+from nnstretch.cli.loaded_model import is_plan, load_soc_of
+from nnstretch.cli.output_path import check_writable
 from nnstretch.cli.partition.options import (
     add_stage_arguments,
     check_stage_arguments,
@@ -57,6 +49,7 @@ from nnstretch.cli.partition.options import (
     stage_options_of,
 )
 from nnstretch.cli.partition.show import show as show
+from nnstretch.cli.progress import progress
 from nnstretch.errors import BadInput
 from nnstretch.pipeline import CALL, MAX_CAPACITY, MAX_THREADS
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from nnstretch.cli.common import check_writable, load_model_argument, load_soc_of, progress
+from nnstretch.cli.loaded_model import load_model_argument, load_soc_of
+from nnstretch.cli.output_path import check_writable
 from nnstretch.cli.partition.options import check_stage_names, cores_of, stage_options_of
+from nnstretch.cli.progress import progress
 from nnstretch.errors import BadInput
 
 NETWORK_ONLY = (

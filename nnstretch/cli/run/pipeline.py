@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.bundle.bundle import Bundle
-from nnstretch.cli.common import warn_uncalibrated
+from nnstretch.cli.progress import warn_uncalibrated
 from nnstretch.errors import BadInput, UnknownName, one_line
 from nnstretch.pipeline import CALL
 from nnstretch.soc import Soc

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.bundle.bundle import Bundle
-from nnstretch.cli.common import progress_stages, warn_uncalibrated
+from nnstretch.cli.progress import progress_stages, warn_uncalibrated
 from nnstretch.errors import BadInput
 from nnstretch.schedule import Disturbances, Interference, Outage
 from nnstretch.soc import Soc

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.common import warn_uncalibrated
+from nnstretch.cli.progress import warn_uncalibrated
 from nnstretch.cli.run import pipeline as run_pipeline
 from nnstretch.cli.run import requests as run_requests
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.common import warn_uncalibrated
+from nnstretch.cli.progress import warn_uncalibrated
 from nnstretch.files.trial_json import segments_json
 
 if TYPE_CHECKING:

@@ -23,18 +23,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.common import (
-    SOC_HELP,
-    add_fallback,
-    add_model,
-    check_writable,
-    load_model_argument,
-    load_soc_of,
-    names_of,
-    progress_stages,
-    quantity,
-    shape_of,
-)
+from nnstretch.cli.arguments import SOC_HELP, add_fallback, add_model, names_of, quantity, shape_of
+from nnstretch.cli.loaded_model import load_model_argument, load_soc_of
+from nnstretch.cli.output_path import check_writable
+from nnstretch.cli.progress import progress_stages
 from nnstretch.cli.search.output import (
     as_json,
     explained_json,

@@ -113,7 +113,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
     """Run the verb and return its result as JSON data. Raises BadInput when MODEL is a plan."""
-    from nnstretch.cli.common import is_plan, progress
+    from nnstretch.cli.loaded_model import is_plan
+    from nnstretch.cli.progress import progress
     from nnstretch.study.capacity.experiment import CapacityRequest, run_capacity_study
 
     if is_plan(args.model):

@@ -31,19 +31,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.common import (
-    SOC_HELP,
-    LoadedModel,
-    add_fallback,
-    add_model,
-    load_model_argument,
-    load_soc_of,
-    names_of,
-    progress,
-    quantity,
-    shape_of,
-    warn_uncalibrated,
-)
+from nnstretch.cli.arguments import SOC_HELP, add_fallback, add_model, names_of, quantity, shape_of
+from nnstretch.cli.loaded_model import LoadedModel, load_model_argument, load_soc_of
+from nnstretch.cli.progress import progress, warn_uncalibrated
 from nnstretch.cli.search.search import default_processors
 from nnstretch.errors import BadInput, UnknownName
 

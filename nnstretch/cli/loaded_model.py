@@ -1,0 +1,133 @@
+"""The network, plan and chip that the command line names."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nnstretch.errors import BadInput, BadPlan
+from nnstretch.files.plan_yaml import read_predicted_plan
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from nnstretch.capture.torch_export import CapturedNetwork
+    from nnstretch.files.plan_prediction import PlanPrediction
+    from nnstretch.graph import Graph
+    from nnstretch.plan import Plan
+    from nnstretch.soc import Soc
+    from nnstretch.stretch import LoweredNetwork, NetworkAnalysis
+    from nnstretch.stretch.weights.branched_module import StretchedNetwork
+    from nnstretch.trial import Trial
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A network named on the command line; with its plan, if a plan was named."""
+
+    spec: str
+    module: nn.Module
+    """The original, also where a plan was named."""
+    captured: CapturedNetwork
+    plan: Plan | None
+    predicted: PlanPrediction | None = None
+    """What the plan's file remembers of its trial."""
+
+    @property
+    def graph(self) -> Graph:
+        """Return the captured graph of the original."""
+        return self.captured.graph
+
+    @property
+    def analysis(self) -> NetworkAnalysis:
+        """Return the analysis of the network's structure."""
+        from nnstretch.stretch import NetworkAnalysis
+
+        return NetworkAnalysis(self.graph)
+
+    def estimate(self, lowered: LoweredNetwork, soc: Soc, soc_name: str) -> Trial:
+        """Predict a lowered plan, also on the processors it may move to.
+
+        What its file remembers is not computed again, unless network, plan or chip have changed.
+        """
+        from nnstretch.predict.load_soc import soc_sha256
+        from nnstretch.stretch.cost.cost_model import estimate_plan
+        from nnstretch.stretch.cost.failover_costs import with_alternatives
+
+        if self.predicted is not None:
+            trial = self.predicted.trial(lowered.plan, self.graph, soc_sha256(soc_name))
+            if trial is not None:
+                return trial
+        return with_alternatives(estimate_plan(lowered, soc), lowered, soc)
+
+    def build_stretched(self, lowered: LoweredNetwork, weights: str | None) -> StretchedNetwork:
+        """Build a lowered plan of this network with a file's weights, or those it starts with.
+
+        A named plan's weights are its own; others are the original's, which it inherits.
+        """
+        from nnstretch.stretch.weights.branched_module import build_module, stretch
+        from nnstretch.train import load_weights
+
+        if weights is None:
+            return build_module(lowered, self.captured.weights)
+        if self.plan is None:
+            load_weights(self.module, weights)
+            # The captured graph has the weights that the network started with.
+            return stretch(self.module, lowered.plan)
+        module = build_module(lowered)
+        load_weights(module, weights)
+        return module
+
+
+def is_plan(spec: str) -> bool:
+    """Return whether an argument names a plan file."""
+    return spec.endswith((".yaml", ".yml"))
+
+
+@contextmanager
+def pause_garbage_collection() -> Iterator[None]:
+    """Pause the collector, which takes a sixth of the time of importing torch and capturing."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@pause_garbage_collection()
+def load_model_argument(spec: str, input_shape: tuple[int, ...] | None = None) -> LoadedModel:
+    """Load the network that MODEL names.
+
+    Raises UnknownName, BrokenFile, BadInput, BadPlan or CannotCapture.
+    """
+    import torch
+
+    from nnstretch.capture import default_input, load_model
+    from nnstretch.capture.torch_export import trace
+
+    plan, predicted = read_predicted_plan(spec) if is_plan(spec) else (None, None)
+    if plan is not None and is_plan(plan.model):
+        raise BadPlan(f"plan {spec} stretches {plan.model}, another plan, it must name a network")
+    model = plan.model if plan else spec
+    module = load_model(model)
+    shape = plan.input_shape if plan else input_shape or default_input(model, module)
+    try:
+        example = torch.zeros(shape)
+    except RuntimeError as error:
+        raise BadInput(
+            f"input {'x'.join(map(str, shape))} is too large, {spec},"
+            f" {str(error).splitlines()[0][:120]}"
+        ) from error
+    return LoadedModel(spec, module, trace(module, example, model), plan, predicted)
+
+
+def load_soc_of(name: str) -> Soc:
+    """Load a chip by name or folder."""
+    from nnstretch.predict import load_soc
+
+    return load_soc(name)

@@ -1,0 +1,38 @@
+"""Check paths of results before any long work."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from nnstretch.errors import BadInput
+
+
+def check_writable(path: str | Path | None, *sources: str | Path | None) -> Path | None:
+    """Return the path. Raises BadInput where it cannot be written or is one of the sources."""
+    if path is None:
+        return None
+    out = Path(path)
+    if not out.parent.is_dir():
+        raise BadInput(f"cannot write {out}, no folder {out.parent}, create it first")
+    if out.is_dir():
+        raise BadInput(f"cannot write {out}, it is a folder, name a file")
+    if out.exists() and not out.is_file():
+        raise BadInput(
+            f"cannot write {out}, it is a device or a pipe that a file would take the place of,"
+            " name a file"
+        )
+    if not os.access(out.parent, os.W_OK) or (out.exists() and not os.access(out, os.W_OK)):
+        raise BadInput(f"cannot write {out}, no permission")
+    for source in sources:
+        if source is not None and out.exists() and is_same(out, str(source)):
+            raise BadInput(
+                f"cannot write {out}, it is the command's own input {source}, name another file"
+            )
+    return out
+
+
+def is_same(out: Path, source: str) -> bool:
+    """Return whether an input is the output file itself, or a factory in it."""
+    candidates = (Path(source.partition("?")[0]), Path(source.rpartition(":")[0] or source))
+    return any(c.is_file() and out.samefile(c) for c in candidates)

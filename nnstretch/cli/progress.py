@@ -1,0 +1,63 @@
+"""Progress bars on standard error, and the warning above results of uncalibrated chips."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def progress_stages(ticking: bool = False) -> Iterator[Any]:
+    """Show a bar for work of several stages and yield a function of (what, done, total).
+
+    The bar is redrawn only on a call, since a drawing thread would disturb measurements; `ticking`
+    lets its clock run. Nothing is drawn where standard error is no terminal.
+    """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+        TimeElapsedColumn(),
+        *([TimeRemainingColumn()] if ticking else []),
+    )
+    with Progress(
+        *columns,
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+        auto_refresh=ticking,
+    ) as bar:
+        task = bar.add_task("", total=1)
+
+        def tell(what: str, done: float, total: float) -> None:
+            bar.update(task, description=what, completed=done, total=max(total, 1e-9), refresh=True)
+
+        yield tell
+
+
+@contextmanager
+def progress(label: str) -> Iterator[Any]:
+    """Show a bar for work of one stage and yield a function of (done, total)."""
+    with progress_stages(ticking=True) as tell:
+        tell(label, 0, 1)
+        yield lambda done, total, *_: tell(label, done, total)
+
+
+def warn_uncalibrated(result: dict[str, Any], console: Any) -> None:
+    """Warn above a result's tables that its chip was never measured."""
+    if result.get("calibrated") is False:
+        console.print(
+            "[yellow]this chip is not calibrated: numbers derive from public"
+            " specifications[/yellow]"
+        )
