@@ -22,8 +22,8 @@ from rich.console import Console
 from nnstretch.cli import main
 from nnstretch.cli.loaded_model import load_model_argument
 from nnstretch.cli.progress import progress, progress_stages
-from nnstretch.cli.search import output as search_tables
-from nnstretch.cli.search.search import measures_of
+from nnstretch.cli.search import show as search_tables
+from nnstretch.cli.search.arguments import measures_of
 from nnstretch.files.plan_yaml import read_plan
 from nnstretch.predict import load_soc
 from nnstretch.predict.save_soc import save_soc

@@ -22,7 +22,8 @@ from torch import nn
 
 from nnstretch.capture import capture
 from nnstretch.cli import main as command
-from nnstretch.cli.study import capacity as verb
+from nnstretch.cli.study.capacity_json import as_json
+from nnstretch.cli.study.capacity_show import verdict
 from nnstretch.errors import BadInput, BrokenFile, NoPlan
 from nnstretch.stretch import NetworkAnalysis
 from nnstretch.study.capacity import bounds as rules
@@ -366,7 +367,7 @@ def test_rows_bounds_and_what_more_seeds_add(
         ("two narrow", True),
     ]
     assert found.bounds == CapacityBounds(1.0, 0.5, 2)
-    assert verb.verdict(verb.as_json(found)).endswith(
+    assert verdict(as_json(found)).endswith(
         "within 2.00 points of the original; no smaller depth was tried at this width, no smaller"
         " width was tried at this depth"
     )
@@ -383,10 +384,10 @@ def test_a_failure_everywhere_says_so_plainly(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nnstretch.train.fit", Fits(0.99, 0.5, 0.5, 0.5))
-    result = verb.as_json(run_capacity_study(wanted_of(model, tmp_path / "out")))
+    result = as_json(run_capacity_study(wanted_of(model, tmp_path / "out")))
     assert (result["min_depth"], result["min_width"]) == (1.0, 1.0)
-    assert verb.verdict(result).startswith("no share of depth or width holds")
-    assert "both bounds are 1.0" in verb.verdict(result)
+    assert verdict(result).startswith("no share of depth or width holds")
+    assert "both bounds are 1.0" in verdict(result)
 
 
 def test_ctrl_c_keeps_what_is_done_and_the_next_run_trains_the_rest(

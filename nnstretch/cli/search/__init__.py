@@ -1,5 +1,9 @@
 """`search`: arguments and output.
 
-search.py  the verb
-output.py  results as JSON and tables
+search.py       the verb
+arguments.py    its arguments
+request.py      the search that they ask for
+result_json.py  the contract's JSON
+show.py         the same as tables
+picture.py      fronts drawn
 """

@@ -13,16 +13,16 @@ Give them to `nnstretch search`. An interrupted study goes on where it stopped.
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nnstretch.cli.arguments import recipe_overrides
+from nnstretch.cli.study.capacity_json import as_json
+from nnstretch.cli.study.capacity_show import show as show
 from nnstretch.errors import BadInput
 
 if TYPE_CHECKING:
-    from nnstretch.study.capacity.experiment import CapacityResult, CapacityRow
     from nnstretch.train.recipe import Recipe
 
 SUMMARY = "lower bounds on depth and width, from training small variants"
@@ -43,12 +43,6 @@ def ratios(text: str) -> tuple[float, ...]:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments to its parser."""
-    from nnstretch.study.capacity.bounds import DEFAULT_DEPTHS, DEFAULT_WIDTHS
-    from nnstretch.train.recipe_loader import recipe_settings
-
-    def listed(numbers: tuple[float, ...]) -> str:
-        return ",".join(f"{n:g}" for n in numbers)
-
     parser.add_argument(
         "model",
         metavar="MODEL",
@@ -62,17 +56,40 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--epochs", type=int, default=None, help="of every training; short for --trainer.max_epochs"
     )
+    add_variants(parser)
+    parser.add_argument(
+        "--weights",
+        metavar="CKPT",
+        type=Path,
+        help="the original's, to start everything from (default: from scratch)",
+    )
+    parser.add_argument(
+        "--out",
+        metavar="FOLDER",
+        type=Path,
+        default=Path("capacity"),
+        help="where finished trainings are kept (capacity)",
+    )
+    add_recipe_keys(parser)
+
+
+def add_variants(parser: argparse.ArgumentParser) -> None:
+    """Add the variants that are trained and the accuracy that they may lose."""
+    from nnstretch.study.capacity.bounds import DEFAULT_DEPTHS, DEFAULT_WIDTHS
+
+    depths = ",".join(f"{share:g}" for share in DEFAULT_DEPTHS)
+    widths = ",".join(f"{share:g}" for share in DEFAULT_WIDTHS)
     parser.add_argument(
         "--depths",
         type=ratios,
         default=DEFAULT_DEPTHS,
-        help=f"shares of blocks of the second branch (default {listed(DEFAULT_DEPTHS)})",
+        help=f"shares of blocks of the second branch (default {depths})",
     )
     parser.add_argument(
         "--widths",
         type=ratios,
         default=DEFAULT_WIDTHS,
-        help=f"shares of channels of the second branch (default {listed(DEFAULT_WIDTHS)})",
+        help=f"shares of channels of the second branch (default {widths})",
     )
     parser.add_argument(
         "--seeds", type=int, default=2, metavar="N", help="trainings of every network (default 2)"
@@ -87,19 +104,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             " seeds (default 0.5)"
         ),
     )
-    parser.add_argument(
-        "--weights",
-        metavar="CKPT",
-        type=Path,
-        help="the original's, to start everything from (default: from scratch)",
-    )
-    parser.add_argument(
-        "--out",
-        metavar="FOLDER",
-        type=Path,
-        default=Path("capacity"),
-        help="where finished trainings are kept (capacity)",
-    )
+
+
+def add_recipe_keys(parser: argparse.ArgumentParser) -> None:
+    """Add an option for each key of a recipe but the model."""
+    from nnstretch.train.recipe_loader import recipe_settings
+
     group = parser.add_argument_group("recipe keys")
     for key, default in recipe_settings():
         if key != "model":
@@ -147,11 +157,7 @@ def recipe_of(args: argparse.Namespace) -> Recipe:
     """
     from nnstretch.train.recipe_loader import load_recipe
 
-    settings = {
-        key.removeprefix("set "): value
-        for key, value in vars(args).items()
-        if key.startswith("set ") and value is not None
-    }
+    settings = recipe_overrides(args)
     if args.epochs is not None:
         if "trainer.max_epochs" in settings:
             raise BadInput(
@@ -159,168 +165,5 @@ def recipe_of(args: argparse.Namespace) -> Recipe:
                 " leave one out"
             )
         settings["trainer.max_epochs"] = args.epochs
-    return load_recipe(
-        args.recipe, [f"model={args.model}", *(f"{key}={value}" for key, value in settings.items())]
-    )
-
-
-def as_json(study: CapacityResult) -> dict[str, Any]:
-    """Return the study of capacity as JSON data."""
-    from nnstretch.train.data import open_dataset
-
-    wanted, bounds = study.request, study.bounds
-    dataset = open_dataset(wanted.recipe.data)
-    return {
-        "model": wanted.model,
-        "recipe": asdict(wanted.recipe),
-        "start": str(wanted.weights or "scratch"),
-        "seeds": wanted.seeds,
-        "original": network_json(study.original),
-        "variants": [variant_json(study, row) for row in study.rows],
-        "min_depth": bounds.depth,
-        "min_width": bounds.width,
-        "tolerance": wanted.tolerance * 100,
-        "margin": study.margin * 100,
-        "inside": bounds.supporting_variants,
-        "search": (
-            f"nnstretch search {shlex.quote(wanted.model)} --soc SOC --min-depth {bounds.depth:g}"
-            f" --min-width {bounds.width:g}"
-        ),
-        "images": len(dataset.held),
-        "chance": 1 / len(dataset.classes),
-        "reused": study.reused,
-        "journal": str(study.journal),
-    }
-
-
-def network_json(row: CapacityRow) -> dict[str, Any]:
-    """Return accuracy and size of a trained network as JSON data."""
-    return {
-        "accuracy": row.accuracy,
-        "spread": row.spread,
-        "macs": row.candidate.stretched.macs,
-        "params": row.candidate.stretched.params,
-        "epochs": row.epochs,
-        "seconds": row.seconds,
-        "accuracies": list(row.accuracies),
-    }
-
-
-def variant_json(study: CapacityResult, row: CapacityRow) -> dict[str, Any]:
-    """Return a variant with its verdict as JSON data."""
-    shape = row.candidate.shape
-    assert shape is not None, "every variant has one; only the original does not"
-    return {
-        "depth": shape.depth,
-        "width": shape.width,
-        **network_json(row),
-        "holds": study.is_accurate(row),
-        "family": shape.family,
-        "branches": [
-            {"depth": share.depth, "width": share.width} for share in (shape.main, shape.second)
-        ],
-        "plan": row.candidate.key,
-        "sequential": list(row.candidate.refusals),
-    }
-
-
-def verdict(result: dict[str, Any]) -> str:
-    """Return one line: what the bounds are, and what supports them."""
-    depth, width, margin = (
-        result["min_depth"],
-        result["min_width"],
-        f"{result['margin']:.2f} points",
-    )
-    if not result["inside"]:
-        return (
-            "no share of depth or width holds: with any of them some variant loses more than"
-            f" {margin}, so both bounds are 1.0"
-        )
-    claim = (
-        f"all {result['inside']} variants with at least these shares are within {margin} of the"
-        " original"
-    )
-    return (
-        f"depth at least {depth:g}, width at least {width:g}: {claim};"
-        f" {explain_bound(result, 'depth', 'width')}, {explain_bound(result, 'width', 'depth')}"
-    )
-
-
-def explain_bound(result: dict[str, Any], name: str, another: str) -> str:
-    """Return why a bound is not lower."""
-    smaller = [
-        row
-        for row in result["variants"]
-        if row[name] < result[f"min_{name}"] and row[another] >= result[f"min_{another}"]
-    ]
-    return (
-        f"a smaller {name} does not hold"
-        if smaller
-        else f"no smaller {name} was tried at this {another}"
-    )
-
-
-def show(result: dict[str, Any], console: Any) -> None:
-    """Print the result for people."""
-    from rich.box import SIMPLE_HEAD
-    from rich.markup import escape
-    from rich.table import Table
-
-    first = result["original"]
-    table = Table(
-        "(depth, width) of branches",
-        "accuracy",
-        "±",
-        "points",
-        "MACs",
-        "params",
-        "s",
-        "holds",
-        box=SIMPLE_HEAD,
-    )
-    table.add_row(
-        "original",
-        f"{first['accuracy']:.2%}",
-        spread(first),
-        "",
-        "1.000x",
-        "1.000x",
-        f"{first['seconds']:.0f}",
-        "",
-    )
-    for row in result["variants"]:
-        table.add_row(
-            " + ".join(f"({b['depth']:g}, {b['width']:g})" for b in row["branches"]),
-            f"{row['accuracy']:.2%}",
-            spread(row),
-            f"{(row['accuracy'] - first['accuracy']) * 100:+.2f}",
-            f"{row['macs'] / first['macs']:.3f}x",
-            f"{row['params'] / first['params']:.3f}x",
-            f"{row['seconds']:.0f}",
-            "yes" if row["holds"] else "no",
-        )
-    console.print(
-        f"[bold]{escape(result['model'])}[/bold] from {result['start']}, {first['epochs']} epochs,"
-        f" seeds: {result['seeds']}"
-    )
-    console.print(table)
-    if first["accuracy"] < 2 * result["chance"]:
-        console.print(
-            "[yellow]the original itself has hardly learnt anything, so the bounds mean nothing:"
-            " more epochs[/yellow]"
-        )
-    widened = result["margin"] - result["tolerance"]
-    console.print(
-        f"margin {result['margin']:.2f} points: tolerance {result['tolerance']:g} + {widened:.2f},"
-        f" one standard error over the seeds; one of {result['images']} held-out images is"
-        f" {100 / result['images']:.2f}"
-    )
-    for line in sorted({line for row in result["variants"] for line in row["sequential"]}):
-        console.print(f"[yellow]not branched:[/yellow] {escape(line)}")
-    console.print(verdict(result))
-    console.print(result["search"], markup=False, soft_wrap=True)
-
-
-def spread(row: dict[str, Any]) -> str:
-    """Return the spread over seeds in points, "-" with one seed."""
-    return f"{row['spread'] * 100:.2f}" if len(row["accuracies"]) > 1 else "-"
+    assignments = [f"{key}={value}" for key, value in settings.items()]
+    return load_recipe(args.recipe, [f"model={args.model}", *assignments])

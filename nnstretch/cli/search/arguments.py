@@ -1,0 +1,177 @@
+"""Arguments of `nnstretch search`."""
+
+from __future__ import annotations
+
+import argparse
+
+from nnstretch.cli.arguments import SOC_HELP, add_fallback, add_model, names_of, shape_of
+
+MERGES = {"concat": ("concat",), "project": ("project",), "both": ("concat", "project")}
+MEASURES = ("macs", "params")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments to its parser."""
+    add_model(parser)
+    parser.add_argument("--soc", required=True, help=SOC_HELP)
+    parser.add_argument(
+        "--processors",
+        type=names_of,
+        default=None,
+        help=(
+            "any of the chip's (default cpu,dsp, or its first two); a segment may run on one of"
+            " them, or in branches on any set of them"
+        ),
+    )
+    parser.add_argument("--input", type=shape_of, default=None, help="input shape, NCHW")
+    parser.add_argument(
+        "--top",
+        type=int,
+        default=1,
+        metavar="K",
+        help=(
+            "plans to list: the best, and K - 1 good ones that differ in where they branch, on"
+            " what, or how they merge"
+        ),
+    )
+    parser.add_argument(
+        "--out",
+        metavar="PLAN.yaml",
+        default=None,
+        help="where to write the best plan; also after Ctrl-C",
+    )
+    add_space(parser)
+    add_bounds(parser)
+    add_fallback(parser)
+    add_views(parser)
+
+
+def add_space(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the search space."""
+    group = parser.add_argument_group("what is searched")
+    group.add_argument(
+        "--width-steps",
+        type=int,
+        default=None,
+        metavar="N",
+        help=(
+            "widths tried per branch, evenly spread; faster and coarser (default: every multiple of"
+            " 8 channels)"
+        ),
+    )
+    group.add_argument(
+        "--merge",
+        choices=sorted(MERGES),
+        default="both",
+        help=(
+            "how branches meet: concat lines their channels up, so a segment may come out narrower"
+            " or wider; project brings each to its slice of the original width by a 1x1 convolution"
+            " (default both)"
+        ),
+    )
+    add_segment_limits(group)
+
+
+def add_segment_limits(group: argparse._ArgumentGroup) -> None:
+    """Add the limits of one segment and its branches."""
+    group.add_argument(
+        "--alpha",
+        type=float,
+        default=0.5,
+        help=(
+            "copies, synchronising and merging of a segment over its original latency, at most"
+            " (default 0.5); lower is stricter"
+        ),
+    )
+    group.add_argument(
+        "--beta",
+        type=float,
+        default=0.8,
+        help=(
+            "latency of a branch over the original segment's on the fastest processor, at most"
+            " (default 0.8); lower is stricter"
+        ),
+    )
+    group.add_argument(
+        "--min-depth",
+        type=float,
+        default=0.3,
+        help="share of blocks that a branch keeps, at least (default 0.3)",
+    )
+    group.add_argument(
+        "--min-width",
+        type=float,
+        default=0.2,
+        help="share of channels that a branch keeps, at least (default 0.2)",
+    )
+
+
+def add_bounds(parser: argparse.ArgumentParser) -> None:
+    """Add the limits of the whole plan."""
+    group = parser.add_argument_group(
+        "what the whole network must keep",
+        "absolute (1.6e9), or a ratio to the original's (0.885x)",
+    )
+    group.add_argument(
+        "--min-macs",
+        default=None,
+        metavar="N|Rx",
+        help="MACs of the whole plan at least; more of them, more accuracy",
+    )
+    group.add_argument(
+        "--max-macs", default=None, metavar="N|Rx", help="MACs of the whole plan at most"
+    )
+    group.add_argument(
+        "--min-params", default=None, metavar="N|Rx", help="parameters of the whole plan at least"
+    )
+
+
+def add_views(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that ask for more than plans."""
+    group = parser.add_argument_group("more than the best plan")
+    group.add_argument(
+        "--explain",
+        metavar="CUT",
+        default=None,
+        help=(
+            "for every segment that ends at this cut: the rule that forbids branches there, with"
+            " its demand and limit, or how many branches are left and how fast the best are;"
+            " `nnstretch inspect MODEL` lists the cuts"
+        ),
+    )
+    group.add_argument(
+        "--sensitivity",
+        action="store_true",
+        help="best latency for every pair of several alphas and betas: twelve searches",
+    )
+    group.add_argument(
+        "--pareto",
+        type=measures_of,
+        default=(),
+        metavar="macs,params",
+        help=(
+            "the front of latency against MACs, parameters, or each: one search a step, from 0.5x"
+            " to 1.2x of the original's"
+        ),
+    )
+    group.add_argument(
+        "--pareto-steps",
+        type=int,
+        default=8,
+        metavar="N",
+        help="searches behind a front (default 8)",
+    )
+    group.add_argument(
+        "--picture", metavar="FILE.svg", default=None, help="draw the fronts of --pareto"
+    )
+
+
+def measures_of(text: str) -> tuple[str, ...]:
+    """Parse the measures of --pareto. Raises ArgumentTypeError when one is unknown."""
+    names = tuple(dict.fromkeys(names_of(text)))
+    if unknown := [name for name in names if name not in MEASURES]:
+        raise argparse.ArgumentTypeError(
+            f"{unknown[0]!r} is no measure of a front, it is macs or params; memory and energy are"
+            " columns of both"
+        )
+    return names

@@ -1,0 +1,50 @@
+"""Fronts of a search as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nnstretch.graph import Graph
+    from nnstretch.report.charts.pareto_chart import ParetoPanel
+    from nnstretch.stretch.search.pareto import ParetoFront
+    from nnstretch.stretch.search.search_result import SearchResult
+
+NAMES = {"macs": "MACs", "params": "parameters"}
+
+
+def panel_of(front: ParetoFront, result: SearchResult, graph: Graph) -> ParetoPanel:
+    """Return a front as a panel of the picture."""
+    from nnstretch.report.charts.pareto_chart import ParetoMark, ParetoPanel
+    from nnstretch.report.format_numbers import amount
+
+    total = getattr(graph, front.measure)
+    name = NAMES[front.measure]
+    marks = tuple(
+        ParetoMark(
+            p.measured(front.measure) / total,
+            p.trial.latency_us / 1000,
+            p.found.iso_mac.latency_us / 1000,
+            p.optimal,
+        )
+        for p in front.points
+    )
+    title = f"{graph.name}: latency against {name}"
+    return ParetoPanel(
+        title, name, amount(total), result.fastest, result.original_us[result.fastest] / 1000, marks
+    )
+
+
+def draw_front(
+    fronts: list[ParetoFront], result: SearchResult, graph: Graph, picture: Path | None
+) -> None:
+    """Draw the fronts into a file where one is asked for."""
+    if picture is not None and any(f.points for f in fronts):
+        from nnstretch.files.atomic import write_text
+        from nnstretch.report.charts.pareto_chart import front_picture
+
+        write_text(
+            picture,
+            front_picture(tuple(panel_of(f, result, graph) for f in fronts if f.points)) + "\n",
+        )

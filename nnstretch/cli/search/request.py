@@ -1,0 +1,56 @@
+"""The search that the arguments ask for."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import TYPE_CHECKING
+
+from nnstretch.cli.arguments import quantity
+from nnstretch.cli.loaded_model import load_model_argument, load_soc_of
+from nnstretch.cli.search.arguments import MERGES
+from nnstretch.errors import BadInput
+
+if TYPE_CHECKING:
+    from nnstretch.soc import Soc
+    from nnstretch.stretch.search.request import SearchRequest
+
+
+def search_request(args: argparse.Namespace) -> SearchRequest:
+    """Return the search that the arguments ask for. Raises BadInput when MODEL is a plan."""
+    from nnstretch.stretch.search.constraints import SegmentLimits
+    from nnstretch.stretch.search.request import SearchRequest
+
+    soc = load_soc_of(args.soc)
+    limits = SegmentLimits(args.alpha, args.beta, args.min_depth, args.min_width)
+    processors = args.processors or default_processors(soc)
+    for name in processors:
+        soc.processor(name)
+    subject = load_model_argument(args.model, args.input)
+    if subject.plan is not None:
+        raise BadInput(
+            f"cannot search {args.model}, it is a plan already, name its network"
+            f" {subject.plan.model}"
+        )
+    graph = subject.graph
+    bounds = {
+        "min_macs": quantity(args.min_macs, graph.macs, "--min-macs", 0.0),
+        "max_macs": quantity(args.max_macs, graph.macs, "--max-macs", math.inf),
+        "min_params": quantity(args.min_params, graph.params, "--min-params", 0.0),
+    }
+    return SearchRequest(
+        subject.analysis,
+        soc,
+        processors,
+        limits,
+        bounds,
+        args.width_steps,
+        MERGES[args.merge],
+        args.fallback,
+    )
+
+
+def default_processors(soc: Soc) -> tuple[str, ...]:
+    """Return cpu and dsp, the best pair on phones; without both, the chip's first two."""
+    names = tuple(processor.name for processor in soc.processors)
+    return ("cpu", "dsp") if {"cpu", "dsp"} <= set(names) else names[:2]

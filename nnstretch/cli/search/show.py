@@ -1,0 +1,181 @@
+"""A search's result as tables."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from nnstretch.cli.progress import warn_uncalibrated
+from nnstretch.cli.search.picture import NAMES
+
+MIB = 2**20
+
+
+def show(result: dict[str, Any], console: Any) -> None:
+    """Print the result for people."""
+    original = result["original"]
+    alone = ", ".join(f"{name} {ms:.2f} ms" for name, ms in original["latency_ms"].items())
+    console.print(
+        f"[bold]{result['model']}[/bold] on {result['soc']}, predicted: original alone {alone}"
+    )
+    if result["interrupted"]:
+        console.print("[yellow]interrupted: this is the best so far[/yellow]")
+    console.print(
+        f"10^{result['space']['log10_size']:.1f} plans in {result['search_s']:.1f} s,"
+        f" {proof_text(result)}"
+    )
+    console.print(plans_table(result))
+    show_best(result, console)
+    refused = ", ".join(f"{name} {count:,}" for name, count in result["space"]["refused"].items())
+    for name, kind in result["fallbacks"].items():
+        console.print(
+            f"[yellow]never measured, priced as the nearest kind ({kind}):[/yellow] {name}"
+        )
+    show_views(result, console)
+    warn_uncalibrated(result, console)
+    console.print(f"refused: {refused or 'nothing'}\nsource: {result['provenance']}")
+
+
+def proof_text(best: dict[str, Any]) -> str:
+    """Return what is proven; a share that is rounded is rounded up, so that it stays true."""
+    if best["optimal"]:
+        return "proven optimal"
+    return f"nothing can be more than {math.ceil(best['gap'] * 1000) / 10:.1f}% faster (proven)"
+
+
+def short_proof_text(best: dict[str, Any]) -> str:
+    """Return "optimal", or the gap that is left."""
+    return "optimal" if best["optimal"] else f"within {math.ceil(best['gap'] * 1000) / 10:.1f}%"
+
+
+def plans_table(result: dict[str, Any]) -> Any:
+    """Return the table of plans."""
+    from rich.table import Table
+
+    original = result["original"]
+    table = Table(
+        "plan",
+        "ms",
+        "± ms",
+        "MACs",
+        "parameters",
+        "vs fastest alone",
+        "vs equal MACs",
+        "of all rates",
+    )
+    for number, plan in enumerate(result["plans"], 1):
+        table.add_row(
+            str(number),
+            f"{plan['latency_ms']:.2f}",
+            f"{plan['error_ms']:.2f}",
+            f"{plan['macs'] / original['macs']:.3f}x",
+            f"{plan['params'] / original['params']:.3f}x",
+            f"{plan['speedup_vs_fastest']:.2f}x",
+            f"{plan['speedup_vs_iso_mac']:.2f}x",
+            "-" if plan["rates_share"] is None else f"{plan['rates_share']:.0%}",
+        )
+    return table
+
+
+def show_best(result: dict[str, Any], console: Any) -> None:
+    """Print the best plan and its distance from the limits."""
+    best = result["plans"][0]
+    for segment in best["segments"]:
+        branches = " | ".join(
+            f"{b['processor']} {b['depth']} x {b['width']}" for b in segment["branches"]
+        )
+        merge = f"  {segment['merge']}" if len(segment["branches"]) > 1 else ""
+        console.print(
+            f"  {segment['start']} -> {segment['end']}  \\[{branches}]{merge} "
+            f" {segment['latency_ms']:.2f} ms"
+        )
+    if best["rates_limit"] is not None:
+        names, ratio = "+".join(result["processors"]), best["macs"] / result["original"]["macs"]
+        console.print(
+            f"if {names} all worked all the time, each at its rate for the original:"
+            f" {best['rates_limit']:.2f}x at {ratio:.3f}x MACs; reached"
+            f" {best['speedup_vs_fastest']:.2f}x, {best['rates_share']:.0%}"
+        )
+
+
+def show_views(result: dict[str, Any], console: Any) -> None:
+    """Print fronts, sensitivity and explanation."""
+    for entry in result.get("explained", ()):
+        console.print(entry["line"], markup=False, highlight=False, soft_wrap=True)
+    if result.get("sensitivity"):
+        console.print(sensitivity_table(result["sensitivity"]))
+    for front in result.get("pareto", ()):
+        console.print(front_table(front))
+        if front["without"]:
+            asked = ", ".join(f"{share:.2f}x" for share in front["without"])
+            console.print(
+                f"no plan was found with {asked} of the original's {NAMES[front['measure']]}"
+            )
+        if front["points"] and not any("energy_mj" in point for point in front["points"]):
+            console.print(
+                "no column for energy: soc.json of this chip does not say `power_w` of every"
+                " processor"
+            )
+
+
+def sensitivity_table(rows: list[dict[str, Any]]) -> Any:
+    """Return the table of constraints and the latency without each."""
+    from rich.table import Table
+
+    table = Table(
+        "alpha",
+        "beta",
+        "best ms",
+        "branched segments",
+        "refused",
+        "proven",
+        title="what the limits change",
+    )
+    for row in rows:
+        limits = (f"{row['alpha']:g}", f"{row['beta']:g}")
+        if row["latency_ms"] is None:
+            table.add_row(*limits, "-", "-", "-", "no plan")
+        else:
+            table.add_row(
+                *limits,
+                f"{row['latency_ms']:.2f}",
+                str(row["branched"]),
+                f"{row['refused']:,}",
+                short_proof_text(row),
+            )
+    return table
+
+
+def front_table(front: dict[str, Any]) -> Any:
+    """Return the table of a front."""
+    from rich.table import Table
+
+    known = any("energy_mj" in point for point in front["points"])
+    columns = (
+        "from",
+        "ms",
+        "MACs",
+        "params",
+        "vs alone",
+        "equal MACs ms",
+        "weights MiB",
+        "largest",
+        *(("mJ",) if known else ()),
+        "proven",
+    )
+    table = Table(*columns, title=f"latency against {NAMES[front['measure']]}")
+    for point in front["points"]:
+        largest = max(point["weight_bytes"], key=point["weight_bytes"].get)
+        table.add_row(
+            f"{point['asked']:.2f}x",
+            f"{point['latency_ms']:.2f}",
+            f"{point['macs_ratio']:.3f}x",
+            f"{point['params_ratio']:.3f}x",
+            f"{point['speedup_vs_fastest']:.2f}x",
+            f"{point['iso_mac_latency_ms']:.2f}",
+            f"{point['weight_bytes_total'] / MIB:.2f}",
+            f"{largest} {point['weight_bytes_largest'] / MIB:.2f}",
+            *((f"{point['energy_mj']:.1f}" if "energy_mj" in point else "-",) if known else ()),
+            short_proof_text(point),
+        )
+    return table

@@ -1,0 +1,148 @@
+"""Arguments of `nnstretch study`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from nnstretch.cli.arguments import SOC_HELP, add_fallback, add_model, names_of, shape_of
+
+OBJECTIVES = ("latency", "measured", "accuracy", "both")
+SAMPLERS = ("tpe", "nsga2", "gp", "random")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments to its parser."""
+    add_model(parser)
+    parser.add_argument("--soc", required=True, help=SOC_HELP)
+    parser.add_argument(
+        "--processors", type=names_of, default=None, help="default cpu,dsp, or the chip's first two"
+    )
+    parser.add_argument(
+        "--trials",
+        type=positive_integer,
+        default=100,
+        metavar="N",
+        help="finished trials of the whole study (default 100)",
+    )
+    parser.add_argument(
+        "--objective",
+        choices=OBJECTIVES,
+        default="latency",
+        help="both: predicted latency and accuracy (default latency)",
+    )
+    add_storage(parser)
+    add_sampling(parser)
+    parser.add_argument(
+        "--input",
+        type=shape_of,
+        default=None,
+        help="input shape, NCHW (default: the recipe's where it trains)",
+    )
+    add_limits(parser)
+    add_fallback(parser)
+    add_evaluation(parser)
+    parser.add_argument(
+        "--lease-s",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="run a trial again when its worker is silent for S (default 60)",
+    )
+
+
+def add_storage(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say where the study is kept."""
+    parser.add_argument(
+        "--storage",
+        default=None,
+        metavar="URL",
+        help="sqlite:///..., mysql://..., grpc://HOST:PORT or a journal FILE",
+    )
+    parser.add_argument(
+        "--name", default=None, help="of the study (default: model, chip and objective)"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=None, metavar="FOLDER", help="default studies/NAME"
+    )
+
+
+def add_sampling(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say how trials are proposed."""
+    parser.add_argument(
+        "--sampler", choices=SAMPLERS, default="tpe", help="who proposes trials (default tpe)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=None, help="of the sampler; give every worker its own"
+    )
+    parser.add_argument(
+        "--warm",
+        type=int,
+        default=5,
+        metavar="K",
+        help="start from the K best plans of the exact search (default 5)",
+    )
+
+
+def add_evaluation(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say how a trial is measured and trained."""
+    parser.add_argument(
+        "--repeat",
+        type=positive_integer,
+        default=20,
+        help="runs behind one measured latency (default 20)",
+    )
+    parser.add_argument(
+        "--recipe", default="digits", help="training recipe, for accuracy (default digits)"
+    )
+    parser.add_argument(
+        "--epochs",
+        type=positive_integer,
+        default=2,
+        help="epochs of one trial's training (default 2)",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="another key of the recipe, dotted",
+    )
+    parser.add_argument(
+        "--weights",
+        default=None,
+        metavar="CKPT",
+        help="the original's weights, which branches inherit",
+    )
+    parser.add_argument(
+        "--no-prune", action="store_true", help="train every trial to its last epoch"
+    )
+
+
+def add_limits(parser: argparse.ArgumentParser) -> None:
+    """Add the limits that `search` has."""
+    for name, value, what in (
+        ("alpha", 0.5, "communication of a segment over its original latency, at most"),
+        ("beta", 0.8, "latency of a branch over the original segment's, at most"),
+        ("min-depth", 0.3, "share of blocks that a branch keeps, at least"),
+        ("min-width", 0.2, "share of channels that a branch keeps, at least"),
+    ):
+        parser.add_argument(
+            f"--{name}", type=float, default=value, help=f"{what} (default {value})"
+        )
+    for name in ("min-macs", "max-macs", "min-params"):
+        parser.add_argument(
+            f"--{name}",
+            default=None,
+            metavar="N|Rx",
+            help="of the whole plan, absolute or as 0.885x",
+        )
+
+
+def positive_integer(text: str) -> int:
+    """Parse a positive whole number. Raises ArgumentTypeError when it is none."""
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 10_000_000):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no count, write a whole number of at least 1"
+        )
+    return int(text)

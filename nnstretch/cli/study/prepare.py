@@ -1,0 +1,147 @@
+"""The recipe, settings and worker of the study that the arguments ask for."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nnstretch.cli.arguments import quantity
+from nnstretch.cli.loaded_model import LoadedModel
+from nnstretch.cli.search.request import default_processors
+from nnstretch.errors import BadInput
+
+if TYPE_CHECKING:
+    from nnstretch.soc import Soc
+    from nnstretch.study.config import StudyConfig
+    from nnstretch.study.worker import StudyWorker
+    from nnstretch.train.recipe import Recipe
+
+
+def recipe_of(args: argparse.Namespace) -> Recipe | None:
+    """Return the resolved recipe where accuracy is an objective. Raises what reading it raises."""
+    if args.objective not in ("accuracy", "both"):
+        return None
+    from nnstretch.train import load_recipe
+
+    recipe = load_recipe(
+        args.recipe, [f"model={args.model}", f"trainer.max_epochs={args.epochs}", *args.set]
+    )
+    refuse_unheeded(recipe)
+    return recipe
+
+
+def refuse_unheeded(recipe: Recipe) -> None:
+    """Refuse recipe settings that trials ignore. Raises BadInput.
+
+    Trials inherit the model's own weights and learn from labels alone.
+    """
+    from nnstretch.train.recipe_loader import flatten_keys
+
+    fixed = {
+        "loss.distill": 0.0,
+        "loss.features": 0.0,
+        "branched.inherit": "weights",
+        "branched.drop": 0.0,
+        "start": "own",
+    }
+    asked = flatten_keys(asdict(recipe))
+    for key, only in fixed.items():
+        if asked[key] != only:
+            raise BadInput(
+                f"{key} is {asked[key]}, study, its trials know only {only}, give --set"
+                f" {key}={only}"
+            )
+
+
+def input_of(recipe: Recipe | None) -> tuple[int, ...] | None:
+    """Return the input shape of the recipe's images, NCHW, None without a recipe."""
+    return (1, 3, recipe.data.image_px, recipe.data.image_px) if recipe is not None else None
+
+
+def setting_of(
+    args: argparse.Namespace, subject: LoadedModel, soc: Soc, recipe: Recipe | None
+) -> StudyConfig:
+    """Return everything that the study depends on.
+
+    Raises BadInput when a processor is named twice.
+    """
+    from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits
+    from nnstretch.study.config import StudyConfig
+
+    graph = subject.graph
+    processors = args.processors or default_processors(soc)
+    for processor in processors:
+        soc.processor(processor)
+    if len(set(processors)) != len(processors):
+        raise BadInput(
+            f"processors are {', '.join(processors)}, study on {soc.name}, name each once"
+        )
+    bounds = NetworkLimits(
+        quantity(args.min_macs, graph.macs, "--min-macs", 0.0),
+        quantity(args.max_macs, graph.macs, "--max-macs", math.inf),
+        quantity(args.min_params, graph.params, "--min-params", 0.0),
+    )
+    return StudyConfig(
+        model=args.model,
+        input_shape=graph.inputs[0].spec.shape,
+        soc=soc.name,
+        processors=processors,
+        objective=args.objective,
+        limits=SegmentLimits(args.alpha, args.beta, args.min_depth, args.min_width),
+        bounds=bounds,
+        fallback=args.fallback,
+        recipe=asdict(recipe) if recipe is not None else None,
+        weights=weights_sha256(args.weights),
+        repeat=args.repeat if args.objective == "measured" else None,
+    )
+
+
+def weights_sha256(file: str | None) -> str | None:
+    """Return the hash of a weights file, None without one."""
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else None
+
+
+def worker_of(
+    args: argparse.Namespace,
+    subject: LoadedModel,
+    soc: Soc,
+    recipe: Recipe | None,
+    name: str,
+    out: Path,
+) -> StudyWorker:
+    """Return the worker that runs the study's trials."""
+    from nnstretch.stretch.cost.cost_model import CostModel
+    from nnstretch.study.artifacts import ArtifactWriter
+    from nnstretch.study.config import open_study, store_exact_optimum
+    from nnstretch.study.evaluate import PlanEvaluator
+    from nnstretch.study.objective import Objectives
+    from nnstretch.study.parameters import PlanSpace
+    from nnstretch.study.samplers import make_pruner, make_sampler
+    from nnstretch.study.storage import open_storage
+    from nnstretch.study.worker import StudyWorker
+
+    if args.weights:
+        from nnstretch.train import load_weights
+
+        load_weights(subject.module, args.weights)
+    setting = setting_of(args, subject, soc, recipe)
+    analysis = subject.analysis
+    storage = open_storage(args.storage or str(out / "study.journal"))
+    sampler = make_sampler(args.sampler, args.seed)
+    pruner = make_pruner("none" if args.no_prune else "median")
+    study = open_study(storage, name, setting, sampler, pruner)
+    space = PlanSpace(analysis, setting.processors, setting.limits, soc.name)
+    store_exact_optimum(study, setting, analysis, soc, space, args.warm)
+    cost_model = CostModel(soc, args.fallback)
+    evaluator = PlanEvaluator(
+        analysis, cost_model, setting.processors, setting.limits, setting.bounds
+    )
+    prune = not args.no_prune
+    objectives = Objectives(args.objective, subject.module, recipe, args.repeat, prune=prune)
+    artifacts = ArtifactWriter(out / "artifacts", soc)
+    parts = (study, storage, setting, space, evaluator, objectives)
+    return StudyWorker(*parts, args.trials, args.lease_s, artifacts)
