@@ -4,6 +4,15 @@ A verb is a module with SUMMARY, `arguments(parser)`, `main(args) -> dict` (the 
 contract) and `show(result, console)` (the same for people). Exit status: 0 done, 1 refused with one
 line, 2 wrong usage, 130 interrupted; a result that says it was `interrupted` is what there is so
 far.
+
+Verbs, in the order of the story: inspect.py, import_.py, profile.py, predict.py, search/, study/,
+train.py, quantize.py, export.py, partition/, run/, bench.py, report.py. They share:
+
+arguments.py     MODEL, SOC, shapes, quantities
+loaded_model.py  the network and chip that the arguments name
+output_path.py   checks of paths before any long work
+progress.py      progress bars
+console.py       the terminal
 """
 
 from __future__ import annotations

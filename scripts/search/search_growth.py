@@ -39,7 +39,7 @@ REPEATS = 5
 TEAMS = ("cpu,dsp", "cpu,gpu,dsp")
 ONE = """
 import json, resource, sys, time
-from nnstretch.cli.arguments import load_model_argument
+from nnstretch.cli.loaded_model import load_model_argument
 from nnstretch.predict import load_soc
 from nnstretch.stretch.search.search import search
 subject, soc = load_model_argument(sys.argv[1], None), load_soc("mi9")

@@ -225,7 +225,9 @@ def test_bad_input_is_one_line_that_names_the_culprit(
 
     assert "nosuch" in refused(capsys, "predict", plan("a.yaml", cut="nosuch"), "--soc", "mi9")
     assert "'npu'" in refused(capsys, "predict", plan("b.yaml", p="npu"), "--soc", "mi9")
-    assert "width, 0 is out of range" in refused(capsys, "predict", plan("c.yaml", w=0), "--soc", "mi9")
+    assert "width, 0 is out of range" in refused(
+        capsys, "predict", plan("c.yaml", w=0), "--soc", "mi9"
+    )
     assert "nowhere.onnx" in refused(capsys, "inspect", f"{work}/nowhere.onnx")
     assert "nowhere.py" in refused(capsys, "inspect", f"{work}/nowhere.py:make")
     assert "'torchvision:resnet19'" in refused(capsys, "inspect", "torchvision:resnet19")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -19,5 +20,5 @@ def members(folder: Path) -> set[str]:
 @pytest.mark.parametrize("folder", PACKAGES, ids=lambda path: str(path.relative_to(PACKAGE.parent)))
 def test_every_file_and_folder_is_listed(folder: Path) -> None:
     listing = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8")))
-    words = set((listing or "").replace(";", " ").split())
+    words = {word.rstrip(".") for word in re.split(r"[\s,;]+", listing or "")}
     assert sorted(members(folder) - words) == []

@@ -13,13 +13,13 @@ from nnstretch.errors import BadInput
 
 if TYPE_CHECKING:
     from nnstretch.soc import Soc
-    from nnstretch.stretch.search.request import SearchRequest
+    from nnstretch.stretch.search.pareto import SearchRequest
 
 
 def search_request(args: argparse.Namespace) -> SearchRequest:
     """Return the search that the arguments ask for. Raises BadInput when MODEL is a plan."""
     from nnstretch.stretch.search.constraints import SegmentLimits
-    from nnstretch.stretch.search.request import SearchRequest
+    from nnstretch.stretch.search.pareto import SearchRequest
 
     soc = load_soc_of(args.soc)
     limits = SegmentLimits(args.alpha, args.beta, args.min_depth, args.min_width)

@@ -30,8 +30,7 @@ from nnstretch.cli.search.show import show as show
 from nnstretch.errors import BadInput
 
 if TYPE_CHECKING:
-    from nnstretch.stretch.search.pareto import ParetoFront
-    from nnstretch.stretch.search.request import SearchRequest
+    from nnstretch.stretch.search.pareto import ParetoFront, SearchRequest
     from nnstretch.stretch.search.search_result import SearchResult
 
 SUMMARY = "the proven fastest branched structure for a chip"

@@ -13,7 +13,7 @@ label_setting.py     label setting for the resource-constrained shortest path
 branch_and_bound.py  bounds, incumbents, pruning and label searches, until optimal
 search_schedule.py   how much effort the search spends, and in which order
 alternatives.py      good plans beside the best
-pareto.py            epsilon-constraint fronts, sensitivity
+pareto.py            one search repeated: epsilon-constraint fronts, sensitivity
 statistics.py        size of the space, refusals by rule
 explain.py           why branches may (not) meet at a cut
 """

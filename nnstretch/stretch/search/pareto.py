@@ -8,14 +8,18 @@ the front is not convex.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nnstretch.errors import NoPlan
 from nnstretch.soc import Soc
 from nnstretch.stretch.search.search_result import ScoredPlan, SearchResult
 from nnstretch.trial import Trial
+
+if TYPE_CHECKING:
+    from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
+    from nnstretch.stretch.search.constraints import SegmentLimits
 
 MEASURES = ("macs", "params")
 """Measures that a search can limit from below."""
@@ -35,6 +39,48 @@ class SearchFunction(Protocol):
 
     def __call__(self, settings: Mapping[str, float], progress: Progress | None) -> SearchResult:
         """Search under these settings. Raises NoPlan where no plan keeps them."""
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """Network, chip, limits and bounds of a search."""
+
+    analysis: NetworkAnalysis
+    soc: Soc
+    processors: tuple[str, ...]
+    limits: SegmentLimits
+    bounds: Mapping[str, float]
+    width_steps: int | None
+    merges: tuple[str, ...]
+    fallback: str | None
+
+    def __call__(self, settings: Mapping[str, float], progress: Any, top: int = 1) -> SearchResult:
+        """Search with settings that replace limits and tighten bounds.
+
+        Raises NoPlan when the tightened bounds contradict each other.
+        """
+        from nnstretch.stretch.search.search import search
+
+        changes = {name: value for name, value in settings.items() if name not in self.bounds}
+        limits = replace(self.limits, **changes)
+        bounds = {name: max(low, settings.get(name, low)) for name, low in self.bounds.items()}
+        if settings and bounds["min_macs"] > bounds["max_macs"]:
+            raise NoPlan(
+                f"MACs cannot be at least {bounds['min_macs']:.4g} and at most"
+                f" {bounds['max_macs']:.4g}, search bounds"
+            )
+        return search(
+            self.analysis,
+            self.soc,
+            self.processors,
+            limits,
+            top=top,
+            width_steps=self.width_steps,
+            progress=progress,
+            fallback=self.fallback,
+            merges=self.merges,
+            **bounds,
+        )
 
 
 @dataclass(frozen=True, slots=True)
