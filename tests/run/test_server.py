@@ -236,9 +236,9 @@ def test_branches_leave_a_busy_processor_within_a_request_and_answers_stay_true(
 
 
 def test_a_server_of_several_plans_leaves_a_lost_processor() -> None:
-    with Server(
-        several_plans(), emulated=True, disturbances=Disturbances(fails=(Outage("dsp", 0.0),))
-    ) as server:
+    lost = Disturbances(fails=(Outage("dsp", 0.0),))
+    # Slow enough that a busy host does not pass for a slow GPU.
+    with Server(several_plans(), emulated=True, dilation=10.0, disturbances=lost) as server:
         replies = [server.submit(image(0)) for _ in range(6)]
         assert all(reply.exception(30) is None for reply in replies)
     assert set(server.counts.plans) <= {"main", "gpu"}
