@@ -1,6 +1,7 @@
-"""The console of results.
+"""The console of results, the one place where brackets are told from markup.
 
-Brackets of a file's or a network's name are no markup, those of the verbs' own colours are.
+Brackets of a file's or a network's name or of a plan are no markup, those of the verbs' own colours
+are; verbs write text as it is, without escapes.
 """
 
 from __future__ import annotations
@@ -25,4 +26,4 @@ class Terminal(Console):
         """Render text without reading markup from it."""
         if markup or (markup is None and self._markup):
             text = FOREIGN.sub(r"\1\1\\[", text)
-        return super().render_str(text, markup=markup, **how)
+        return super().render_str(text, markup=markup, **(how | {"emoji": False}))

@@ -69,6 +69,6 @@ def show(result: dict[str, Any], console: Any) -> None:
             f"{b['processor']} {b.get('depth', '=')} x {b.get('width', '=')}"
             for b in segment["branches"]
         )
-        console.print(f"  {segment['start']} -> {segment['end']}  \\[{branches}]")
+        console.print(f"  {segment['start']} -> {segment['end']}  [{branches}]")
     if result["plan"]:
         console.print(f"plan written to {result['plan']}")

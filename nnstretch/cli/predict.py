@@ -84,27 +84,17 @@ def network(
     subject: LoadedModel, soc: Soc, processors: tuple[str, ...] | None, fallback: str | None
 ) -> dict[str, Any]:
     """Predict a network on each processor and return it as JSON data."""
-    from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan, uncovered_kernels
-    from nnstretch.stretch.lowering.lower import lower, single_processor_plan
+    from nnstretch.stretch.cost.cost_model import CostModel, uncovered_kernels
 
     names = processors or tuple(p.name for p in soc.processors)
     cost_model = CostModel(soc, fallback)
-    missing = uncovered_kernels(subject.graph, soc, names, cost_model)
     rows = kernel_rows([(subject.graph, names)], cost_model)
     gone = {name: uncovered_kernels(subject.graph, soc, (name,), cost_model) for name in names}
+    missing = dict.fromkeys(kernel for name in names for kernel in gone[name])
     latency_ms: dict[str, float | None] = dict.fromkeys(names)
     for name in names:
         if not gone[name]:
-            latency_ms[name] = (
-                estimate_plan(
-                    lower(
-                        subject.analysis, single_processor_plan(subject.graph, subject.spec, name)
-                    ),
-                    soc,
-                    cost_model,
-                ).latency_us
-                / 1000
-            )
+            latency_ms[name] = cost_model.estimate_alone(subject.graph, name).latency_us / 1000
     error_ms = {
         name: sum(row["error_ms"] for row in rows if row["processor"] == name) for name in names
     }

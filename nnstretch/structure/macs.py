@@ -1,7 +1,8 @@
 """Multiply-accumulates of one operator, counted from shapes alone.
 
 Convolutions and linear layers count as pycls counts them (`complexity`, models/blocks.py): a
-bias costs one per output element; everything else is free.
+bias costs one per output element; everything else is free. Products of two activations, of which
+attention consists, are counted apart, so that numbers of published networks stay what they are.
 """
 
 from __future__ import annotations
@@ -9,11 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from nnstretch.graph import Argument, Node, TensorSpec, ValueRef, refs
+from nnstretch.graph import Argument, Graph, Node, TensorSpec, ValueRef, refs
 
 CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d"})
 TRANSPOSED = frozenset({"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})
 WEIGHTED = CONVOLUTIONS | TRANSPOSED | {"linear"}
+ATTENTION = "scaled_dot_product_attention"
+PRODUCTS = frozenset({"matmul", "bmm", "mm", "baddbmm", "einsum", ATTENTION})
+CONVENTION = (
+    "macs: convolutions and linear layers as pycls counts them, a bias is one per output;"
+    " attention_macs: products of two activations (attention, matmul, bmm, einsum), not in macs"
+)
 
 
 def count_macs(
@@ -30,15 +37,26 @@ def count_macs(
     return output.elements * prod(weight[1:]) + bias
 
 
+def attention_macs(graph: Graph) -> int:
+    """Return the work of all products of two activations, which `Graph.macs` leaves out."""
+    specs = graph.specs()
+    return sum(product_macs(node, specs) for node in graph.nodes)
+
+
 def product_macs(node: Node, specs: Mapping[str, TensorSpec]) -> int:
-    """Return the work of a product of two activations, which MAC counts by convention leave out."""
+    """Return the work of a product of two activations, 0 for any other operator."""
+    if node.kind not in PRODUCTS:
+        return 0
     if node.kind == "einsum":
         return einsum_macs(node, specs)
-    if node.kind == "scaled_dot_product_attention":
-        query, key, value = (specs[name] for name in (node.inputs * 3)[:3])
+    named = tuple(value for _, value in node.kwargs)
+    operands = [specs[name] for name in refs((*node.args, *named))]
+    if node.kind == ATTENTION:
+        query, key, value = operands[:3]
         scores = query.elements * key.shape[-2]
         return scores + prod(query.shape[:-1]) * key.shape[-2] * value.shape[-1]
-    return node.output.elements * specs[node.inputs[0]].shape[-1]
+    first = operands[1] if node.kind == "baddbmm" else operands[0]
+    return node.output.elements * first.shape[-1]
 
 
 def einsum_macs(node: Node, specs: Mapping[str, TensorSpec]) -> int:
@@ -46,5 +64,13 @@ def einsum_macs(node: Node, specs: Mapping[str, TensorSpec]) -> int:
     terms = str(node.args[0]).replace(" ", "").split("->")[0].split(",")
     sizes: dict[str, int] = {}
     for term, name in zip(terms, refs(node.args[1:]), strict=True):
-        sizes.update(zip(term, specs[name].shape, strict=True))
+        for letter, size in zip(letters(term, specs[name]), specs[name].shape, strict=True):
+            sizes[letter] = max(size, sizes.get(letter, 1))
     return prod(sizes.values())
+
+
+def letters(term: str, spec: TensorSpec) -> list[str]:
+    """Return a letter for each dimension; those of `...` are numbered from their last on."""
+    before, dots, after = term.partition("...")
+    count = len(spec.shape) - len(before) - len(after) if dots else 0
+    return [*before, *(f".{number}" for number in reversed(range(count))), *after]

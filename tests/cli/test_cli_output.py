@@ -18,6 +18,7 @@ from types import SimpleNamespace
 import pytest
 from support.bundles import branched_bundle
 
+from nnstretch import cli
 from nnstretch.bundle.bundle import write_bundle
 from nnstretch.cli import run_verb
 from nnstretch.cli.bench import options
@@ -25,6 +26,8 @@ from nnstretch.cli.console import Terminal
 from nnstretch.cli.output_path import check_writable
 from nnstretch.errors import BadInput
 from nnstretch.files.atomic import atomic_write
+
+DATA = Path(__file__).parents[1] / "data" / "nn_stretch"
 
 
 @pytest.fixture
@@ -34,7 +37,13 @@ def net(tmp_path: Path) -> Path:
     return tmp_path / "net.nns"
 
 
-@pytest.mark.parametrize("text", ["b[/x]/net.py:make", "c[red ]/n.nns", "a[3]", r"a\[b]"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("b[/x]/net.py:make", "c[red ]/n.nns", "a[3]", r"a\[b]", ":cat:.py:make"),
+        *("[cpu0 4 x 1024", "[cpu0 4 x 1024 | cpu1 = x =]  concat"),
+    ],
+)
 def test_names_are_printed_as_they_are(text: str) -> None:
     from rich.table import Table
 
@@ -47,6 +56,25 @@ def test_names_are_printed_as_they_are(text: str) -> None:
     console.print(text, markup=False)
     assert file.getvalue().count(text) == 4
     assert "yellow" not in file.getvalue()
+
+
+def test_branches_of_a_plan_are_printed_without_backslashes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run_verb("import", [str(DATA / "example_R-34-CD.yaml")]) == 0
+    text = capsys.readouterr().out
+    assert "layer1 -> layer2  [cpu 3 x 80 | dsp 3 x 64]" in text
+    assert "\\" not in text
+
+
+def test_only_the_console_escapes_brackets() -> None:
+    """A verb that did so as well would print the escape."""
+    folder = Path(cli.__file__).parent
+    for path in folder.rglob("*.py"):
+        if path.name != "console.py":
+            text = path.read_text(encoding="utf-8")
+            assert "\\\\[" not in text, path
+            assert "rich.markup" not in text, path
 
 
 @pytest.mark.parametrize("how", [["--json"], []])

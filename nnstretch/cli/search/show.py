@@ -86,7 +86,7 @@ def show_best(result: dict[str, Any], console: Any) -> None:
         )
         merge = f"  {segment['merge']}" if len(segment["branches"]) > 1 else ""
         console.print(
-            f"  {segment['start']} -> {segment['end']}  \\[{branches}]{merge} "
+            f"  {segment['start']} -> {segment['end']}  [{branches}]{merge} "
             f" {segment['latency_ms']:.2f} ms"
         )
     if best["rates_limit"] is not None:

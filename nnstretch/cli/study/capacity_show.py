@@ -39,11 +39,9 @@ def explain_bound(result: dict[str, Any], name: str, another: str) -> str:
 
 def show(result: dict[str, Any], console: Any) -> None:
     """Print the result for people."""
-    from rich.markup import escape
-
     first = result["original"]
     console.print(
-        f"[bold]{escape(result['model'])}[/bold] from {result['start']}, {first['epochs']} epochs,"
+        f"[bold]{result['model']}[/bold] from {result['start']}, {first['epochs']} epochs,"
         f" seeds: {result['seeds']}"
     )
     console.print(variants_table(result))
@@ -59,7 +57,7 @@ def show(result: dict[str, Any], console: Any) -> None:
         f" {100 / result['images']:.2f}"
     )
     for line in sorted({line for row in result["variants"] for line in row["sequential"]}):
-        console.print(f"[yellow]not branched:[/yellow] {escape(line)}")
+        console.print(f"[yellow]not branched:[/yellow] {line}")
     console.print(verdict(result))
     console.print(result["search"], markup=False, soft_wrap=True)
 

@@ -28,7 +28,7 @@ def show(result: dict[str, Any], console: Any) -> None:
             f"{b['processor']} {b.get('depth', '=')} x {b.get('width', '=')}"
             for b in segment["branches"]
         )
-        console.print(f"  {segment['start']} -> {segment['end']}  \\[{branches}]")
+        console.print(f"  {segment['start']} -> {segment['end']}  [{branches}]")
     if result["gap_to_optimum"] is not None:
         console.print(
             f"{result['gap_to_optimum']:.2%} above the proven optimum of"

@@ -127,6 +127,24 @@ class CostModel:
         """Estimate a graph on a processor, us."""
         return self.estimate_total(self.fuse_kernels(graph, processor), processor)
 
+    def estimate_alone(self, graph: Graph, processor: str) -> SegmentCost:
+        """Return the cost of a whole network on one processor, all its inputs and outputs copied.
+
+        Raises UnsupportedOp for a kernel never measured.
+        """
+        specs = graph.specs()
+        estimate = self.estimate_graph(graph, processor)
+        demand = BranchDemand(
+            processor,
+            estimate.latency_us,
+            estimate.error_us,
+            sum(value.spec.elements for value in graph.inputs) * self.soc.element_bytes,
+            sum(specs[name].elements for name in graph.outputs) * self.soc.element_bytes,
+            graph.macs,
+            graph.params,
+        )
+        return segment_cost(self.soc, [demand])
+
     def branch_demand(self, branch: LoweredBranch) -> BranchDemand:
         """Return the time, bytes and MACs that a branch asks of its processor."""
         estimate = self.estimate_graph(branch.graph, branch.branch.processor)

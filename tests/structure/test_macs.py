@@ -1,0 +1,62 @@
+"""Work of products of two activations, counted beside the MACs of layers."""
+
+from __future__ import annotations
+
+from math import prod
+
+import pytest
+
+from nnstretch.graph import Argument, Graph, Node, TensorSpec, Value, ValueRef
+from nnstretch.structure.macs import attention_macs, product_macs
+
+SHAPES = {
+    "q": (2, 4, 9, 16),
+    "k": (2, 4, 7, 16),
+    "v": (2, 4, 7, 24),
+    "mask": (9, 7),
+    "a": (3, 5, 6),
+    "b": (3, 6, 8),
+    "bias": (1, 1, 8),
+}
+
+
+def node_of(op: str, *args: Argument, shape: tuple[int, ...] = (1,)) -> Node:
+    return Node("y", op, args, (TensorSpec(shape),))
+
+
+def refs_to(names: str) -> tuple[ValueRef, ...]:
+    return tuple(map(ValueRef, names.split()))
+
+
+@pytest.mark.parametrize(
+    ("node", "macs"),
+    [
+        (
+            node_of("scaled_dot_product_attention", *refs_to("q k v")),
+            2 * 4 * 9 * 7 * 16 + 2 * 4 * 9 * 7 * 24,
+        ),
+        (
+            # A mask is no key, whichever operands are one and the same tensor.
+            node_of("scaled_dot_product_attention", *refs_to("k k k mask")),
+            2 * (2 * 4 * 7 * 7 * 16),
+        ),
+        (node_of("bmm", *refs_to("a b"), shape=(3, 5, 8)), 3 * 5 * 6 * 8),
+        (node_of("matmul", *refs_to("a b"), shape=(3, 5, 8)), 3 * 5 * 6 * 8),
+        (node_of("baddbmm", *refs_to("bias a b"), shape=(3, 5, 8)), 3 * 5 * 6 * 8),
+        (node_of("einsum", "bij,bjk->bik", refs_to("a b"), shape=(3, 5, 8)), 3 * 5 * 6 * 8),
+        (node_of("einsum", "...ij,...jk", refs_to("a b"), shape=(3, 5, 8)), 3 * 5 * 6 * 8),
+        (node_of("add.Tensor", *refs_to("a a"), shape=SHAPES["a"]), 0),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_a_product_of_activations_counts_every_multiplication(node: Node, macs: int) -> None:
+    specs = {name: TensorSpec(shape) for name, shape in SHAPES.items()}
+    assert product_macs(node, specs) == macs
+
+
+def test_a_graphs_macs_leave_attention_to_a_count_of_its_own() -> None:
+    x = Value("x", TensorSpec((1, 8, 32)))
+    product = Node("y", "matmul", refs_to("x x"), (TensorSpec((1, 8, 8)),))
+    graph = Graph("net", (x,), (), (product,), ("y",))
+    assert graph.macs == 0
+    assert attention_macs(graph) == prod((8, 8, 32))
