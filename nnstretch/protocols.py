@@ -1,6 +1,6 @@
 """Protocols: the seams between parts, and what crosses them. Think twice before adding one.
 
-    Policy           which ready task goes to which free processor now
+    Policy           which waiting task goes to which processor now
     Executor         runs tasks on processors, and tells the time
     Backend          computes a sub-graph's true numbers
     BindableBackend  a backend whose calls are prepared once for memory that stays where it is
@@ -23,39 +23,66 @@ if TYPE_CHECKING:
     from nnstretch.trace import Failure, Span, TimerEvent
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerState:
-    """What a policy may look at when it chooses."""
+@dataclass(slots=True, eq=False)
+class ProcessorState:
+    """What a policy may look at of a processor; the loop keeps it up to date."""
 
-    now_us: float
-    ready: tuple[Task, ...]
-    free: tuple[Processor, ...]
+    processor: Processor
+    index: int
+    """Its number among the processors of the loop, and in every row of costs."""
+    open: bool = True
+    """Whether it may be given work now."""
+    free_us: float = 0.0
+    """When it is expected to have done what runs, was handed over and is reserved; in the past
+    where it is idle."""
+    alive: bool = True
+    """False once it has failed, until it is back."""
+
+    @property
+    def name(self) -> str:
+        """Return the processor's name."""
+        return self.processor.name
+
+
+Choice = tuple["Task", ProcessorState | None]
+"""A task and its processor; None where the task is to be given up, too late to be worth it."""
 
 
 class Policy(Protocol):
-    """Chooses among ready tasks; the loop asks again until it declines."""
+    """Chooses among tasks that may start; the loop asks until it declines.
 
-    def pick(self, moment: SchedulerState, /) -> tuple[Task, Processor] | None:
-        """Return the next task and its processor, None to wait for an event."""
+    All that happens at one instant is heard before the policy is asked. A task that it has chosen
+    does not wait any more.
+    """
+
+    def add(self, task: Task, /) -> None:
+        """Hear that a task may start."""
+
+    def withdraw(self, task: Task, /) -> None:
+        """Hear that a waiting task is not wanted any more."""
+
+    def pick(self, now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:
+        """Return the next task and an open processor, None to wait for an event."""
 
 
 class Executor(Protocol):
     """Runs tasks on processors under a clock, virtual or real."""
 
     @property
+    def processors(self) -> tuple[Processor, ...]:
+        """Return the processors, in order of preference."""
+        ...
+
+    @property
     def now_us(self) -> float:
         """Return the time on the executor's clock, us."""
-
-    def free(self) -> tuple[Processor, ...]:
-        """Return processors whose bounded queue has room."""
-        ...
 
     def failed(self) -> frozenset[str]:
         """Return names of processors that have failed; they are never free again."""
         ...
 
-    def submit(self, task: Task, processor: Processor, /) -> None:
-        """Begin a task on a processor."""
+    def submit(self, task: Task, processor: Processor, ready_us: float = 0.0, /) -> None:
+        """Begin a task on a processor whose queue has room, not before its data are there."""
 
     def set_timer(self, at_us: float, what: Hashable, /) -> None:
         """Ask for an Alarm at a time of this clock."""
@@ -63,6 +90,10 @@ class Executor(Protocol):
 
     def wait(self) -> Span | Failure | TimerEvent | None:
         """Return what happens next; None when nothing is in flight and no timer is set."""
+        ...
+
+    def more(self) -> bool:
+        """Return whether something more has happened at this instant already."""
         ...
 
 

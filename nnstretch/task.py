@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 
 WorkKey = str | tuple[str, str]
 """What a task computes: a sub-graph, with its plan before it where there are several plans."""
@@ -26,6 +27,10 @@ class Task:
     """Which input it belongs to."""
     plan: str = ""
     """Which of several plans it belongs to; empty where there is one."""
+    priority: int = 0
+    """Of several that wait, the greater goes first under a policy of priority classes."""
+    deadline_us: float = inf
+    """When its request has to have ended."""
 
     @property
     def work(self) -> WorkKey:

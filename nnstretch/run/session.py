@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -185,7 +185,6 @@ class Session:
     def __exit__(self, *_error: object) -> None:
         self.close()
 
-    @cached_property
     def _policy(self) -> StaticPlacement:
         return StaticPlacement(tuple(processor.name for processor in self.processors))
 
@@ -200,7 +199,7 @@ class Session:
 
         enqueue_us = self.handovers_us
         clock = VirtualExecutor(self.processors, self.durations_us, work, handovers_us=enqueue_us)
-        return run_tasks(self.tasks, self._policy, clock)
+        return run_tasks(self.tasks, self._policy(), clock)
 
     def _run_static(self, values: Values) -> Callable[[], Trace]:
         """Run as fast as this host can, in an order decided once; return what makes the trace."""
@@ -210,7 +209,7 @@ class Session:
         with self._abort_on_error():
             if self._runner is None:
                 tasks = without_noops(self.tasks, bound_session.met)
-                order = static_order(tasks, self.processors, self._policy)
+                order = static_order(tasks, self.processors, self._policy())
                 self._runner = StaticOrderRunner(order, self._caller_processor)
                 self._end = weakref.finalize(self, self._runner.close)
             bound_session.enter(values)
@@ -233,7 +232,7 @@ class Session:
                 compute(task.subgraph, values)
 
             workers.restart(work, durations_us, dilation, self.handovers_us)
-            trace = run_tasks(self.tasks, self._policy, workers)
+            trace = run_tasks(self.tasks, self._policy(), workers)
             workers.unpin()
             return trace, workers.late - late
 

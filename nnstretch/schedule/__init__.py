@@ -1,7 +1,7 @@
 """Which task runs where and when: the one loop, its policies and executors.
 
 task_graph.py         manifest/trial -> tasks and costs
-event_loop.py         dispatch ready tasks until done
+event_loop.py         give waiting tasks to processors until done
 finish_times.py       what tasks cost, and when they end if nothing goes wrong
 request.py            a request, its end, and the deadlines of several
 request_scheduler.py  requests with deadlines, cancellation, failover
@@ -15,7 +15,9 @@ pipeline_graph.py     pipeline dependencies and windows
 meeting_waits.py      who waits at a meeting point
 cpu_affinity.py       pinning, spinning, precise sleep
 timeout.py            one timeout over several waits
-policies/             which ready task goes to which processor now
+loop/                 what the loop keeps of tasks and processors
+costs/                what tasks are expected to cost on each processor
+policies/             which waiting task goes to which processor now
 executors/            virtual clock, threads, static orders
 """
 

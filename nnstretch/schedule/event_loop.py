@@ -2,137 +2,255 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from time import perf_counter
 
-from nnstretch.errors import Stuck
-from nnstretch.protocols import Executor, Policy, SchedulerState
+from nnstretch.errors import DeadlineMissed, Stuck
+from nnstretch.protocols import Executor, Policy, ProcessorState
+from nnstretch.schedule.costs.cost_rows import CostRows
+from nnstretch.schedule.loop.processor_queue import GivenTask, ProcessorQueue, Queueing
+from nnstretch.schedule.loop.ready_queue import NumberedTask, ReadyQueue
 from nnstretch.soc import Processor
 from nnstretch.task import Task
 from nnstretch.trace import Failure, Span, TimerEvent, Trace
 
-Place = Callable[[Task], Task]
+
+@dataclass(slots=True)
+class DecisionTimes:
+    """How long the policy has taken to decide, on this host."""
+
+    rounds: int = 0
+    tasks: int = 0
+    """Tasks that were chosen."""
+    total_s: float = 0.0
 
 
-def run_tasks(tasks: Iterable[Task], policy: Policy, executor: Executor) -> Trace:
-    """Run every task once, none before the tasks it needs, and report the spans in the order they
-    ended. Raises what a task raised.
+class EventLoop:
+    """Tasks that wait, what each processor has been given, and the policy between them.
+
+    With `costs` processors have an expected time when they are free, which policies read; an end
+    corrects it. `on_give` is told of every task that is given to a processor, `on_drop` of those
+    that the policy gives up.
     """
-    ready_queue = ReadyQueue(tasks)
+
+    def __init__(
+        self,
+        processors: Sequence[Processor],
+        policy: Policy,
+        executor: Executor,
+        costs: CostRows | None = None,
+        queueing: Queueing = Queueing.BOUNDED,
+        on_give: Callable[[Task, Processor], None] | None = None,
+        on_drop: Callable[[Task], None] | None = None,
+    ) -> None:
+        self._policy = policy
+        self._executor = executor
+        self._costs = costs
+        self._on_give = on_give
+        self._on_drop = on_drop
+        self.states = tuple(ProcessorState(p, number) for number, p in enumerate(processors))
+        self._queues = tuple(
+            ProcessorQueue(state, state.processor.queue_depth, queueing.limit(state.processor))
+            for state in self.states
+        )
+        self._failed: frozenset[str] = frozenset()
+        self._tasks = ReadyQueue()
+        self._ready: list[NumberedTask] = []
+        """Tasks of this instant, of which the policy has not heard."""
+        self.waiting: dict[str, Task] = {}
+        """Tasks that may start and were not chosen, by name."""
+        self.given: dict[str, GivenTask] = {}
+        """Tasks that processors have been given, by name."""
+        self.times = DecisionTimes()
+        self.on_round: Callable[[int, float, float], None] | None = None
+        """Told after every round how many tasks waited, and the host's time before and after, s."""
+
+    def add(self, tasks: Iterable[Task]) -> None:
+        """Add tasks that need only each other. Raises Stuck as `ReadyQueue.add` does."""
+        self._ready += self._tasks.add(tasks)
+
+    def withdraw(self, names: Iterable[str]) -> None:
+        """Forget tasks; those that the executor has are let run, and end unheard."""
+        for name in names:
+            self._tasks.remove(name)
+            task = self.waiting.pop(name, None)
+            if task is not None:
+                self._policy.withdraw(task)
+            given = self.given.get(name)
+            if given is not None and not given.handed:
+                self._take_back(given)
+            if self._costs is not None:
+                self._costs.forget(name)
+
+    def end(self, event: Span | Failure) -> None:
+        """Hear that a task has ended or failed; one that ended lets its successors start.
+
+        A task that failed waits again only if it is announced with `requeue`.
+        """
+        given = self.given.pop(event.task.name)
+        queue = given.queue
+        if isinstance(event, Failure):
+            queue.end(given, event.at_us)
+            return
+        queue.end(given, event.end_us)
+        if self._costs is not None:
+            self._costs.observe(event, queue.state.index)
+        if event.task.name in self._tasks:
+            self._start_readers(event, queue.state.index)
+
+    def _start_readers(self, span: Span, index: int) -> None:
+        costs = self._costs
+        name = span.task.name
+        if costs is not None and costs.arrivals is not None:
+            for reader in self._tasks.readers(name):
+                if reader in self._tasks:
+                    costs.arrivals.note(span.task, index, span.end_us, self._tasks[reader])
+            costs.arrivals.forget(name)
+        self._ready += self._tasks.finish(name)
+
+    def requeue(self, name: str) -> None:
+        """Let a task start again that was handed over and did not end; others are ignored."""
+        if name in self._tasks:
+            self._announce(self._tasks[name])
+
+    def task(self, name: str) -> Task:
+        """Return an open task as it was added, wherever it was moved."""
+        return self._tasks[name]
+
+    def dispatch(self) -> None:
+        """Ask the policy until it declines, and hand over as far as executors have room."""
+        now_us = self._executor.now_us
+        self._check_failed(now_us)
+        for queue in self._queues:
+            if queue.head_due_us < now_us:
+                queue.be_late(now_us)
+            if queue.reserved:
+                self._hand_over(queue)
+        if self._ready:
+            self._announce_ready()
+        if not self.waiting:
+            return
+        waited, began_s = len(self.waiting), perf_counter()
+        chosen = self._decide(now_us)
+        ended_s = perf_counter()
+        self.times.rounds += 1
+        self.times.tasks += len(chosen)
+        self.times.total_s += ended_s - began_s
+        if self.on_round is not None:
+            self.on_round(waited, began_s, ended_s)
+        for given in chosen:
+            self._hand_over(given.queue)
+
+    def unfinished(self) -> list[str]:
+        """Return tasks never given to a processor: those that may start first."""
+        return [*self.waiting, *self._tasks.unmet]
+
+    def _announce_ready(self) -> None:
+        """Tell the policy what may start at this instant, in the order in which it was added."""
+        if len(self._ready) > 1:
+            self._ready.sort(key=itemgetter(0))
+        for _, task in self._ready:
+            if task.name in self._tasks and self._tasks[task.name] is task:
+                self._announce(task)
+        self._ready.clear()
+
+    def _announce(self, task: Task) -> None:
+        self.waiting[task.name] = task
+        self._policy.add(task)
+
+    def _decide(self, now_us: float) -> list[GivenTask]:
+        chosen: list[GivenTask] = []
+        pick, states, costs = self._policy.pick, self.states, self._costs
+        while self.waiting:
+            choice = pick(now_us, states)
+            if choice is None:
+                break
+            task, state = choice
+            del self.waiting[task.name]
+            if state is None:
+                self._drop(task)
+                continue
+            cost_us, ready_us = 0.0, 0.0
+            if costs is not None:
+                cost_us, ready_us = costs.expected(task, state.index)
+            given = self._queues[state.index].give(task, cost_us, ready_us, now_us)
+            self.given[task.name] = given
+            chosen.append(given)
+        return chosen
+
+    def _drop(self, task: Task) -> None:
+        if self._on_drop is None:
+            raise DeadlineMissed(f"{task.name} cannot end in time, loop, the policy gave it up")
+        self._on_drop(task)
+
+    def _hand_over(self, queue: ProcessorQueue) -> None:
+        reserved = queue.reserved
+        while reserved and queue.handed < queue.depth and queue.state.alive:
+            given = reserved.popleft()
+            if given.over:
+                continue
+            given.handed = True
+            queue.handed += 1
+            processor = queue.state.processor
+            self._executor.submit(given.task, processor, given.ready_us)
+            if self._on_give is not None:
+                self._on_give(given.task, processor)
+
+    def _check_failed(self, now_us: float) -> None:
+        """Close processors that have failed; what was only reserved there waits again."""
+        failed = self._executor.failed()
+        if failed == self._failed:
+            return
+        self._failed = failed
+        for queue in self._queues:
+            state = queue.state
+            state.alive = state.name not in failed
+            state.open = state.alive and queue.count < queue.limit
+            if state.alive:
+                continue
+            lost = [given for given in queue.reserved if not given.over]
+            queue.reserved.clear()
+            for given in lost:
+                self._take_back(given)
+                self.requeue(given.task.name)
+
+    def _take_back(self, given: GivenTask) -> None:
+        del self.given[given.task.name]
+        given.queue.take_back(given, self._executor.now_us)
+
+
+def run_tasks(
+    tasks: Iterable[Task],
+    policy: Policy,
+    executor: Executor,
+    costs: CostRows | None = None,
+    queueing: Queueing = Queueing.BOUNDED,
+) -> Trace:
+    """Run every task once, none before the tasks it needs, and report the spans in the order they
+    ended.
+
+    Raises what a task raised, Stuck where tasks are left that nobody may start.
+    """
+    loop = EventLoop(executor.processors, policy, executor, costs, queueing)
     spans: list[Span] = []
     marks: list[TimerEvent] = []
-    dispatch(ready_queue, policy, executor)
+    loop.add(tasks)
+    loop.dispatch()
     while (event := executor.wait()) is not None:
         if isinstance(event, Failure):
             raise event.error
         if isinstance(event, Span):
             spans.append(event)
-            ready_queue.finish(event.task.name)
+            loop.end(event)
         else:
             marks.append(event)
-        dispatch(ready_queue, policy, executor)
-    if unfinished := ready_queue.unfinished():
+        if not executor.more():
+            loop.dispatch()
+    if unfinished := loop.unfinished():
         raise Stuck(
             f"{len(unfinished)} tasks never ran, {', '.join(unfinished[:5])}, nothing is in flight"
             " and the policy or their needs hold them"
         )
     return Trace(tuple(spans), tuple(marks))
-
-
-def keep_placement(task: Task) -> Task:
-    """Keep every task where its plan put it."""
-    return task
-
-
-def dispatch(
-    ready_queue: ReadyQueue, policy: Policy, executor: Executor, place: Place = keep_placement
-) -> list[tuple[Task, Processor]]:
-    """Hand out ready tasks until the policy declines or no processor is free.
-
-    `place` may say that a task is elsewhere now.
-    """
-    handed: list[tuple[Task, Processor]] = []
-    while ready_queue.ready and (free := executor.free()):
-        choice = policy.pick(
-            SchedulerState(executor.now_us, tuple(map(place, ready_queue.ready.values())), free)
-        )
-        if choice is None:
-            break
-        task, processor = choice
-        del ready_queue.ready[task.name]
-        executor.submit(task, processor)
-        handed.append(choice)
-    return handed
-
-
-class ReadyQueue:
-    """Ready tasks, and how many unmet needs every other one still has.
-
-    An ending costs only its own readers.
-
-    What has ended or was withdrawn is forgotten, so a board that serves for years stays as small as
-    what is open.
-    """
-
-    def __init__(self, tasks: Iterable[Task] = ()) -> None:
-        self._tasks: dict[str, Task] = {}
-        self._unmet: dict[str, int] = {}
-        self._readers: dict[str, list[str]] = {}
-        self.ready: dict[str, Task] = {}
-        self.add(tasks)
-
-    def add(self, tasks: Iterable[Task]) -> None:
-        """Add tasks that need only each other.
-
-        Raises Stuck for a name that is there already, or a need that is not.
-        """
-        tasks = tuple(tasks)
-        names = Counter(task.name for task in tasks)
-        if twice := [name for name, count in names.items() if count > 1 or name in self._tasks]:
-            count = names[twice[0]] + (twice[0] in self._tasks)
-            raise Stuck(
-                f"task {twice[0]} is there {count} times, {len(tasks)} tasks under {len(names)}"
-                " names"
-            )
-        if absent := sorted(
-            (need, task.name) for task in tasks for need in task.needs if need not in names
-        ):
-            raise Stuck(
-                f"task {absent[0][1]} needs {absent[0][0]}, which is not among the {len(tasks)}"
-                " tasks"
-            )
-        for task in tasks:
-            self._tasks[task.name] = task
-            if task.needs:
-                self._unmet[task.name] = len(task.needs)
-            else:
-                self.ready[task.name] = task
-            for need in task.needs:
-                self._readers.setdefault(need, []).append(task.name)
-
-    def finish(self, name: str) -> None:
-        """Mark a task as ended; its successors may become ready."""
-        del self._tasks[name]
-        for reader in self._readers.pop(name, ()):
-            if reader not in self._unmet:
-                continue
-            self._unmet[reader] -= 1
-            if not self._unmet[reader]:
-                del self._unmet[reader]
-                self.ready[reader] = self._tasks[reader]
-
-    def requeue(self, name: str) -> None:
-        """Put back a task that was handed out and did not end."""
-        self.ready[name] = self._tasks[name]
-
-    def remove(self, names: Iterable[str]) -> None:
-        """Forget tasks, handed out or not; whoever runs them is not asked for the result."""
-        for name in names:
-            if self._tasks.pop(name, None) is not None:
-                self.ready.pop(name, None)
-                self._unmet.pop(name, None)
-                self._readers.pop(name, None)
-
-    def unfinished(self) -> list[str]:
-        """Return tasks never handed out: those ready first, then those that wait for them."""
-        return [*self.ready, *self._unmet]

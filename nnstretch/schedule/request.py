@@ -53,13 +53,10 @@ class PendingRequest:
     arrived_us: float
     unfinished: set[str] = field(init=False)
     """Names of its tasks that have not ended."""
-    planned: dict[str, str | None] = field(init=False)
-    """Processor by task."""
     replaced: int = 0
 
     def __post_init__(self) -> None:
         self.unfinished = {task.name for task in self.request.tasks}
-        self.planned = {task.name: task.processor for task in self.request.tasks}
 
 
 @dataclass(slots=True)

@@ -8,13 +8,16 @@ their results are dropped.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 
 from nnstretch.errors import Cancelled, ProcessorFailed, Stuck
 from nnstretch.protocols import Executor, Policy
-from nnstretch.schedule.event_loop import Place, ReadyQueue, dispatch, keep_placement
-from nnstretch.schedule.policies.failover import fail_over
+from nnstretch.schedule.costs.cost_rows import CostRows
+from nnstretch.schedule.event_loop import EventLoop
+from nnstretch.schedule.loop.processor_queue import Queueing
+from nnstretch.schedule.policies.failover import Failover, fail_over
+from nnstretch.schedule.policies.rebalancing import Rebalancing
 from nnstretch.schedule.rebalancing import Rebalancer, RemainingTasks
 from nnstretch.schedule.request import (
     Deadlines,
@@ -28,12 +31,6 @@ from nnstretch.soc import Processor
 from nnstretch.task import Task, TaskTimes
 from nnstretch.trace import Failure, Span, TimerEvent
 
-LOOKED_AT = 4
-"""Requests, the oldest, whose ready tasks may move now.
-
-Of many open ones the others have to wait anyway.
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class DeadlineTimer:
@@ -43,9 +40,10 @@ class DeadlineTimer:
 class RequestScheduler:
     """Takes requests at any time and answers each once, by calling `answered`.
 
-    A processor that is lost is used no more until it is back; its tasks go where `fail_over` says.
-    A request is refused with ProcessorFailed only where no processor is alive. With a `rebalancer`,
-    ready tasks leave slow processors as well.
+    A processor that is lost is used no more until it is back; its placed tasks go where `fail_over`
+    says. A request is refused with ProcessorFailed only where no processor is alive. With a
+    `rebalancer`, waiting tasks leave slow processors as well. `costs` and `queueing` are the
+    loop's.
     """
 
     def __init__(
@@ -57,10 +55,11 @@ class RequestScheduler:
         durations_us: TaskTimes | None = None,
         ended: Callable[[Span], None] | None = None,
         rebalancer: Rebalancer | None = None,
+        costs: CostRows | None = None,
+        queueing: Queueing = Queueing.BOUNDED,
     ) -> None:
         self._processors = tuple(processors)
         self.alive = self._processors
-        self._policy = policy
         self._executor = executor
         self._answered = answered
         self._ended = ended
@@ -68,16 +67,16 @@ class RequestScheduler:
         self.heard: Callable[[Span | Failure | TimerEvent], None] | None = None
         """Told of every event, for traces."""
         self._durations_us = durations_us or {}
-        self._ready_queue = ReadyQueue()
+        policy = Failover(policy, self._durations_us)
+        if rebalancer is not None:
+            policy = Rebalancing(policy, rebalancer, self._remaining)
+        self.loop = EventLoop(
+            processors, policy, executor, costs, queueing, self._on_give, self._on_drop
+        )
         self._deadlines = Deadlines()
         self._next_us = inf
         """When the earliest timer that is set rings."""
         self._open: dict[int, PendingRequest] = {}
-        self._running: dict[str, int] = {}
-        """Request by task, until the executor says that the task has ended or failed.
-
-        The request may be over by then.
-        """
 
     def __len__(self) -> int:
         """Return how many requests have not been answered."""
@@ -90,8 +89,12 @@ class RequestScheduler:
                 f"request {request.number} is open already, service, every request needs a number"
                 " of its own"
             )
-        self._ready_queue.add(request.tasks)
         self._open[request.number] = PendingRequest(request, self._executor.now_us)
+        try:
+            self.loop.add(request.tasks)
+        except BaseException:
+            del self._open[request.number]
+            raise
         if not self.alive:
             self._close(request.number, no_processor_error(request.number))
         elif not request.tasks:
@@ -117,11 +120,13 @@ class RequestScheduler:
             )
 
     def step(self) -> Hashable | None:
-        """Dispatch ready tasks, wait for one event and handle it; None at the end.
+        """Dispatch once all of an instant was heard, wait for one event and handle it.
 
-        Returns what `handle` does. Raises Stuck where requests are open and nothing can happen.
+        Returns what `handle` does, None at the end. Raises Stuck where requests are open and
+        nothing can happen.
         """
-        self.dispatch()
+        if not self._executor.more():
+            self.dispatch()
         event = self._executor.wait()
         if event is None:
             if self._open:
@@ -133,16 +138,9 @@ class RequestScheduler:
         return self.handle(event)
 
     def dispatch(self) -> None:
-        """Submit ready tasks as far as there is room."""
+        """Give waiting tasks to processors as far as there is room."""
         self._check_processors()
-        for task, processor in dispatch(
-            self._ready_queue, self._policy, self._executor, self._place()
-        ):
-            self._running[task.name] = task.request
-            open_ = self._open[task.request]
-            open_.replaced += open_.planned[task.name] not in (None, processor.name)
-            if self._rebalancer is not None:
-                self._rebalancer.on_dispatch(task, processor.name, self._executor.now_us)
+        self.loop.dispatch()
 
     def handle(self, event: Span | Failure | TimerEvent) -> Hashable:
         """Handle an event; return the tag of a timer that is not the scheduler's own, else
@@ -155,39 +153,51 @@ class RequestScheduler:
                 return event.tag
             self._expire_deadlines()
             return True
-        number = self._running.pop(event.task.name)
         if self._rebalancer is not None:
             took_us = event.duration_us if isinstance(event, Span) else None
             name, now_us = event.task.name, self._executor.now_us
             self._rebalancer.on_end(name, event.processor, took_us, now_us)
+        self.loop.end(event)
         if isinstance(event, Span):
-            self._end(event, number)
+            self._end(event)
         elif isinstance(event.error, ProcessorFailed):
-            self._requeue_lost(event, number)
+            self.loop.requeue(event.task.name)
+            self._check_processors()
         else:
-            self._close(number, event.error)
+            self._close(event.task.request, event.error)
         return True
 
-    def _end(self, span: Span, number: int) -> None:
+    def _end(self, span: Span) -> None:
         if self._ended is not None:
             self._ended(span)
-        if (open_ := self._open.get(number)) is None:
+        number = span.task.request
+        open_ = self._open.get(number)
+        if open_ is None:
             return
-        self._ready_queue.finish(span.task.name)
         open_.unfinished.discard(span.task.name)
         if not open_.unfinished:
             self._close(number, None)
 
-    def _requeue_lost(self, failure: Failure, number: int) -> None:
-        """Requeue the tasks of a lost processor, which serves no more."""
-        if number in self._open:
-            self._ready_queue.requeue(failure.task.name)
-        self._check_processors()
+    def _on_give(self, task: Task, processor: Processor) -> None:
+        open_ = self._open.get(task.request)
+        if open_ is not None:
+            planned = self.loop.task(task.name).processor
+            open_.replaced += planned is not None and planned != processor.name
+        if self._rebalancer is not None:
+            self._rebalancer.on_dispatch(task, processor.name, self._executor.now_us)
+
+    def _on_drop(self, task: Task) -> None:
+        """End a request that the policy gives up."""
+        self._close(task.request, deadline_error(task.request, task.deadline_us))
 
     def _check_processors(self) -> None:
         """Serve on what is left; where nothing is, every open request ends with an error."""
         gone = self._executor.failed()
-        if len(gone) + len(self.alive) != len(self._processors) or gone:
+        if not gone and self.alive is self._processors:
+            return
+        if not gone:
+            self.alive = self._processors
+        else:
             self.alive = tuple(p for p in self._processors if p.name not in gone)
         if not self.alive:
             for number in tuple(self._open):
@@ -210,43 +220,23 @@ class RequestScheduler:
         open_ = self._open.pop(number, None)
         if open_ is None:
             return False
-        self._ready_queue.remove(open_.unfinished)
+        if open_.unfinished:
+            self.loop.withdraw(open_.unfinished)
         self._answered(
             RequestOutcome(number, open_.arrived_us, self._executor.now_us, error, open_.replaced)
         )
         return True
 
-    def _place(self) -> Place:
-        moves = self._moves()
-        if moves:
-            return lambda task: (
-                replace(task, processor=moves[task.name])
-                if task.name in moves
-                else self._fail_over(task)
-            )
-        return keep_placement if len(self.alive) == len(self._processors) else self._fail_over
-
-    def _fail_over(self, task: Task) -> Task:
-        return fail_over(task, self.alive, self._durations_us)
-
-    def _moves(self) -> dict[str, str]:
-        """Return the new processors of ready tasks whose own is slow."""
-        if self._rebalancer is None or not self._ready_queue.ready or not self._executor.free():
-            return {}
-        names = [processor.name for processor in self.alive]
-        forecast = self._rebalancer.forecast(names, self._executor.now_us)
-        if not self._rebalancer.any_slow(forecast):
-            return {}
-        ready: dict[int, list[str]] = {}
-        for task in self._ready_queue.ready.values():
-            ready.setdefault(task.request, []).append(task.name)
-        oldest = sorted(ready)[:LOOKED_AT]
-        return self._rebalancer.moves([self._remaining(n, ready[n]) for n in oldest], forecast)
-
-    def _remaining(self, number: int, ready: Sequence[str]) -> RemainingTasks:
+    def _remaining(self, number: int, waiting: Sequence[str]) -> RemainingTasks:
+        """Return what is left of a request, some of whose tasks wait for a processor."""
         request = self._open[number].request
         unfinished = self._open[number].unfinished
         tasks = [task for task in request.tasks if task.name in unfinished]
-        waiting = [self._fail_over(task) for task in tasks if task.name not in self._running]
-        in_flight = [task.name for task in tasks if task.name in self._running]
-        return RemainingTasks(tuple(waiting), tuple(ready), tuple(in_flight), request.stays)
+        given = self.loop.given
+        placed = [
+            fail_over(task, self.alive, self._durations_us)
+            for task in tasks
+            if task.name not in given
+        ]
+        in_flight = [task.name for task in tasks if task.name in given]
+        return RemainingTasks(tuple(placed), tuple(waiting), tuple(in_flight), request.stays)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from nnstretch.errors import BadInput
+from nnstretch.task import WorkKey
 
 FAILED = inf
 """Slowdown of a processor that has failed."""
@@ -48,12 +49,19 @@ class AdaptationSettings:
 
 @dataclass(slots=True)
 class SlowdownEstimator:
-    """Measured over predicted time of tasks by processor: recent and long tasks count most."""
+    """Measured over predicted time of tasks: by processor, and by what is computed on it.
+
+    Of a processor recent and long tasks count most; of work on a processor, all tasks alike.
+    """
 
     evidence_us: float
     half_life_us: float
+    moving_share: float = 0.1
+    """Weight of a task in the moving average of its kind, once there were ten of them."""
     _factors: dict[str, tuple[float, float]] = field(default_factory=dict)
     """A factor, and when it was updated."""
+    _ratios: dict[tuple[WorkKey, str], tuple[float, int]] = field(default_factory=dict)
+    """By work and processor, measured over predicted, and how many were measured."""
 
     def observe(self, processor: str, predicted_us: float, took_us: float, now_us: float) -> None:
         """Learn from a task that has ended; one predicted to take no time says nothing."""
@@ -67,6 +75,28 @@ class SlowdownEstimator:
         """Return the slowdown: 1 where nothing was observed, and approaching 1 ever after."""
         factor, updated_us = self._factors.get(processor, (1.0, now_us))
         return float(1 + (factor - 1) * 0.5 ** ((now_us - updated_us) / self.half_life_us))
+
+    def learn(
+        self, work: WorkKey, processor: str, predicted_us: float, took_us: float, rounding_us: float
+    ) -> bool:
+        """Learn how far the prediction of work on a processor is off; return whether that changed.
+
+        The mean at first, then a moving average; a prediction of no time says nothing.
+        """
+        if predicted_us <= 0:
+            return False
+        key = work, processor
+        ratio, count = self._ratios.get(key, (1.0, 0))
+        count += 1
+        changed = abs(took_us - predicted_us * ratio) > rounding_us
+        if changed:
+            ratio += max(self.moving_share, 1 / count) * (took_us / predicted_us - ratio)
+        self._ratios[key] = (ratio, count)
+        return changed
+
+    def ratio(self, work: WorkKey, processor: str) -> float:
+        """Return measured over predicted time of work on a processor; 1 where unmeasured."""
+        return self._ratios.get((work, processor), (1.0, 0))[0]
 
     def forget(self, processor: str) -> None:
         """Take a processor to be as fast as predicted."""

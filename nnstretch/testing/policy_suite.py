@@ -8,13 +8,12 @@ def make_policy(self): return lambda processors, times_us: Mine(processors)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nnstretch.protocols import Policy, SchedulerState
+from nnstretch.protocols import Choice, Policy, ProcessorState
 from nnstretch.schedule.event_loop import run_tasks
 from nnstretch.schedule.executors.threads import ThreadExecutor
 from nnstretch.schedule.executors.virtual import VirtualExecutor
@@ -32,18 +31,30 @@ MakePolicy = Callable[[tuple[Processor, ...], TaskTimes], Policy]
 """Makes a policy for the processors of a chip and the predicted times of all tasks on them."""
 
 
-@dataclass(frozen=True, slots=True)
 class CheckedPolicy:
     """Policy whose choices are checked against what it could choose from."""
 
-    policy: Policy
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._waiting: dict[str, Task] = {}
 
-    def pick(self, moment: SchedulerState, /) -> tuple[Task, Processor] | None:
-        """Return the policy's choice, which must be of ready tasks and free processors."""
-        choice = self.policy.pick(moment)
+    def add(self, task: Task, /) -> None:
+        """Tell the policy of a task."""
+        self._waiting[task.name] = task
+        self._policy.add(task)
+
+    def withdraw(self, task: Task, /) -> None:
+        """Take a task back from the policy."""
+        del self._waiting[task.name]
+        self._policy.withdraw(task)
+
+    def pick(self, now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:
+        """Return the policy's choice, which must be of waiting tasks and open processors."""
+        choice = self._policy.pick(now_us, processors)
         if choice is not None:
-            assert choice[0] in moment.ready, f"{choice[0].name} is not ready"
-            assert choice[1] in moment.free, f"{choice[1].name} is not free"
+            task, state = choice
+            assert self._waiting.pop(task.name, None) is not None, f"{task.name} does not wait"
+            assert state is None or state.open, f"{state.name} is not open"
         return choice
 
 
@@ -64,6 +75,16 @@ def check_schedule(trace: Trace, tasks: Sequence[Task]) -> None:
         times = sorted((s.start_us, s.end_us) for s in trace.spans if s.processor == processor)
         for earlier, later in pairwise(times):
             assert earlier[1] <= later[0], f"two tasks at once on {processor}"
+
+
+def processor_states(
+    processors: Sequence[Processor], busy: str | None = None
+) -> tuple[ProcessorState, ...]:
+    """Return idle processors, one of them with no room for work."""
+    return tuple(
+        ProcessorState(processor, number, processor.name != busy)
+        for number, processor in enumerate(processors)
+    )
 
 
 class PolicySuite:
@@ -112,8 +133,33 @@ class PolicySuite:
         busy = data.draw(st.sampled_from(processors))
         task = Task("t", "g", processor=busy.name)
         times_us = {(task.work, processor.name): 1.0 for processor in processors}
-        free = tuple(processor for processor in processors if processor is not busy)
-        assert make_policy(processors, times_us).pick(SchedulerState(0.0, (task,), free)) is None
+        states = processor_states(processors, busy.name)
+        policy = make_policy(processors, times_us)
+        policy.add(task)
+        assert policy.pick(0.0, states) is None
+        states[processors.index(busy)].open = True
+        assert policy.pick(0.0, states) == (task, states[processors.index(busy)])
+
+    @SETTINGS
+    @given(data=st.data())
+    def test_a_task_that_was_withdrawn_is_not_chosen_and_one_that_comes_back_is(
+        self, make_policy: MakePolicy, data: st.DataObject
+    ) -> None:
+        """Check that a policy forgets what is not wanted, and what it has chosen."""
+        processors = data.draw(platforms())
+        place = data.draw(st.sampled_from(processors)).name
+        tasks = [Task(f"t{number}", "g", processor=place) for number in range(3)]
+        times_us = {(task.work, processor.name): 1.0 for task in tasks for processor in processors}
+        policy = make_policy(processors, times_us)
+        for task in tasks:
+            policy.add(task)
+        policy.withdraw(tasks[1])
+        states = processor_states(processors)
+        picked = [policy.pick(0.0, states), policy.pick(0.0, states)]
+        assert {choice[0].name for choice in picked if choice is not None} == {"t0", "t2"}
+        assert policy.pick(0.0, states) is None
+        policy.add(tasks[1])
+        assert policy.pick(0.0, states) is not None
 
 
 class PlacingPolicySuite(PolicySuite):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support.bundles import branched_bundle, branched_latency_us
 
 from nnstretch.errors import Stuck, UnknownName
-from nnstretch.protocols import SchedulerState
+from nnstretch.protocols import ProcessorState
 from nnstretch.schedule import (
     Disturbances,
     Interference,
@@ -38,7 +38,10 @@ from nnstretch.trace import Failure, Span, Trace
 
 CPU, DSP, GPU = Processor("cpu", "cpu", 2), Processor("dsp", "dsp", 2), Processor("gpu", "gpu", 1)
 PHONE = (CPU, DSP, GPU)
-PLACED = StaticPlacement(("cpu", "dsp", "gpu"))
+
+
+def placed(asynchronous_first: bool = True) -> StaticPlacement:
+    return StaticPlacement(("cpu", "dsp", "gpu"), asynchronous_first)
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +94,7 @@ def check_is_a_schedule(trace: Trace, tasks: tuple[Task, ...]) -> None:
 @given(task_graphs())
 def test_any_dag_becomes_a_valid_and_repeatable_schedule(case: tuple) -> None:
     tasks, times_us = case
-    first, second = (run_tasks(tasks, PLACED, VirtualExecutor(PHONE, times_us)) for _ in range(2))
+    first, second = (run_tasks(tasks, placed(), VirtualExecutor(PHONE, times_us)) for _ in range(2))
 
     check_is_a_schedule(first, tasks)
     assert first == second
@@ -107,7 +110,7 @@ def test_real_threads_make_a_schedule_of_any_dag(case: tuple, caller: str | None
     tasks, _ = case
     done: list[str] = []
     with ThreadExecutor(PHONE, lambda task: done.append(task.name), caller=caller) as threads:
-        check_is_a_schedule(run_tasks(tasks, PLACED, threads), tasks)
+        check_is_a_schedule(run_tasks(tasks, placed(), threads), tasks)
     assert sorted(done) == sorted(task.name for task in tasks)
 
 
@@ -115,29 +118,47 @@ def test_real_threads_make_a_schedule_of_any_dag(case: tuple, caller: str | None
 @given(task_graphs())
 def test_in_turn_nothing_overlaps(case: tuple) -> None:
     tasks, times_us = case
-    trace = run_tasks(serialize(tasks), PLACED, VirtualExecutor(PHONE, times_us))
+    trace = run_tasks(serialize(tasks), placed(), VirtualExecutor(PHONE, times_us))
     assert [span.task.name for span in trace.spans] == [task.name for task in tasks]
     assert trace.makespan_us == sum(times_us.values())
 
 
+def states(*processors: Processor, busy: tuple[str, ...] = ()) -> tuple[ProcessorState, ...]:
+    return tuple(ProcessorState(p, n, p.name not in busy) for n, p in enumerate(processors))
+
+
 def test_accelerators_are_served_before_the_cpu() -> None:
-    tasks = tuple(Task(f"on {p}", p, processor=p) for p in ("cpu", "gpu", "dsp"))
+    policy = placed()
+    for name in ("cpu", "gpu", "dsp"):
+        policy.add(Task(f"on {name}", name, processor=name))
+    assert policy.pick(0.0, states(*PHONE, busy=("cpu", "dsp", "gpu"))) is None
     order = []
-    while tasks:
-        choice = PLACED.pick(SchedulerState(0.0, tasks, PHONE))
-        assert choice is not None
+    while (choice := policy.pick(0.0, states(*PHONE))) is not None:
         order.append(choice[0].processor)
-        tasks = tuple(task for task in tasks if task is not choice[0])
     assert order == ["gpu", "dsp", "cpu"]
-    assert PLACED.pick(SchedulerState(0.0, (Task("t", "g", processor="gpu"),), (CPU,))) is None
+
+
+def test_a_placed_task_waits_for_its_processor_and_an_unknown_one_is_refused() -> None:
+    policy = placed()
+    policy.add(Task("t", "g", processor="gpu"))
+    assert policy.pick(0.0, states(CPU, DSP)) is None
     with pytest.raises(UnknownName, match="unknown processor 'npu', task t"):
-        PLACED.pick(SchedulerState(0.0, (Task("t", "g", processor="npu"),), PHONE))
+        policy.add(Task("t", "g", processor="npu"))
+
+
+def test_a_task_that_was_withdrawn_is_not_chosen_and_one_that_comes_back_is() -> None:
+    policy, task = placed(), Task("t", "g", processor="gpu")
+    policy.add(task)
+    policy.withdraw(task)
+    assert policy.pick(0.0, states(*PHONE)) is None
+    policy.add(task)
+    assert policy.pick(0.0, states(*PHONE)) is not None
+    assert policy.pick(0.0, states(*PHONE)) is None
 
 
 def test_a_queue_takes_no_more_than_its_depth() -> None:
     clock = VirtualExecutor((GPU,), {("g", "gpu"): 5.0})
     clock.submit(Task("a", "g"), GPU)
-    assert clock.free() == ()
     with pytest.raises(Stuck, match="b does not fit the queue of gpu, 1 tasks"):
         clock.submit(Task("b", "g"), GPU)
 
@@ -145,13 +166,15 @@ def test_a_queue_takes_no_more_than_its_depth() -> None:
 def test_a_task_whose_time_nobody_predicted_fails() -> None:
     with pytest.raises(UnknownName, match="unknown time of h on gpu"):
         run_tasks(
-            (Task("c", "h", processor="gpu"),), PLACED, VirtualExecutor(PHONE, {("g", "gpu"): 5.0})
+            (Task("c", "h", processor="gpu"),),
+            placed(),
+            VirtualExecutor(PHONE, {("g", "gpu"): 5.0}),
         )
 
 
 def test_a_queue_starts_its_tasks_in_order_and_back_to_back() -> None:
     tasks = tuple(Task(f"t{i}", "g", processor="dsp") for i in range(4))
-    trace = run_tasks(tasks, PLACED, VirtualExecutor(PHONE, {("g", "dsp"): 10.0}))
+    trace = run_tasks(tasks, placed(), VirtualExecutor(PHONE, {("g", "dsp"): 10.0}))
     assert [(span.task.name, span.start_us) for span in trace.spans] == [
         ("t0", 0.0),
         ("t1", 10.0),
@@ -180,7 +203,7 @@ def test_a_queue_starts_its_tasks_in_order_and_back_to_back() -> None:
 )
 def test_what_cannot_move_is_named(tasks: tuple[Task, ...], message: str) -> None:
     with pytest.raises(Stuck, match=message):
-        run_tasks(tasks, PLACED, VirtualExecutor((CPU,), {("g", "cpu"): 1.0}))
+        run_tasks(tasks, placed(), VirtualExecutor((CPU,), {("g", "cpu"): 1.0}))
 
 
 def test_a_failing_task_is_raised_in_the_caller_and_leaves_no_thread() -> None:
@@ -199,7 +222,7 @@ def test_a_failing_task_is_raised_in_the_caller_and_leaves_no_thread() -> None:
             ThreadExecutor(PHONE, work, caller=caller) as threads,
             pytest.raises(RuntimeError, match="out of luck"),
         ):
-            run_tasks(tasks, PLACED, threads)
+            run_tasks(tasks, placed(), threads)
         with pytest.raises(Stuck, match="late cannot start, the threads have been closed"):
             threads.submit(Task("late", "g"), CPU)
         threads.close()
@@ -212,16 +235,16 @@ def test_an_interrupted_caller_joins_its_threads() -> None:
 
     tasks = (Task("a", "g", processor="dsp"), Task("b", "g", processor="cpu"))
     with pytest.raises(KeyboardInterrupt), ThreadExecutor(PHONE, work, caller="cpu") as threads:
-        run_tasks(tasks, PLACED, threads)
+        run_tasks(tasks, placed(), threads)
 
 
 def test_a_timetable_is_never_ahead_of_itself() -> None:
     tasks = (Task("a", "g", processor="dsp"), Task("b", "g", frozenset({"a"}), "cpu"))
     times_us = {("g", "dsp"): 200.0, ("g", "cpu"): 100.0}
     with ThreadExecutor(PHONE, lambda task: None, times_us, dilation=3.0, caller="cpu") as threads:
-        trace = run_tasks(tasks, PLACED, threads)
+        trace = run_tasks(tasks, placed(), threads)
     check_is_a_schedule(trace, tasks)
-    never_before(trace, run_tasks(tasks, PLACED, VirtualExecutor(PHONE, times_us)))
+    never_before(trace, run_tasks(tasks, placed(), VirtualExecutor(PHONE, times_us)))
 
 
 def never_before(real: Trace, virtual: Trace) -> None:
@@ -236,7 +259,7 @@ def never_before(real: Trace, virtual: Trace) -> None:
 def test_a_machine_without_affinity_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     with ThreadExecutor(PHONE, lambda task: None, caller="cpu") as threads:
-        assert len(run_tasks((Task("a", "g", processor="gpu"),), PLACED, threads).spans) == 1
+        assert len(run_tasks((Task("a", "g", processor="gpu"),), placed(), threads).spans) == 1
 
 
 def test_a_refused_pin_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +268,7 @@ def test_a_refused_pin_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(os, "sched_setaffinity", refuse, raising=False)
     with ThreadExecutor((CPU, DSP), lambda task: None) as threads:
-        assert len(run_tasks((Task("a", "g", processor="dsp"),), PLACED, threads).spans) == 1
+        assert len(run_tasks((Task("a", "g", processor="dsp"),), placed(), threads).spans) == 1
 
 
 def test_tasks_need_whoever_writes_what_they_read() -> None:
@@ -259,7 +282,7 @@ def test_tasks_need_whoever_writes_what_they_read() -> None:
 def test_the_virtual_clock_adds_up_the_segments(segments: int) -> None:
     manifest = branched_bundle(segments).manifest
     trace = run_tasks(
-        task_graph(manifest), PLACED, VirtualExecutor(PHONE, task_durations_us(manifest))
+        task_graph(manifest), placed(), VirtualExecutor(PHONE, task_durations_us(manifest))
     )
     assert trace.makespan_us == branched_latency_us(segments)
 
@@ -284,11 +307,11 @@ def starts_us(
 
 
 def test_the_host_enqueues_then_calls_then_computes() -> None:
-    assert starts_us(PLACED, CPU, CALLED, QUEUE) == {"gpu": 30.0, "dsp": 34.0, "cpu": 34.0}
+    assert starts_us(placed(), CPU, CALLED, QUEUE) == {"gpu": 30.0, "dsp": 34.0, "cpu": 34.0}
 
 
 def test_a_runtime_that_walks_its_graph_calls_first_where_the_call_is_listed_first() -> None:
-    assert starts_us(replace(PLACED, asynchronous_first=False), CPU, CALLED, QUEUE) == {
+    assert starts_us(placed(False), CPU, CALLED, QUEUE) == {
         "dsp": 4.0,
         "gpu": 34.0,
         "cpu": 34.0,
@@ -297,8 +320,8 @@ def test_a_runtime_that_walks_its_graph_calls_first_where_the_call_is_listed_fir
 
 def test_a_call_without_helper_holds_the_host_while_the_queue_works() -> None:
     blocking = replace(CALLED, blocks_host=True)
-    assert starts_us(PLACED, CPU, blocking, QUEUE) == {"gpu": 30.0, "dsp": 34.0, "cpu": 134.0}
-    assert starts_us(replace(PLACED, asynchronous_first=False), CPU, blocking, QUEUE) == {
+    assert starts_us(placed(), CPU, blocking, QUEUE) == {"gpu": 30.0, "dsp": 34.0, "cpu": 134.0}
+    assert starts_us(placed(False), CPU, blocking, QUEUE) == {
         "dsp": 4.0,
         "gpu": 134.0,
         "cpu": 134.0,
@@ -309,7 +332,7 @@ def test_a_queue_takes_the_next_task_while_it_works_on_one() -> None:
     tasks = tuple(Task(f"t{i}", "g", processor="gpu") for i in range(3))
     trace = run_tasks(
         tasks,
-        PLACED,
+        placed(),
         VirtualExecutor((replace(QUEUE, queue_depth=3),), HOST_TIMES, handovers_us=HANDOVERS),
     )
     assert [(span.handed_us, span.start_us) for span in trace.spans] == [
@@ -326,7 +349,7 @@ def test_real_threads_wait_as_the_virtual_clock_says(
 ) -> None:
     phone = (CPU, replace(CALLED, blocks_host=blocks), QUEUE)
     policy, tasks = (
-        replace(PLACED, asynchronous_first=not listed),
+        placed(not listed),
         (*FORK, Task("meet", "g", frozenset({"cpu", "dsp", "gpu"}), "cpu")),
     )
     virtual = run_tasks(tasks, policy, VirtualExecutor(phone, HOST_TIMES, handovers_us=HANDOVERS))
@@ -353,15 +376,15 @@ def test_a_branch_that_ends_late_and_counts_as_early_does_not_let_the_merge_star
         Task("meet", "i", frozenset({"late", "long"}), "cpu"),
     )
     times_us = {("g", "dsp"): 10.0, ("h", "gpu"): 300.0, ("i", "cpu"): 5000.0}
-    virtual = run_tasks(tasks, PLACED, VirtualExecutor(PHONE, times_us))
+    virtual = run_tasks(tasks, placed(), VirtualExecutor(PHONE, times_us))
     with ThreadExecutor(PHONE, work, times_us, caller="cpu") as threads:
-        never_before(run_tasks(tasks, PLACED, threads), virtual)
+        never_before(run_tasks(tasks, placed(), threads), virtual)
 
 
 def test_waits_are_read_off_a_trace() -> None:
     tasks = (*FORK, Task("meet", "g", frozenset({"cpu", "dsp", "gpu"}), "cpu"))
     trace = run_tasks(
-        tasks, PLACED, VirtualExecutor((CPU, CALLED, QUEUE), HOST_TIMES, handovers_us=HANDOVERS)
+        tasks, placed(), VirtualExecutor((CPU, CALLED, QUEUE), HOST_TIMES, handovers_us=HANDOVERS)
     )
     assert [(wait.task, wait.host_us, wait.idle_us) for wait in meeting_waits(tasks, trace)] == [
         ("cpu", 60.0, 136.0),
@@ -375,7 +398,7 @@ def test_a_busy_cpu_takes_longer_to_hand_over() -> None:
     busy = Disturbances((Interference("cpu", 0.0, 1e9, 0.5),))
     trace = run_tasks(
         tasks,
-        PLACED,
+        placed(),
         VirtualExecutor(
             (CPU, QUEUE),
             {("branch", "gpu"): 100.0},
@@ -414,9 +437,9 @@ def test_enqueueing_takes_its_part_of_the_synchronisation_and_no_more(
         phone, task_durations_us(manifest, phone), handovers_us=enqueue_times_us(manifest, phone)
     )
     plain = run_tasks(
-        task_graph(manifest), PLACED, VirtualExecutor(PHONE, task_durations_us(manifest))
+        task_graph(manifest), placed(), VirtualExecutor(PHONE, task_durations_us(manifest))
     )
-    assert run_tasks(task_graph(manifest), PLACED, clock).makespan_us == pytest.approx(
+    assert run_tasks(task_graph(manifest), placed(), clock).makespan_us == pytest.approx(
         plain.makespan_us
     )
 
@@ -429,7 +452,7 @@ def test_data_that_stays_on_a_processor_is_not_handed_over() -> None:
 def test_golden_trace_of_two_branches() -> None:
     manifest = branched_bundle().manifest
     trace = run_tasks(
-        task_graph(manifest), PLACED, VirtualExecutor(PHONE, task_durations_us(manifest))
+        task_graph(manifest), placed(), VirtualExecutor(PHONE, task_durations_us(manifest))
     )
     assert str(trace).split("\n") == [
         "trace 1400.0 us",

@@ -37,7 +37,12 @@ from nnstretch.trace import Span
 
 CPU, DSP, GPU = Processor("cpu", "cpu", 2), Processor("dsp", "dsp", 2), Processor("gpu", "gpu", 1)
 PHONE = (CPU, DSP, GPU)
-PLACED = StaticPlacement(("cpu", "dsp", "gpu"))
+
+
+def placed() -> StaticPlacement:
+    return StaticPlacement(("cpu", "dsp", "gpu"))
+
+
 TIMES_US = {
     (sub, p.name): 10.0 * (k + 1)
     for sub in ("stem", "left", "right", "merge")
@@ -82,7 +87,9 @@ class Bell:
 
 
 def service_on(clock: VirtualExecutor | ThreadExecutor, bell: Bell) -> RequestScheduler:
-    return RequestScheduler(PHONE, PLACED, clock, bell.answers.append, TIMES_US, bell.spans.append)
+    return RequestScheduler(
+        PHONE, placed(), clock, bell.answers.append, TIMES_US, bell.spans.append
+    )
 
 
 def serve(
@@ -215,7 +222,7 @@ def test_others_work_stretches_ours() -> None:
     tasks = branched(0).tasks
     trace = run_tasks(
         tasks,
-        PLACED,
+        placed(),
         VirtualExecutor(
             PHONE,
             TIMES_US,
@@ -305,7 +312,7 @@ def test_real_threads_answer_clients_of_their_own_threads() -> None:
                 done.set()
                 clock.call("over")
 
-        service = RequestScheduler(PHONE, PLACED, clock, answered, times_us, bell.spans.append)
+        service = RequestScheduler(PHONE, placed(), clock, answered, times_us, bell.spans.append)
         clock.listen()
 
         def client() -> None:
@@ -343,10 +350,11 @@ def test_a_board_forgets_what_has_ended() -> None:
     assert len(bell.answers) == 50
     assert not any(
         (
-            service._ready_queue._tasks,
-            service._ready_queue._unmet,
-            service._ready_queue._readers,
-            service._ready_queue.ready,
-            service._running,
+            service.loop._tasks._tasks,
+            service.loop._tasks._unmet,
+            service.loop._tasks._readers,
+            service.loop.waiting,
+            service.loop.given,
+            [queue.reserved or queue._order for queue in service.loop._queues if queue._order],
         )
     )

@@ -72,7 +72,7 @@ class ThreadExecutor:
         disturbances: Disturbances = Disturbances(),  # noqa: B008 (frozen)
         handovers_us: TaskTimes | None = None,
     ) -> None:
-        self._processors = processors
+        self.processors = processors
         self._work = work
         self._durations_us = durations_us or {}
         self._enqueue_us = handovers_us or {}
@@ -120,7 +120,7 @@ class ThreadExecutor:
         self._durations_us = self._durations_us if durations_us is None else durations_us
         self._dilation = self._dilation if dilation is None else dilation
         self._enqueue_us = self._enqueue_us if handovers_us is None else handovers_us
-        self._timetable = Timetable(self._disturbances, self._processors)
+        self._timetable = Timetable(self._disturbances, self.processors)
         self._ends_us: dict[str, float] = {}
         """When the slot of each task ends.
 
@@ -144,17 +144,11 @@ class ThreadExecutor:
         """Return the time since the run began, on the chip's clock."""
         return self._clock.us(perf_counter())
 
-    def free(self) -> tuple[Processor, ...]:
-        """Return processors whose queue has room."""
-        in_flight, failed = self._in_flight, self.failed()
-        with_room = tuple([p for p in self._processors if in_flight[p.name] < p.queue_depth])
-        return tuple(p for p in with_room if p.name not in failed) if failed else with_room
-
     def failed(self) -> frozenset[str]:
         """Return the names of processors that have failed."""
         if not (self._lost or self._disturbances.fails):
             return frozenset()
-        now_us, names = self.now_us, [p.name for p in self._processors]
+        now_us, names = self.now_us, [p.name for p in self.processors]
         away = [name for name in names if self._disturbances.is_away(name, now_us)]
         return frozenset((*away, *self._lost))
 
@@ -164,8 +158,8 @@ class ThreadExecutor:
             self._timers_set += 1
             heapq.heappush(self._timers, (at_us, self._timers_set, TimerEvent(at_us, what)))
 
-    def submit(self, task: Task, processor: Processor, /) -> None:
-        """Put a task into a processor's queue.
+    def submit(self, task: Task, processor: Processor, ready_us: float = 0.0, /) -> None:
+        """Put a task into a processor's queue; `ready_us` counts only where its time is predicted.
 
         Raises Stuck when the threads are closed or the queue is full.
         """
@@ -176,9 +170,9 @@ class ThreadExecutor:
         self._in_flight[processor.name] += 1
         now_us, slot, key = self.now_us, None, (task.work, processor.name)
         if key in self._durations_us:
-            ready_us, enqueue_us = min(self._moment_us, now_us), self._enqueue_us.get(key, 0.0)
+            begin_us, enqueue_us = min(self._moment_us, now_us), self._enqueue_us.get(key, 0.0)
             duration_us = self._durations_us[key]
-            slot = self._timetable.enqueue(processor, ready_us, enqueue_us, duration_us)
+            slot = self._timetable.enqueue(processor, begin_us, enqueue_us, duration_us, ready_us)
         self._inbox[processor.name].put(QueuedTask(task, now_us, slot))
         if slot is not None:
             sleep_until(self._clock.at_s(slot.host_us))
@@ -210,6 +204,10 @@ class ThreadExecutor:
             moment_us = self._ends_us.pop(event.task.name, moment_us)
         self._moment_us = max(self._moment_us, moment_us)  # events may come out of order
         return event
+
+    def more(self) -> bool:
+        """Return whether another thread has sent something already."""
+        return not self._done.empty()
 
     def _next_event(self) -> tuple[Event, bool]:
         """Return what has ended, else run the caller's next task, else wait; and whether late."""

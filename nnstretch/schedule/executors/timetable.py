@@ -77,12 +77,21 @@ class Timetable:
         return start_us, max(ends_us)
 
     def enqueue(
-        self, processor: Processor, now_us: float, enqueue_us: float, duration_us: float
+        self,
+        processor: Processor,
+        now_us: float,
+        enqueue_us: float,
+        duration_us: float,
+        ready_us: float = 0.0,
     ) -> TimeSlot:
-        """Book the host thread for `enqueue_us`, then the processor for `duration_us`."""
+        """Book the host thread for `enqueue_us`, then the processor for `duration_us`.
+
+        The processor waits for data that are there at `ready_us`.
+        """
         begin_us = max(now_us, self._host_free_us)
         enqueued_us = self._disturbances.end_us(self._host, begin_us, enqueue_us)
-        start_us, end_us = self.book((processor.name,), enqueued_us, duration_us)
+        there_us = max(enqueued_us, ready_us)
+        start_us, end_us = self.book((processor.name,), there_us, duration_us)
         self._host_free_us = end_us if processor.blocks_host else enqueued_us
         return TimeSlot(enqueued_us, start_us, end_us, self._host_free_us)
 

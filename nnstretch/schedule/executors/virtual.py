@@ -16,6 +16,9 @@ from nnstretch.trace import Failure, Span, TimerEvent
 
 Work = Callable[[Task], object]
 Event = Span | Failure | TimerEvent
+DurationOf = Callable[[Task, str], float | None]
+"""How long a task takes on a processor, us; None where nobody predicted it."""
+NOBODY: frozenset[str] = frozenset()
 
 
 def no_work(_task: Task) -> None:
@@ -32,52 +35,56 @@ class VirtualExecutor:
     def __init__(
         self,
         processors: tuple[Processor, ...],
-        durations_us: TaskTimes,
+        durations_us: TaskTimes | DurationOf,
         work: Work = no_work,
         disturbances: Disturbances = Disturbances(),  # noqa: B008 (frozen)
         handovers_us: TaskTimes | None = None,
     ) -> None:
-        """Create the clock. `handovers_us`: how long the host enqueues a task, 0 where absent."""
+        """Create the clock. `durations_us`: by what is computed and where, or told of each task.
+
+        `handovers_us`: how long the host enqueues a task, 0 where absent.
+        """
         self.now_us = 0.0
-        self._processors = processors
-        self._durations_us = durations_us
+        self.processors = processors
+        if callable(durations_us):
+            self._duration_us: DurationOf = durations_us
+        else:
+            self._duration_us = duration_from(durations_us)
         self._enqueue_us = handovers_us or {}
         self._timetable = Timetable(disturbances, processors)
         self._work = work
         self._disturbances = disturbances
         self._in_flight: Counter[str] = Counter()
-        self._lost_us = dict.fromkeys((p.name for p in processors), inf)
+        self._lost: dict[str, float] = {}
+        """When processors failed whose work said so."""
         self._pushed = 0
         self._ahead: list[tuple[float, int, Event]] = []
 
-    def free(self) -> tuple[Processor, ...]:
-        """Return processors whose queue has room."""
-        failed = self.failed()
-        with_room = [p for p in self._processors if self._in_flight[p.name] < p.queue_depth]
-        return tuple(p for p in with_room if p.name not in failed)
-
     def failed(self) -> frozenset[str]:
         """Return the names of processors that have failed."""
-        return frozenset(p.name for p in self._processors if self._has_failed(p.name))
+        if not (self._lost or self._disturbances.fails):
+            return NOBODY
+        return frozenset(p.name for p in self.processors if self._has_failed(p.name))
 
-    def submit(self, task: Task, processor: Processor, /) -> None:
+    def submit(self, task: Task, processor: Processor, ready_us: float = 0.0, /) -> None:
         """Book a task on a processor; one without a predicted time there fails at once.
 
         Raises Stuck when the queue is full.
         """
-        name, key = processor.name, (task.work, processor.name)
+        name = processor.name
         if self._in_flight[name] >= processor.queue_depth:
             raise queue_full(task, processor)
         self._in_flight[name] += 1
-        if key not in self._durations_us:
+        duration_us = self._duration_us(task, name)
+        if duration_us is None:
             unknown = UnknownName(
                 f"unknown time of {task.subgraph} on {name}, virtual clock, nobody predicted it"
             )
             self._push_event(self.now_us, Failure(self.now_us, task, name, unknown))
             return
-        enqueue_us, duration_us = self._enqueue_us.get(key, 0.0), self._durations_us[key]
-        slot = self._timetable.enqueue(processor, self.now_us, enqueue_us, duration_us)
-        lost_us = min(self._disturbances.lost_us(name, self.now_us), self._lost_us[name])
+        enqueue_us = self._enqueue_us.get((task.work, name), 0.0) if self._enqueue_us else 0.0
+        slot = self._timetable.enqueue(processor, self.now_us, enqueue_us, duration_us, ready_us)
+        lost_us = self._lost_us(name) if self._lost or self._disturbances.fails else inf
         if slot.end_us > lost_us:
             self._timetable.cut(processor, lost_us)
             failure = Failure(lost_us, task, name, processor_failed(name, lost_us))
@@ -99,23 +106,40 @@ class VirtualExecutor:
             self._in_flight[event.processor] -= 1
         return event
 
+    def more(self) -> bool:
+        """Return whether something more happens at this instant."""
+        return bool(self._ahead) and self._ahead[0][0] <= self.now_us
+
     def _compute(self, task: Task, processor: str, slot: TimeSlot) -> Span | Failure:
         try:
             self._work(task)
         except Exception as error:
             if isinstance(error, ProcessorFailed):
-                self._lost_us[processor] = slot.end_us
+                self._lost[processor] = slot.end_us
             return Failure(slot.end_us, task, processor, error)
         return Span(slot.start_us, slot.end_us, task, processor, slot.enqueued_us)
 
+    def _lost_us(self, processor: str) -> float:
+        lost_us = self._disturbances.lost_us(processor, self.now_us)
+        return min(lost_us, self._lost.get(processor, inf))
+
     def _has_failed(self, processor: str) -> bool:
-        if self.now_us >= self._lost_us[processor]:
+        if self.now_us >= self._lost.get(processor, inf):
             return True
         return self._disturbances.is_away(processor, self.now_us)
 
     def _push_event(self, at_us: float, event: Event) -> None:
         self._pushed += 1
         heapq.heappush(self._ahead, (at_us, self._pushed, event))
+
+
+def duration_from(durations_us: TaskTimes) -> DurationOf:
+    """Return the durations of a table."""
+
+    def duration_us(task: Task, processor: str) -> float | None:
+        return durations_us.get((task.work, processor))
+
+    return duration_us
 
 
 def processor_failed(processor: str, at_us: float) -> ProcessorFailed:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from nnstretch.protocols import Choice, Policy, ProcessorState
+from nnstretch.schedule.policies.movable_tasks import MovableTasks
 from nnstretch.soc import Processor
 from nnstretch.task import Task, TaskTimes
 
@@ -26,3 +28,50 @@ def fail_over(task: Task, alive: Sequence[Processor], durations_us: TaskTimes) -
     fallback = next((processor.name for processor in alive if processor.kind == "cpu"), names[0])
     fastest = fastest_processor(task, names, durations_us)
     return replace(task, processor=fallback if fastest is None else fastest)
+
+
+class Failover:
+    """Policy that wraps another: placed tasks go elsewhere while their processor is lost.
+
+    Tasks without a place are the other policy's own.
+    """
+
+    def __init__(self, policy: Policy, durations_us: TaskTimes) -> None:
+        self._policy = policy
+        self._durations_us = durations_us
+        self._tasks = MovableTasks(policy)
+        self._fresh: list[Task] = []
+        """Tasks that no processor was looked for."""
+        self._alive: tuple[Processor, ...] = ()
+
+    def add(self, task: Task, /) -> None:
+        """Take a task, whose processor is looked at before the next choice."""
+        if task.processor is None:
+            self._policy.add(task)
+        else:
+            self._tasks.add(task)
+            self._fresh.append(task)
+
+    def withdraw(self, task: Task, /) -> None:
+        """Forget a task."""
+        self._tasks.withdraw(task)
+
+    def pick(self, now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:
+        """Return what the other policy chooses, once every task is where it can run."""
+        if not self._tasks.planned:
+            self._fresh.clear()
+            return self._policy.pick(now_us, processors)
+        self._place(processors)
+        return self._tasks.chosen(self._policy.pick(now_us, processors))
+
+    def _place(self, processors: Sequence[ProcessorState]) -> None:
+        alive = tuple([state.processor for state in processors if state.alive])
+        if not alive:
+            return
+        if alive != self._alive:
+            self._alive = alive
+            self._fresh = list(self._tasks.planned.values())
+        for task in self._fresh:
+            if self._tasks.planned.get(task.name) is task:
+                self._tasks.place(fail_over(task, alive, self._durations_us))
+        self._fresh.clear()

@@ -1,0 +1,126 @@
+"""Rows of costs: what a task is expected to take on each processor, corrected by what tasks did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf, isfinite, isnan
+
+from nnstretch.errors import BadInput
+from nnstretch.schedule.finish_times import TaskCosts
+from nnstretch.schedule.loop.arrivals import Arrivals, Transfers
+from nnstretch.schedule.slowdown import SlowdownEstimator
+from nnstretch.soc import Processor
+from nnstretch.task import Task, WorkKey
+from nnstretch.trace import Span
+
+Row = tuple[float, ...]
+"""Microseconds by number of the processor; infinite where it cannot run."""
+Kind = tuple[str, str, str | None]
+"""Plan, sub-graph, and where its plan placed it: tasks of one kind have one row."""
+ROUNDING = 1e-9
+"""Share of a time that its float may be off."""
+
+
+class CostRows:
+    """One row for each kind of task.
+
+    A pair of work and processor that `costs` lacks cannot run: its cost is infinite, never 0. A
+    task that its plan placed runs there alone. With `slowdowns`, every end corrects the row of its
+    kind by a moving average. With `transfers_us`, data between processors take time.
+    """
+
+    def __init__(
+        self,
+        processors: Sequence[Processor],
+        costs: TaskCosts,
+        slowdowns: SlowdownEstimator | None = None,
+        transfers_us: Transfers | None = None,
+    ) -> None:
+        """Create the rows. Raises BadInput for a cost that is negative or not a number."""
+        for (work, name), cost_us in costs.quiet_us.items():
+            if isnan(cost_us) or cost_us < 0:
+                raise BadInput(f"cost of {work} on {name} is {cost_us}, costs, needed is 0 or more")
+        self.processors = tuple(processors)
+        self._names = tuple(processor.name for processor in processors)
+        self._costs = costs
+        self._slowdowns = slowdowns
+        self._rows: dict[Kind, Row] = {}
+        self._kinds: dict[WorkKey, list[Kind]] = {}
+        self.arrivals = Arrivals(transfers_us, len(processors)) if transfers_us else None
+        self._watchers: list[Callable[[Kind], None]] = []
+
+    def kind(self, task: Task) -> Kind:
+        """Return the kind of a task, the key of its row."""
+        return task.plan, task.subgraph, task.processor
+
+    def row(self, task: Task) -> Row:
+        """Return the costs of a task. Raises BadInput where no processor can run it."""
+        kind = task.plan, task.subgraph, task.processor
+        row = self._rows.get(kind)
+        return self._new_row(task, kind) if row is None else row
+
+    def ready_us(self, task: Task) -> Sequence[float] | None:
+        """Return when a task's data are on each processor; None where they are there already."""
+        return None if self.arrivals is None else self.arrivals.row(task)
+
+    def finish_us(self, task: Task, now_us: float, free_us: Sequence[float]) -> list[float]:
+        """Return when a task would end on each processor, given when these are free."""
+        ready_us = self.ready_us(task) or [now_us] * len(self._names)
+        ends_us: list[float] = []
+        for cost_us, idle_us, there_us in zip(self.row(task), free_us, ready_us, strict=True):
+            ends_us.append(max(now_us, idle_us, there_us) + cost_us)
+        return ends_us
+
+    def expected(self, task: Task, index: int) -> tuple[float, float]:
+        """Return what a task costs on a processor, and when its data are there, us."""
+        row = self._rows.get((task.plan, task.subgraph, task.processor)) or self.row(task)
+        if self.arrivals is None:
+            return row[index], 0.0
+        ready_us = self.arrivals.row(task)
+        return row[index], 0.0 if ready_us is None else ready_us[index]
+
+    def observe(self, span: Span, index: int) -> None:
+        """Learn from a task that has ended."""
+        if self._slowdowns is None:
+            return
+        work, name = span.task.work, self._names[index]
+        quiet_us = self._costs.quiet_us.get((work, name), 0.0)
+        took_us, rounding_us = span.end_us - span.start_us, ROUNDING * span.end_us
+        if not self._slowdowns.learn(work, name, quiet_us, took_us, rounding_us):
+            return
+        for kind in self._kinds.get(work, ()):
+            self._rows[kind] = self._corrected(work, kind[2])
+            for watcher in self._watchers:
+                watcher(kind)
+
+    def watch(self, watcher: Callable[[Kind], None]) -> None:
+        """Let a policy that keeps an order by costs hear of rows that have changed."""
+        self._watchers.append(watcher)
+
+    def forget(self, name: str) -> None:
+        """Forget a task that was withdrawn."""
+        if self.arrivals is not None:
+            self.arrivals.forget(name)
+
+    def _new_row(self, task: Task, kind: Kind) -> Row:
+        row = self._corrected(task.work, task.processor)
+        if not any(map(isfinite, row)):
+            where = "no processor" if task.processor is None else task.processor
+            raise BadInput(
+                f"{task.subgraph} can run on {where}, costs, none of {', '.join(self._names)} has a"
+                " time for it"
+            )
+        self._rows[kind] = row
+        self._kinds.setdefault(task.work, []).append(kind)
+        return row
+
+    def _corrected(self, work: WorkKey, processor: str | None) -> Row:
+        row: list[float] = []
+        for name in self._names:
+            if processor not in (None, name) or (work, name) not in self._costs.quiet_us:
+                row.append(inf)
+                continue
+            ratio = 1.0 if self._slowdowns is None else self._slowdowns.ratio(work, name)
+            handover_us = self._costs.handovers_us.get((work, name), 0.0)
+            row.append(handover_us + self._costs.quiet_us[work, name] * ratio)
+        return tuple(row)

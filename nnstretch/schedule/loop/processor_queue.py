@@ -1,0 +1,120 @@
+"""What one processor has been given, and when it is expected to be free."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+from math import inf
+
+from nnstretch.protocols import ProcessorState
+from nnstretch.soc import Processor
+from nnstretch.task import Task
+
+
+class Queueing(Enum):
+    """How much a processor may be given at a time."""
+
+    UNBOUNDED = "unbounded"
+    """Whatever the policy wants: what its own queue does not take is reserved behind it."""
+    BOUNDED = "bounded"
+    """What its own queue takes."""
+    IDLE = "idle"
+    """One task: only idle processors get work."""
+
+    def limit(self, processor: Processor) -> float:
+        """Return how many tasks a processor may have at a time."""
+        if self is Queueing.UNBOUNDED:
+            return inf
+        return processor.queue_depth if self is Queueing.BOUNDED else 1
+
+
+@dataclass(slots=True, eq=False)
+class GivenTask:
+    """A task that a processor has been given."""
+
+    task: Task
+    queue: ProcessorQueue
+    cost_us: float
+    """What it is expected to take."""
+    due_us: float
+    """When it is expected to end, without the queue's shift."""
+    ready_us: float
+    """When its data are on the processor."""
+    handed: bool = False
+    """Whether the executor has it."""
+    over: bool = False
+    """Whether it has ended, or was taken back."""
+
+
+@dataclass(slots=True, eq=False)
+class ProcessorQueue:
+    """Tasks of one processor, first in, first out: the executor has the first, others wait.
+
+    When it is free is what the loop expects: every end shifts what is behind it by how much earlier
+    or later it came than expected, so that errors of costs never add up.
+    """
+
+    state: ProcessorState
+    depth: int
+    """Tasks that the executor takes."""
+    limit: float
+    count: int = 0
+    """Tasks that have been given and have not ended."""
+    handed: int = 0
+    """Of them, those that the executor has."""
+    reserved: deque[GivenTask] = field(default_factory=deque)
+    """In front of the executor's queue; those that are over stay until they come to its head."""
+    head_due_us: float = inf
+    """When the first is expected to end."""
+    _order: deque[GivenTask] = field(default_factory=deque)
+    _shift_us: float = 0.0
+
+    def give(self, task: Task, cost_us: float, ready_us: float, now_us: float) -> GivenTask:
+        """Reserve a task behind everything that was given before."""
+        state = self.state
+        start_us = max(now_us, state.free_us, ready_us)
+        state.free_us = start_us + cost_us
+        given = GivenTask(task, self, cost_us, state.free_us - self._shift_us, ready_us)
+        if not self.count:
+            self.head_due_us = state.free_us
+        self.count += 1
+        state.open = self.count < self.limit
+        self.reserved.append(given)
+        self._order.append(given)
+        return given
+
+    def end(self, given: GivenTask, at_us: float) -> None:
+        """Hear that a task has ended or failed."""
+        self.handed -= 1
+        self._shift(at_us - (given.due_us + self._shift_us))
+        self._remove(given, at_us)
+
+    def take_back(self, given: GivenTask, now_us: float) -> None:
+        """Take back a task that was not handed over."""
+        self.state.free_us -= given.cost_us
+        self._remove(given, now_us)
+
+    def be_late(self, now_us: float) -> None:
+        """Hear that the first task should have ended and has not: all behind it are late too."""
+        self._shift(now_us - self.head_due_us)
+        self.head_due_us = now_us
+
+    def _shift(self, by_us: float) -> None:
+        if by_us:
+            self._shift_us += by_us
+            self.state.free_us += by_us
+
+    def _remove(self, given: GivenTask, at_us: float) -> None:
+        given.over = True
+        self.count -= 1
+        self.state.open = self.state.alive and self.count < self.limit
+        order = self._order
+        while order and order[0].over:
+            order.popleft()
+        if order:
+            self.head_due_us = order[0].due_us + self._shift_us
+        else:
+            self.head_due_us = inf
+            self.state.free_us = at_us
+            self._shift_us = 0.0

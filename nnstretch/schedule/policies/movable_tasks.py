@@ -1,0 +1,46 @@
+"""Tasks that wait in another policy, each where it was planned or moved to."""
+
+from __future__ import annotations
+
+from nnstretch.protocols import Choice, Policy
+from nnstretch.task import Task
+
+
+class MovableTasks:
+    """What a policy that wraps another keeps: tasks as planned, and as the other has them now."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.planned: dict[str, Task] = {}
+        """Tasks that wait, by name."""
+        self._moved: dict[str, Task] = {}
+        """Of them, those that the other policy has."""
+
+    def add(self, task: Task) -> None:
+        """Take a task, which the other policy does not have until it is placed."""
+        self.planned[task.name] = task
+
+    def withdraw(self, task: Task) -> None:
+        """Forget a task that waits here; any other is the other policy's own."""
+        planned = self.planned.pop(task.name, None)
+        if planned is None:
+            self._policy.withdraw(task)
+        elif (moved := self._moved.pop(task.name, None)) is not None:
+            self._policy.withdraw(moved)
+
+    def place(self, task: Task) -> None:
+        """Give the other policy a task as it is placed now, unless it has that."""
+        before = self._moved.get(task.name)
+        if before is not None:
+            if before.processor == task.processor:
+                return
+            self._policy.withdraw(before)
+        self._moved[task.name] = task
+        self._policy.add(task)
+
+    def chosen(self, choice: Choice | None) -> Choice | None:
+        """Forget what the other policy has chosen, and return it."""
+        if choice is not None:
+            self.planned.pop(choice[0].name, None)
+            self._moved.pop(choice[0].name, None)
+        return choice
