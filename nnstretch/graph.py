@@ -54,6 +54,22 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class InputShape:
+    """What a user says of one input of a network that does not say it itself."""
+
+    shape: tuple[AxisSize, ...]
+    name: str = ""
+    """Empty: the input at this position."""
+    dtype: str = ""
+    """Empty: what the network declares, else float32."""
+
+    def __str__(self) -> str:
+        name = f"{self.name}=" if self.name else ""
+        dtype = f":{self.dtype}" if self.dtype else ""
+        return f"{name}{','.join(map(str, self.shape)) or '()'}{dtype}"
+
+
+@dataclass(frozen=True, slots=True)
 class ValueRef:
     """A value or a weight that a node reads, by name."""
 

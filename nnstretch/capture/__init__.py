@@ -1,6 +1,8 @@
 """A network becomes a Graph: from PyTorch, an ONNX file or a saved program; and back into a module.
 
 model_spec.py        MODEL string -> nn.Module
+example_inputs.py    tensors to capture with
+choose_outputs.py    only some outputs
 torch_export.py      nn.Module -> Graph
 program_reader.py    ExportedProgram -> Graph
 constant_folding.py  what depends on no input and no parameter, computed at once
@@ -16,7 +18,8 @@ onnx/                ONNX file -> Graph
 """
 
 from nnstretch._packages import make_callable
-from nnstretch.capture.model_spec import DEFAULT_INPUT, default_input, load_model
+from nnstretch.capture.example_inputs import DEFAULT_INPUT, default_input, example_inputs
+from nnstretch.capture.model_spec import load_model
 from nnstretch.capture.rebuild_module import build
 from nnstretch.capture.torch_export import CapturedNetwork, capture, trace
 
@@ -28,6 +31,7 @@ __all__ = [
     "build",
     "capture",
     "default_input",
+    "example_inputs",
     "load_model",
     "trace",
 ]

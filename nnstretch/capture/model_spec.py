@@ -4,32 +4,93 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 import torch
 import yaml
 from torch import nn
 
+from nnstretch.capture.choose_outputs import choose_graph_outputs, choose_module_outputs
 from nnstretch.capture.silence import silence_python
 from nnstretch.capture.torch_export import CapturedNetwork
 from nnstretch.errors import BadInput, BrokenFile, NnstretchError, UnknownName, closest
+from nnstretch.files.input_shapes import format_input_shapes, parse_input_shapes
+from nnstretch.graph import InputShape
 
-DEFAULT_INPUT = (1, 3, 224, 224)
+INPUT_KEY = "input"
+"""What an ONNX file's settings may say: `det.onnx?input=1,3,320,320`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A MODEL taken apart: `SOURCE?key=value&...#OUTPUT,...`."""
+
+    source: str
+    query: tuple[tuple[str, str], ...] = ()
+    outputs: tuple[str, ...] = ()
+    """Outputs that count, by name or position; empty for all."""
+
+    def __str__(self) -> str:
+        query = "&".join(f"{quote(key)}={quote(value, QUERY_SAFE)}" for key, value in self.query)
+        outputs = ",".join(self.outputs)
+        return f"{self.source}{f'?{query}' if query else ''}{f'#{outputs}' if outputs else ''}"
+
+
+QUERY_SAFE = "=,;:./-"
+
+
+def parse_model_spec(spec: str) -> ModelSpec:
+    """Take a MODEL apart; a `#` in a folder's name is none."""
+    network, hash_sign, chosen = spec.rpartition("#")
+    if not hash_sign or "/" in chosen or chosen.endswith((".onnx", ".pt2")) or ".py:" in chosen:
+        network, chosen = spec, ""
+    source, _, query = network.partition("?")
+    outputs = tuple(name.strip() for name in chosen.split(",") if name.strip())
+    return ModelSpec(source, tuple(parse_qsl(query)), outputs)
+
+
+def spec_with(spec: str, inputs: Sequence[InputShape], outputs: Sequence[str]) -> str:
+    """Return a MODEL that says itself what the command line says of its inputs and outputs.
+
+    Raises BadInput where it says other outputs already.
+    """
+    if not inputs and not outputs:
+        return spec
+    parsed = parse_model_spec(spec)
+    if outputs and parsed.outputs:
+        raise BadInput(f"outputs {','.join(outputs)} of {spec}, it names outputs already")
+    query = parsed.query
+    if inputs and parsed.source.endswith(".onnx"):
+        query = ((INPUT_KEY, format_input_shapes(inputs)),)
+    return str(replace(parsed, query=query, outputs=tuple(outputs) or parsed.outputs))
 
 
 def load_model(spec: str, seed: int = 0) -> nn.Module:
     """Build the network that a MODEL names.
 
     It is `torchvision:NAME`, `timm:NAME` or `FILE.py:FACTORY`, each with `?key=value&...` for its
-    factory; or `FILE.onnx`, `FILE.pt2`. Weights are random but the same every time for a `seed`; a
-    factory in a file may load its own. Raises UnknownName, BrokenFile or BadInput with the part of
-    `spec` that is at fault.
+    factory; or `FILE.onnx`, with `?input=1,3,320,320` for sizes that it leaves open; or `FILE.pt2`;
+    each with `#OUTPUT,...` for some of its outputs. Weights are random but the same every time for
+    a `seed`; a factory in a file may load its own. Raises UnknownName, BrokenFile or BadInput with
+    the part of `spec` that is at fault.
     """
-    source, _, query = spec.partition("?")
-    settings: dict[str, Any] = {key: yaml.safe_load(value) for key, value in parse_qsl(query)}
+    parsed = parse_model_spec(spec)
+    source = parsed.source
+    if source.endswith((".onnx", ".pt2")):
+        with silence_python(), torch.random.fork_rng(devices=[]):
+            return module_from_graph(read_file(parsed))
+    settings: dict[str, Any] = {key: yaml.safe_load(value) for key, value in parsed.query}
+    module = make_module(spec, source, settings, seed)
+    return choose_module_outputs(module, parsed.outputs, source) if parsed.outputs else module
+
+
+def make_module(spec: str, source: str, settings: dict[str, Any], seed: int) -> nn.Module:
+    """Make a network of a library or of the user's own file. Raises UnknownName for neither."""
     prefix, _, name = source.partition(":")
     with silence_python(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -37,10 +98,6 @@ def load_model(spec: str, seed: int = 0) -> nn.Module:
             return load_torchvision(name, settings)
         if prefix == "timm" and name:
             return load_timm(name, settings)
-        if source.endswith(".onnx"):
-            return load_onnx_module(source)
-        if source.endswith(".pt2"):
-            return load_pt2_module(source)
         if ".py:" in source:
             path, _, factory = source.rpartition(":")
             return load_from_factory(Path(path), factory, settings)
@@ -128,18 +185,27 @@ def run_model_file(path: Path) -> ModuleType:
     return module
 
 
-def load_onnx_module(source: str) -> nn.Module:
-    """Read an ONNX file as a module."""
-    from nnstretch.capture.onnx.reader import read_onnx
+def read_file(parsed: ModelSpec) -> CapturedNetwork:
+    """Read the network in an .onnx or .pt2 file. Raises BadInput for settings that it has not."""
+    settings = dict(parsed.query)
+    known = {INPUT_KEY} if parsed.source.endswith(".onnx") else set[str]()
+    if unknown := [key for key in settings if key not in known]:
+        raise BadInput(
+            f"unknown setting {unknown[0]!r:.80} of {parsed.source}, a file of ONNX takes input and"
+            " one of torch.export none"
+        )
+    if known:
+        from nnstretch.capture.onnx.reader import read_onnx
 
-    return module_from_graph(read_onnx(Path(source)))
+        inputs = parse_input_shapes(settings[INPUT_KEY]) if settings else ()
+        captured = read_onnx(Path(parsed.source), inputs)
+    else:
+        from nnstretch.capture.pt2_file import read_pt2
 
-
-def load_pt2_module(source: str) -> nn.Module:
-    """Rebuild the program that torch.export saved as ordinary layers."""
-    from nnstretch.capture.pt2_file import read_pt2
-
-    return module_from_graph(read_pt2(Path(source)))
+        captured = read_pt2(Path(parsed.source))
+    if not parsed.outputs:
+        return captured
+    return choose_graph_outputs(captured, parsed.outputs, parsed.source)
 
 
 def module_from_graph(captured: CapturedNetwork) -> nn.Module:
@@ -151,7 +217,6 @@ def module_from_graph(captured: CapturedNetwork) -> nn.Module:
 
     module = build(captured.graph, captured.weights)
     module.captured_graph = captured.graph  # type: ignore[assignment]
-    module.input_shape = captured.graph.inputs[0].spec.shape  # type: ignore[assignment]
     return module
 
 
@@ -169,15 +234,4 @@ def call_factory(what: str, make: Any, settings: dict[str, Any], *args: Any) -> 
         ) from error
 
 
-def default_input(spec: str, module: nn.Module) -> tuple[int, ...]:
-    """Return the input shape that timm or the module names, batch 1; else 1x3x224x224."""
-    config = getattr(module, "default_cfg", None) or {}
-    size = getattr(module, "input_shape", None) or config.get("input_size")
-    if size and len(size) == 3:
-        return (1, *size)
-    if size and len(size) == 4:
-        return tuple(size)
-    return DEFAULT_INPUT
-
-
-__all__ = ["DEFAULT_INPUT", "default_input", "load_model"]
+__all__ = ["load_model", "spec_with"]

@@ -7,24 +7,54 @@ import math
 from typing import Any
 
 from nnstretch.errors import BadInput
+from nnstretch.files.input_shapes import parse_input_shapes
+from nnstretch.graph import InputShape
 
 MODEL_HELP = (
     "torchvision:NAME, timm:NAME, FILE.py:FACTORY (each may end in ?key=value&...), FILE.pt2,"
-    " FILE.onnx, or a plan FILE.yaml"
+    " FILE.onnx, or a plan FILE.yaml; a network may end in #OUTPUT,... to have only those"
 )
 CALIBRATION_IMAGES = 64
 SOC_HELP = "a chip: a name under latency_predictors/ (mi9) or a folder of that form"
 
 
-def shape_of(text: str) -> tuple[int, ...]:
-    """Parse `1,3,224,224`. Raises ArgumentTypeError when the text is no shape."""
+def inputs_of(text: str) -> tuple[InputShape, ...]:
+    """Parse `1,3,320,320`, or `x=1,3,320,320;ids=1,128:int64`. Raises ArgumentTypeError."""
     try:
-        shape = tuple(int(part) for part in text.replace("x", ",").split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no shape, write 1,3,224,224") from None
-    if not shape or min(shape) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no shape, every size must be at least 1")
-    return shape
+        return parse_input_shapes(text)
+    except BadInput as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def outputs_of(text: str) -> tuple[str, ...]:
+    """Parse output names separated by commas. Raises ArgumentTypeError when there is none."""
+    names = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not names or len(set(names)) != len(names):
+        raise argparse.ArgumentTypeError(f"{text!r:.80} must name each output once, as in out,aux")
+    return names
+
+
+def add_inputs(parser: argparse.ArgumentParser) -> None:
+    """Add --input and --outputs: what a network reads, and which of its results count."""
+    parser.add_argument(
+        "--input",
+        type=inputs_of,
+        action="extend",
+        default=[],
+        metavar="SHAPE",
+        help=(
+            "input shape, as 1,3,320,320 (default: the network's own, else 1,3,224,224); also"
+            " closes what an ONNX file leaves open; of several inputs by name,"
+            " 'x=1,3,320,320;ids=1,128:int64', or in order"
+        ),
+    )
+    parser.add_argument(
+        "--outputs",
+        type=outputs_of,
+        default=(),
+        metavar="NAMES",
+        help="only these outputs, by name or position, as in out,2; the same as MODEL#out,2",
+    )
 
 
 def names_of(text: str) -> tuple[str, ...]:

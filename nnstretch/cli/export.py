@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from nnstretch.bundle.manifest import FORMATS, plans_by_name
 from nnstretch.bundle.variants import load_variants
-from nnstretch.cli.arguments import CALIBRATION_IMAGES, SOC_HELP, add_model, shape_of
+from nnstretch.cli.arguments import CALIBRATION_IMAGES, SOC_HELP, add_inputs, add_model
 from nnstretch.cli.loaded_model import load_model_argument, load_soc_of
 from nnstretch.cli.output_path import check_writable
 from nnstretch.cli.progress import progress
@@ -95,7 +95,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="where a network without a plan runs (default: the chip's first, or cpu)",
     )
-    parser.add_argument("--input", type=shape_of, default=None, help="input shape, NCHW")
+    add_inputs(parser)
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def export_request(args: argparse.Namespace) -> ExportRequest:
     from nnstretch.stretch import single_processor_plan
     from nnstretch.stretch.lowering.lower import lower
 
-    subject = load_model_argument(args.model, args.input)
+    subject = load_model_argument(args.model, args.input, args.outputs)
     name = args.soc or (subject.plan.soc if subject.plan else None)
     soc = load_soc_of(name) if name else None
     if subject.plan is not None and args.processor is not None:
@@ -177,7 +177,9 @@ def export_request(args: argparse.Namespace) -> ExportRequest:
             " own branches"
         )
     plan = subject.plan or single_processor_plan(
-        subject.graph, args.model, args.processor or (soc.processors[0].name if soc else "cpu")
+        subject.graph,
+        subject.graph.name,
+        args.processor or (soc.processors[0].name if soc else "cpu"),
     )
     lowered = lower(subject.analysis, plan)
     calibration = None

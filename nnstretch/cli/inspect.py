@@ -9,6 +9,7 @@ activations (attention, matmul, bmm, einsum) are work, too, but no layer: they a
 
   nnstretch inspect torchvision:resnet18
   nnstretch inspect net.py:make --input 1,3,64,64 --json
+  nnstretch inspect det.onnx --input 1,3,320,320          # closes sizes that the file leaves open
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.arguments import add_model, shape_of
+from nnstretch.cli.arguments import add_inputs, add_model
 from nnstretch.cli.loaded_model import load_model_argument
 
 if TYPE_CHECKING:
-    from nnstretch.graph import Graph
+    from nnstretch.graph import Graph, TensorSpec
 
 SUMMARY = "operators, cuts, units and repeats of a network"
 
@@ -28,12 +29,7 @@ SUMMARY = "operators, cuts, units and repeats of a network"
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments to its parser."""
     add_model(parser)
-    parser.add_argument(
-        "--input",
-        type=shape_of,
-        default=None,
-        help="input shape, NCHW (default: the network's own, else 1,3,224,224)",
-    )
+    add_inputs(parser)
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
@@ -41,18 +37,19 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.structure.cuts import find_cuts
     from nnstretch.structure.macs import CONVENTION, attention_macs
 
-    subject = load_model_argument(args.model, args.input)
+    subject = load_model_argument(args.model, args.input, args.outputs)
     graph = subject.graph if subject.plan is None else stretched_graph(subject)
+    specs = graph.specs()
     unused = (
         sum(p.numel() for p in subject.module.parameters()) - graph.params
         if subject.plan is None
         else 0
     )
-    specs = graph.specs()
     return {
         "model": args.model,
         "input_shape": list(graph.inputs[0].spec.shape),
-        "outputs": [{"name": n, "shape": list(specs[n].shape)} for n in graph.outputs],
+        "inputs": [tensor_json(value.name, value.spec) for value in graph.inputs],
+        "outputs": [tensor_json(name, specs[name]) for name in graph.outputs],
         "macs": graph.macs,
         "attention_macs": attention_macs(graph),
         "macs_convention": CONVENTION,
@@ -105,16 +102,26 @@ def unit_rows(graph: Graph) -> list[dict[str, Any]]:
     return rows
 
 
+def tensor_json(name: str, spec: TensorSpec) -> dict[str, Any]:
+    """Return name, shape and type of an input or output as JSON data."""
+    return {"name": name, "shape": list(spec.shape), "dtype": spec.dtype}
+
+
 def stretched_graph(subject: Any) -> Any:
     """Return the branched network that a plan makes."""
-    import torch
-
+    from nnstretch.capture.example_inputs import example_input
     from nnstretch.capture.torch_export import capture
     from nnstretch.stretch.lowering.lower import lower
     from nnstretch.stretch.weights.branched_module import build_module
 
     network = build_module(lower(subject.analysis, subject.plan))
-    return capture(network, torch.zeros(subject.plan.input_shape), subject.spec)
+    example = example_input(subject.module, subject.plan.input_shape, subject.spec)
+    return capture(network, example, subject.spec)
+
+
+def tensor_text(tensor: dict[str, Any]) -> str:
+    """Return an input or output as `ids 1x128 int64`."""
+    return f"{tensor['name']} {'x'.join(map(str, tensor['shape'])) or '()'} {tensor['dtype']}"
 
 
 def show(result: dict[str, Any], console: Any) -> None:
@@ -128,6 +135,9 @@ def show(result: dict[str, Any], console: Any) -> None:
     )
     if attention:
         console.print(result["macs_convention"])
+    for what in ("inputs", "outputs"):
+        if len(result[what]) > 1 or result[what][0]["dtype"] != "float32":
+            console.print(f"{what}: {', '.join(map(tensor_text, result[what]))}")
     if result["unused_params"]:
         console.print(
             f"{result['unused_params']:,} parameters of the module take no part in evaluation"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nnstretch.errors import BadInput, BadPlan
 from nnstretch.files.plan_yaml import read_predicted_plan
+from nnstretch.graph import InputShape
 
 if TYPE_CHECKING:
     from torch import nn
@@ -100,30 +101,37 @@ def pause_garbage_collection() -> Iterator[None]:
 
 
 @pause_garbage_collection()
-def load_model_argument(spec: str, input_shape: tuple[int, ...] | None = None) -> LoadedModel:
-    """Load the network that MODEL names.
+def load_model_argument(
+    spec: str, inputs: Sequence[InputShape] = (), outputs: Sequence[str] = ()
+) -> LoadedModel:
+    """Load the network that MODEL names, at these inputs, with these outputs only.
 
     Raises UnknownName, BrokenFile, BadInput, BadPlan or CannotCapture.
     """
-    import torch
-
-    from nnstretch.capture import default_input, load_model
+    from nnstretch.capture import load_model
+    from nnstretch.capture.example_inputs import example_inputs
+    from nnstretch.capture.model_spec import spec_with
     from nnstretch.capture.torch_export import trace
 
     plan, predicted = read_predicted_plan(spec) if is_plan(spec) else (None, None)
-    if plan is not None and is_plan(plan.model):
-        raise BadPlan(f"plan {spec} stretches {plan.model}, another plan, it must name a network")
-    model = plan.model if plan else spec
+    if plan is not None:
+        check_plan_model(plan, spec, inputs, outputs)
+        inputs = (InputShape(plan.input_shape),)
+    model = plan.model if plan else spec_with(spec, inputs, outputs)
     module = load_model(model)
-    shape = plan.input_shape if plan else input_shape or default_input(model, module)
-    try:
-        example = torch.zeros(shape)
-    except RuntimeError as error:
-        raise BadInput(
-            f"input {'x'.join(map(str, shape))} is too large, {spec},"
-            f" {str(error).splitlines()[0][:120]}"
-        ) from error
-    return LoadedModel(spec, module, trace(module, example, model), plan, predicted)
+    examples = example_inputs(model, module, inputs)
+    return LoadedModel(spec, module, trace(module, examples, model), plan, predicted)
+
+
+def check_plan_model(
+    plan: Plan, spec: str, inputs: Sequence[InputShape], outputs: Sequence[str]
+) -> None:
+    """Check that a plan is of a network, whose inputs and outputs it says. Raises BadPlan."""
+    if is_plan(plan.model):
+        raise BadPlan(f"plan {spec} stretches {plan.model}, another plan, it must name a network")
+    for option, given in (("input", inputs), ("outputs", outputs)):
+        if given:
+            raise BadInput(f"--{option} with {spec}, command line, a plan says its network's own")
 
 
 def load_soc_of(name: str) -> Soc:

@@ -34,5 +34,7 @@ def check_writable(path: str | Path | None, *sources: str | Path | None) -> Path
 
 def is_same(out: Path, source: str) -> bool:
     """Return whether an input is the output file itself, or a factory in it."""
-    candidates = (Path(source.partition("?")[0]), Path(source.rpartition(":")[0] or source))
+    network = source.partition("#")[0]
+    file = Path(network.partition("?")[0])
+    candidates = (Path(source), file, Path(network.rpartition(":")[0] or network))
     return any(c.is_file() and out.samefile(c) for c in candidates)

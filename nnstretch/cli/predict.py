@@ -14,7 +14,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.arguments import MODEL_HELP, SOC_HELP, add_fallback, names_of, shape_of
+from nnstretch.cli.arguments import MODEL_HELP, SOC_HELP, add_fallback, add_inputs, names_of
 from nnstretch.cli.loaded_model import LoadedModel, load_model_argument, load_soc_of
 from nnstretch.cli.progress import warn_uncalibrated
 from nnstretch.errors import BadInput, UnsupportedOp
@@ -40,7 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="e.g. cpu,gpu (default: all of the chip, or the plan's)",
     )
     add_fallback(parser)
-    parser.add_argument("--input", type=shape_of, default=None, help="input shape, NCHW")
+    add_inputs(parser)
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     for name in args.processors or ():
         soc.processor(name)
     if args.ops is not None:
-        if args.processors or args.input or args.fallback:
+        if args.processors or args.input or args.outputs or args.fallback:
             raise BadInput(
                 "--ops stands alone, command line, an operator list names its own devices and"
                 " shapes"
@@ -69,7 +69,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
             "provenance": soc.provenance,
             "calibrated": soc.calibrated,
         }
-    subject = load_model_argument(args.model, args.input)
+    subject = load_model_argument(args.model, args.input, args.outputs)
     if subject.plan is not None and args.processors:
         raise BadInput(
             f"--processors is {','.join(args.processors)}, command line, {args.model} is a plan and"

@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 from nnstretch.bundle.manifest import FORMATS
+from nnstretch.capture.example_inputs import random_input
 from nnstretch.errors import BadInput
+from nnstretch.graph import TensorSpec
 from nnstretch.plan import Plan, Segment
 from nnstretch.soc import Soc
 from nnstretch.trial import AlternativeEstimates, SegmentCost, Trial
@@ -84,9 +86,9 @@ class ExportRequest:
     @property
     def example(self) -> torch.Tensor:
         """Draw an input of the plan's shape, by the seed."""
-        return torch.randn(
-            self.plan.input_shape, generator=torch.Generator().manual_seed(self.seed)
-        )
+        lowered = getattr(self.module, "lowered", None)
+        spec = lowered.graph.inputs[0].spec if lowered else TensorSpec(self.plan.input_shape)
+        return random_input(spec, torch.Generator().manual_seed(self.seed))
 
     @property
     def host(self) -> str:

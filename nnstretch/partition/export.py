@@ -11,12 +11,13 @@ from torch import nn
 
 from nnstretch.bundle.bundle import read_bundle, write_bundle
 from nnstretch.bundle.manifest import Manifest
+from nnstretch.capture.example_inputs import random_input
 from nnstretch.capture.rebuild_module import build
 from nnstretch.export.bundle import export_bundle
 from nnstretch.export.onnx.convert import check_close
 from nnstretch.export.onnx.sections import SectionFile, run_in_sequence, section_file
 from nnstretch.export.subgraph_specs import ExportRequest
-from nnstretch.graph import Graph, TensorSpec
+from nnstretch.graph import Graph
 from nnstretch.partition.branched_stages import SegmentRange, pipeline_of, with_contention
 from nnstretch.partition.build_manifest import ModuleFile, build_manifest
 from nnstretch.partition.module_graph import ModuleGraph, ModuleSettings
@@ -71,7 +72,7 @@ def export_partition(
     """
     options = stage_options or StageOptions()
     graph = partition.graph
-    examples = example_inputs(graph, options.seed)
+    examples = draw_inputs(graph, options.seed)
     files = export_stages(partition, weights, examples, progress or (lambda *_: None))
     network = module if module is not None else build(graph, weights)
     error = compare_with_network(graph, files, network, examples)
@@ -213,15 +214,7 @@ def outputs_of(network: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[tor
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
-def example_inputs(graph: Graph, seed: int) -> dict[str, torch.Tensor]:
+def draw_inputs(graph: Graph, seed: int) -> dict[str, torch.Tensor]:
     """Draw an input by name: standard normal numbers, or 0 and 1 for integers."""
     generator = torch.Generator().manual_seed(seed)
     return {value.name: random_input(value.spec, generator) for value in graph.inputs}
-
-
-def random_input(spec: TensorSpec, generator: torch.Generator) -> torch.Tensor:
-    """Draw a random tensor of a shape and type."""
-    kind = getattr(torch, spec.dtype)
-    if kind.is_floating_point:
-        return torch.randn(spec.shape, generator=generator).to(kind)
-    return torch.randint(0, 2, spec.shape, generator=generator).to(kind)

@@ -1,6 +1,7 @@
 """An ONNX file becomes a Graph: checked, walked node by node, patterns of exporters fused.
 
 load.py                 bytes -> checked model
+inputs.py               inputs with open sizes closed
 reader.py               ONNX file -> Graph
 graph_builder.py        walk over the ONNX graph
 translation_context.py  node being translated

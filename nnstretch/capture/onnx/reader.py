@@ -15,6 +15,7 @@ import onnx
 import torch
 
 from nnstretch.capture.onnx.graph_builder import FixedBatch, GraphBuilder, OnnxValue, tensor_spec
+from nnstretch.capture.onnx.inputs import InputSources, read_sources
 from nnstretch.capture.onnx.load import load_onnx, opset_version, read_attributes, to_torch_tensor
 from nnstretch.capture.onnx.names import clean_path
 from nnstretch.capture.onnx.ops.elementwise import ONNX_TYPES
@@ -22,28 +23,25 @@ from nnstretch.capture.onnx.ops.table import TRANSLATION_RULES
 from nnstretch.capture.onnx.pattern_fusion import fuse_patterns
 from nnstretch.capture.onnx.translation_context import NodeContext
 from nnstretch.capture.program_reader import CapturedNetwork
-from nnstretch.errors import BadInput, BrokenFile, CannotCapture, UnsupportedOp
-from nnstretch.graph import Graph
+from nnstretch.errors import BrokenFile, CannotCapture, UnsupportedOp
+from nnstretch.graph import Graph, InputShape
 from nnstretch.graph import Value as GraphInput
 from nnstretch.structure.cuts import prune_unread
 
-InputSources = Sequence[tuple[onnx.ValueInfoProto, tuple[int, ...]]]
-"""Inputs and their shapes; the batch is the first one's."""
 SECOND_PROBE_FACTOR = 5
 """The second probe's batch: no size that other dimensions are likely to have."""
 
 
-def read_onnx(path: Path, input_shape: tuple[int, ...] | None = None) -> CapturedNetwork:
+def read_onnx(path: Path, inputs: Sequence[InputShape] = ()) -> CapturedNetwork:
     """Read the network in an .onnx file at the batch it was saved with, 1 where that may vary.
 
-    `input_shape` is for files whose other dimensions vary too. 16- and 64-bit floats become
-    float32. Float initializers count as trainable except running statistics; constants made inside
-    the graph do not. Raises UnknownName, BrokenFile, UnsupportedOp, CannotCapture or BadInput in
-    one line.
+    `inputs` close what the file leaves open. 16- and 64-bit floats become float32. Float
+    initializers count as trainable except running statistics; constants made inside the graph do
+    not. Raises UnknownName, BrokenFile, UnsupportedOp, CannotCapture or BadInput in one line.
     """
     path = Path(path)
     model = load_onnx(path)
-    return capture_model(model, path, [single_input(model, path, input_shape)])
+    return capture_model(model, path, read_sources(model, path, inputs))
 
 
 def capture_model(model: onnx.ModelProto, path: Path, sources: InputSources) -> CapturedNetwork:
@@ -57,72 +55,6 @@ def capture_model(model: onnx.ModelProto, path: Path, sources: InputSources) -> 
     raise CannotCapture(
         f"cannot capture {path}, its constants depend on more than the batch: {why}"
     )
-
-
-def single_input(
-    model: onnx.ModelProto, path: Path, wanted: tuple[int, ...] | None
-) -> tuple[onnx.ValueInfoProto, tuple[int, ...]]:
-    """Return the one input that the network reads, and its shape. Raises CannotCapture else."""
-    inputs = external_inputs(model)
-    if len(inputs) != 1:
-        names = ", ".join(value.name for value in inputs)
-        raise CannotCapture(
-            f"cannot capture {path}, it reads {len(inputs)} inputs ({names or 'none'}), exactly one"
-            " is needed"
-        )
-    return inputs[0], resolve_input_shape(inputs[0], path, wanted)
-
-
-def external_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
-    """Return what the network reads from outside."""
-    stored = {tensor.name for tensor in model.graph.initializer}
-    read = {name for node in model.graph.node for name in node.input}
-    return [value for value in model.graph.input if value.name not in stored and value.name in read]
-
-
-def resolve_input_shape(
-    value: onnx.ValueInfoProto, path: Path, wanted: tuple[int, ...] | None
-) -> tuple[int, ...]:
-    """Return an input's shape; open sizes come from the wanted shape.
-
-    Raises BadInput where shapes differ, UnsupportedOp for an element type.
-    """
-    tensor = value.type.tensor_type
-    if not value.type.HasField("tensor_type") or tensor.elem_type not in ONNX_TYPES:
-        raise UnsupportedOp(
-            f"unsupported input {value.name} of {path}, element type {tensor.elem_type}"
-        )
-    if not tensor.HasField("shape") and wanted is None:
-        raise BadInput(f"no shape of input {value.name}, {path}, the file does not say it")
-    sizes = [d.dim_value if d.dim_value > 0 else None for d in tensor.shape.dim]
-    return fix_open_sizes(sizes, value.name, path, wanted)
-
-
-def fix_open_sizes(
-    sizes: list[int | None], name: str, path: Path, wanted: tuple[int, ...] | None
-) -> tuple[int, ...]:
-    """Replace an open batch by 1. Raises BadInput when another size is open and none is given."""
-    said = "x".join(str(s or "?") for s in sizes)
-    if wanted is not None:
-        if sizes and not fits(wanted, sizes):
-            raise BadInput(
-                f"wrong input shape {'x'.join(map(str, wanted))}, {path}, its input {name} is"
-                f" {said}"
-            )
-        return wanted
-    if any(size is None for size in sizes[1:]):
-        raise BadInput(
-            f"open input shape {said}, {name} of {path}, only the first dimension, the batch, may"
-            " be open"
-        )
-    return tuple(1 if size is None else size for size in sizes)
-
-
-def fits(shape: tuple[int, ...], sizes: list[int | None]) -> bool:
-    """Return whether a shape agrees with the sizes that are not open."""
-    if len(shape) != len(sizes):
-        return False
-    return all(size in (None, d) for size, d in zip(sizes, shape, strict=True))
 
 
 def build_captured_graph(

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from torch import nn
 
+from nnstretch.capture.onnx.inputs import read_sources
 from nnstretch.capture.onnx.load import parse_onnx
-from nnstretch.capture.onnx.reader import capture_model, external_inputs, resolve_input_shape
+from nnstretch.capture.onnx.reader import capture_model
 from nnstretch.capture.rebuild_module import build
-from nnstretch.errors import CannotCapture
 from nnstretch.graph import TensorSpec
 
 
@@ -31,15 +31,12 @@ def read_subgraph(data: bytes, name: str) -> SubgraphProgram:
     """
     path = Path(name)
     model = parse_onnx(data, path, alone=True)
-    values = external_inputs(model)
-    if not values:
-        raise CannotCapture(f"cannot capture {path}, it reads no input")
-    sources = [(value, resolve_input_shape(value, path, None)) for value in values]
+    sources = read_sources(model, path, ())
     captured = capture_model(model, path, sources)
     graph = captured.graph
     specs = graph.specs()
     inputs: dict[str, TensorSpec] = {}
-    for value, entry in zip(values, graph.inputs, strict=True):
+    for (value, _), entry in zip(sources, graph.inputs, strict=True):
         inputs[value.name] = entry.spec
     outputs: dict[str, TensorSpec] = {}
     for value, name_in_graph in zip(model.graph.output, graph.outputs, strict=True):

@@ -38,7 +38,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.arguments import SOC_HELP, add_fallback, add_model, names_of, shape_of
+from nnstretch.cli.arguments import SOC_HELP, add_fallback, add_inputs, add_model, names_of
 from nnstretch.cli.loaded_model import is_plan, load_soc_of
 from nnstretch.cli.output_path import check_writable
 from nnstretch.cli.partition.options import (
@@ -100,7 +100,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--weights", metavar="CKPT", help="safetensors of the network")
     add_stage_arguments(parser)
     add_fallback(parser)
-    add("--input", type=shape_of, action="append", help="input shape, NCHW; once for each input")
+    add_inputs(parser)
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
@@ -182,32 +182,18 @@ def outputs(args: argparse.Namespace) -> list[Path]:
 
 
 def load(args: argparse.Namespace) -> tuple[nn.Module, CapturedNetwork]:
-    """Load the network and capture its graph and weights.
+    """Load the network and capture its graph and weights."""
+    from nnstretch.capture import load_model, trace
+    from nnstretch.capture.example_inputs import example_inputs
+    from nnstretch.capture.model_spec import spec_with
 
-    Raises BadInput when the input does not fit into memory.
-    """
-    import torch
-
-    from nnstretch.capture import default_input, load_model, trace
-
-    module = load_model(args.model)
+    model = spec_with(args.model, args.input, args.outputs)
+    module = load_model(model)
     if args.weights is not None:
         from nnstretch.train import load_weights
 
         load_weights(module, args.weights)
-    graph = getattr(module, "captured_graph", None)
-    if args.input is None and graph is not None:
-        specs = [(value.spec.shape, value.spec.dtype) for value in graph.inputs]
-    else:
-        shapes = args.input or [default_input(args.model, module)]
-        specs = [(shape, "float32") for shape in shapes]
-    try:
-        examples = [torch.zeros(shape, dtype=getattr(torch, dtype)) for shape, dtype in specs]
-    except RuntimeError as error:
-        raise BadInput(
-            f"input of {args.model} is too large, command line, {str(error).splitlines()[0][:120]}"
-        ) from error
-    return module, trace(module, tuple(examples), args.model)
+    return module, trace(module, example_inputs(model, module, args.input), model)
 
 
 def write_bundles(

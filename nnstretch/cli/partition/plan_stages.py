@@ -18,6 +18,7 @@ NETWORK_ONLY = (
     "before",
     "after",
     "input",
+    "outputs",
     "measure",
     "python_replicas",
 )

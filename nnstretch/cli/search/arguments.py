@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from nnstretch.cli.arguments import SOC_HELP, add_fallback, add_model, names_of, shape_of
+from nnstretch.cli.arguments import SOC_HELP, add_fallback, add_inputs, add_model, names_of
 
 MERGES = {"concat": ("concat",), "project": ("project",), "both": ("concat", "project")}
 MEASURES = ("macs", "params")
@@ -23,7 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             " them, or in branches on any set of them"
         ),
     )
-    parser.add_argument("--input", type=shape_of, default=None, help="input shape, NCHW")
+    add_inputs(parser)
     parser.add_argument(
         "--top",
         type=int,

@@ -26,7 +26,7 @@ def search_request(args: argparse.Namespace) -> SearchRequest:
     processors = args.processors or default_processors(soc)
     for name in processors:
         soc.processor(name)
-    subject = load_model_argument(args.model, args.input)
+    subject = load_model_argument(args.model, args.input, args.outputs)
     if subject.plan is not None:
         raise BadInput(
             f"cannot search {args.model}, it is a plan already, name its network"

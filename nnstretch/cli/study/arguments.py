@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from nnstretch.cli.arguments import SOC_HELP, add_fallback, add_model, names_of, shape_of
+from nnstretch.cli.arguments import SOC_HELP, add_fallback, add_inputs, add_model, names_of
 
 OBJECTIVES = ("latency", "measured", "accuracy", "both")
 SAMPLERS = ("tpe", "nsga2", "gp", "random")
@@ -33,12 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_storage(parser)
     add_sampling(parser)
-    parser.add_argument(
-        "--input",
-        type=shape_of,
-        default=None,
-        help="input shape, NCHW (default: the recipe's where it trains)",
-    )
+    add_inputs(parser)
     add_limits(parser)
     add_fallback(parser)
     add_evaluation(parser)

@@ -13,6 +13,7 @@ from nnstretch.cli.arguments import quantity
 from nnstretch.cli.loaded_model import LoadedModel
 from nnstretch.cli.search.request import default_processors
 from nnstretch.errors import BadInput
+from nnstretch.graph import InputShape
 
 if TYPE_CHECKING:
     from nnstretch.soc import Soc
@@ -57,9 +58,11 @@ def refuse_unheeded(recipe: Recipe) -> None:
             )
 
 
-def input_of(recipe: Recipe | None) -> tuple[int, ...] | None:
-    """Return the input shape of the recipe's images, NCHW, None without a recipe."""
-    return (1, 3, recipe.data.image_px, recipe.data.image_px) if recipe is not None else None
+def input_of(recipe: Recipe | None) -> tuple[InputShape, ...]:
+    """Return the input of the recipe's images, NCHW; none without a recipe."""
+    if recipe is None:
+        return ()
+    return (InputShape((1, 3, recipe.data.image_px, recipe.data.image_px)),)
 
 
 def setting_of(

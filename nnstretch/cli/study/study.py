@@ -28,7 +28,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.loaded_model import load_model_argument, load_soc_of
+from nnstretch.cli.loaded_model import is_plan, load_model_argument, load_soc_of
 from nnstretch.cli.progress import progress
 from nnstretch.cli.study.arguments import arguments as arguments
 from nnstretch.cli.study.prepare import input_of, recipe_of, worker_of
@@ -46,12 +46,17 @@ SUMMARY = "many trials, predicted, measured or trained, with many workers"
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
     """Run the verb and return its result as JSON data. Raises BadInput when MODEL is a plan."""
+    from nnstretch.capture.model_spec import spec_with
+
     check(args)
     quiet_optuna()
+    if not is_plan(args.model):
+        args.model = spec_with(args.model, args.input, args.outputs)
     name = args.name or f"{slug(args.model)}-{slug(Path(args.soc).name)}-{args.objective}"
     out = folder_of(args.out, name)
     soc, recipe = load_soc_of(args.soc), recipe_of(args)
-    subject = load_model_argument(args.model, args.input or input_of(recipe))
+    inputs = args.input or (() if is_plan(args.model) else input_of(recipe))
+    subject = load_model_argument(args.model, inputs)
     if subject.plan is not None:
         raise BadInput(
             f"cannot study {args.model}, it is a plan already, name its network"

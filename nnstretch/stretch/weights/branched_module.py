@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from nnstretch.capture import build, trace
+from nnstretch.capture.example_inputs import example_input
 from nnstretch.capture.rebuild_module import copy_weights
 from nnstretch.errors import BadInput
 from nnstretch.plan import Plan
@@ -106,7 +107,7 @@ def stretch(module: nn.Module, plan: Plan, inherit: bool = True) -> StretchedNet
     otherwise from PyTorch's own initialization. Raises BadPlan where plan and network disagree,
     CannotCapture where the network is no fixed graph.
     """
-    captured = trace(module, torch.zeros(plan.input_shape), plan.model)
+    captured = trace(module, example_input(module, plan.input_shape), plan.model)
     return build_module(lower(captured.graph, plan), captured.weights if inherit else None)
 
 

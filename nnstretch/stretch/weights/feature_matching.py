@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from nnstretch.capture import build, trace
+from nnstretch.capture.example_inputs import example_input
 from nnstretch.capture.module_paths import attribute_path
 from nnstretch.errors import BadInput
 from nnstretch.stretch.weights.branched_module import BranchedSegment, StretchedNetwork
@@ -139,7 +140,8 @@ class FeatureTeacher:
 
     def captured_weights(self) -> dict[str, torch.Tensor]:
         """Capture the original and return its weights and constants."""
-        return dict(trace(self.original, torch.zeros(self.input_shape), self.model).weights)
+        example = example_input(self.original, self.input_shape)
+        return dict(trace(self.original, example, self.model).weights)
 
     def check_shape(self, path: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> None:
         """Check a tensor's shape. Raises BadInput when it differs."""

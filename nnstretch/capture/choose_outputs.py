@@ -1,0 +1,67 @@
+"""Only some of a network's outputs: by name, or by position."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from nnstretch.capture.program_reader import CapturedNetwork
+from nnstretch.errors import UnknownName, closest
+from nnstretch.structure.cuts import prune_unread
+
+
+def choose_graph_outputs(
+    captured: CapturedNetwork, wanted: Sequence[str], network: str
+) -> CapturedNetwork:
+    """Return a captured network that computes only some of its outputs. Raises UnknownName."""
+    graph = captured.graph
+    outputs = tuple(graph.outputs[position_of(n, graph.outputs, network)] for n in wanted)
+    nodes = prune_unread(graph.nodes, outputs)
+    read = {name for node in nodes for name in node.inputs}
+    weights = tuple(weight for weight in graph.weights if weight.name in read)
+    chosen = replace(graph, outputs=outputs, nodes=nodes, weights=weights)
+    return CapturedNetwork(chosen, {w.name: captured.weights[w.name] for w in weights})
+
+
+def choose_module_outputs(module: nn.Module, wanted: Sequence[str], network: str) -> nn.Module:
+    """Let a module return only some of its outputs; refuses at the first call what it lacks."""
+
+    def choose(_: nn.Module, __: Any, result: Any) -> Any:
+        tensors = named_outputs(result)
+        names = tuple(tensors)
+        chosen = tuple(tensors[names[position_of(name, names, network)]] for name in wanted)
+        return chosen[0] if len(chosen) == 1 else chosen
+
+    module.register_forward_hook(choose)
+    return module
+
+
+def named_outputs(result: Any) -> dict[str, torch.Tensor]:
+    """Return the tensors of a result by name; those of lists by position."""
+    if isinstance(result, torch.Tensor):
+        return {"0": result}
+    pairs = result.items() if isinstance(result, Mapping) else enumerate(result)
+    named: dict[str, torch.Tensor] = {}
+    for key, value in pairs:
+        if isinstance(value, torch.Tensor):
+            named[str(key)] = value
+        elif isinstance(value, Mapping | list | tuple):
+            inner = named_outputs(value)
+            named.update((f"{key}.{name}", tensor) for name, tensor in inner.items())
+    return named
+
+
+def position_of(name: str, names: Sequence[str], network: str) -> int:
+    """Return the position of an output. Raises UnknownName, with the names there are."""
+    if name in names:
+        return names.index(name)
+    if name.isascii() and name.isdecimal() and int(name[:9]) < len(names):
+        return int(name)
+    raise UnknownName(
+        f"unknown output {name!r:.80}, {network}, its outputs are {', '.join(names[:40])}"
+        f"{closest(name, list(names))}"
+    )

@@ -1,0 +1,139 @@
+"""Tensors to capture a module with: shapes and types as the user, the module or timm says them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from nnstretch.capture.onnx.inputs import match_inputs
+from nnstretch.errors import BadInput
+from nnstretch.graph import Graph, InputShape, TensorSpec
+
+DEFAULT_INPUT = (1, 3, 224, 224)
+NO_IMAGES = (nn.Embedding, nn.Conv1d, nn.Conv3d, nn.RNNBase)
+"""First layers of networks that read no images."""
+
+
+def example_inputs(
+    spec: str, module: nn.Module, wanted: Sequence[InputShape] = ()
+) -> tuple[torch.Tensor, ...]:
+    """Return zeros for every input of a module.
+
+    What is not wanted otherwise is as the network was read from its file, or `default_input`.
+    Raises BadInput for inputs that it has not, and where none can be guessed.
+    """
+    graph = captured_graph(module)
+    if graph is not None:
+        matched = match_inputs(wanted, [value.name for value in graph.inputs], spec)
+        declared = []
+        for value in graph.inputs:
+            given = matched.get(value.name, InputShape(value.spec.shape))
+            declared.append(InputShape(given.shape, value.name, given.dtype or value.spec.dtype))
+    elif wanted:
+        declared = order_inputs(spec, module, wanted)
+    else:
+        declared = [InputShape(default_input(spec, module))]
+    return tuple(zeros(given, input_dtype(module), spec) for given in declared)
+
+
+def example_input(module: nn.Module, shape: tuple[int, ...], spec: str = "network") -> torch.Tensor:
+    """Return zeros for the one input of a module. Raises BadInput when memory ends."""
+    return zeros(InputShape(shape), input_dtype(module), spec)
+
+
+def captured_graph(module: nn.Module) -> Graph | None:
+    """Return the graph of a module that came from a file."""
+    graph = getattr(module, "captured_graph", None)
+    return graph if isinstance(graph, Graph) else None
+
+
+def input_dtype(module: nn.Module) -> str:
+    """Return the type of a module's first input: its file's, its attribute's, or float32."""
+    graph = captured_graph(module)
+    if graph is not None and graph.inputs:
+        return graph.inputs[0].spec.dtype
+    said = getattr(module, "input_dtype", "float32")
+    return str(said).removeprefix("torch.")
+
+
+def order_inputs(spec: str, module: nn.Module, wanted: Sequence[InputShape]) -> list[InputShape]:
+    """Return wanted inputs in the order of the module's `forward`. Raises BadInput for a gap."""
+    if not any(given.name for given in wanted):
+        return list(wanted)
+    names = parameter_names(module)
+    matched = match_inputs(wanted, names, spec)
+    for name in names[: len(matched)]:
+        if name not in matched:
+            raise BadInput(
+                f"no shape of input {name}, {spec}, its forward takes {', '.join(names)} and the"
+                " inputs before a named one must be named"
+            )
+    return [matched[name] for name in names[: len(matched)]]
+
+
+def parameter_names(module: nn.Module) -> list[str]:
+    """Return the names of what `forward` takes by position."""
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(module.forward).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind in positional]
+
+
+def random_input(spec: TensorSpec, generator: torch.Generator) -> torch.Tensor:
+    """Draw a tensor of a shape and type: standard normal numbers, or 0 and 1 for integers."""
+    kind = getattr(torch, spec.dtype)
+    if kind.is_floating_point:
+        return torch.randn(spec.shape, generator=generator).to(kind)
+    return torch.randint(0, 2, spec.shape, generator=generator).to(kind)
+
+
+def zeros(given: InputShape, dtype: str, spec: str) -> torch.Tensor:
+    """Return zeros of a shape. Raises BadInput where memory does not hold them."""
+    try:
+        return torch.zeros(given.shape, dtype=getattr(torch, given.dtype or dtype))
+    except (RuntimeError, AttributeError) as error:
+        raise BadInput(
+            f"input {given} is too large, {spec}, {str(error).splitlines()[0][:120]}"
+        ) from error
+
+
+def default_input(spec: str, module: nn.Module) -> tuple[int, ...]:
+    """Return the input shape that file, timm or module names, batch 1; else 1x3x224x224.
+
+    Raises BadInput for a module that says none and reads no image.
+    """
+    graph = captured_graph(module)
+    if graph is not None:
+        return graph.inputs[0].spec.shape
+    config = getattr(module, "default_cfg", None) or {}
+    size = getattr(module, "input_shape", None) or config.get("input_size")
+    if size:
+        return (1, *size) if len(size) == 3 else tuple(size)
+    refuse_guess(spec, module)
+    return DEFAULT_INPUT
+
+
+def refuse_guess(spec: str, module: nn.Module) -> None:
+    """Refuse to guess the input of a module that plainly reads no single image. Raises BadInput."""
+    required = [name for name in parameter_names(module) if is_required(module, name)]
+    layer = next((m for m in module.modules() if next(m.parameters(False), None) is not None), None)
+    if len(required) > 1:
+        why = f"its forward takes {', '.join(required)}"
+        example = ";".join(f"{name}=1,128" for name in required)
+    elif isinstance(layer, NO_IMAGES):
+        why = f"its first layer, {type(layer).__name__}, reads no image"
+        example = "1,128:int64" if isinstance(layer, nn.Embedding) else "1,16,128"
+    elif isinstance(layer, nn.Conv2d) and layer.in_channels != DEFAULT_INPUT[1]:
+        why = f"its first layer reads {layer.in_channels} channels"
+        example = f"1,{layer.in_channels},{DEFAULT_INPUT[2]},{DEFAULT_INPUT[3]}"
+    else:
+        return
+    raise BadInput(f"no input shape of {spec}, {why}, say it, for instance --input '{example}'")
+
+
+def is_required(module: nn.Module, name: str) -> bool:
+    """Return whether `forward` cannot be called without this argument."""
+    parameter = inspect.signature(module.forward).parameters[name]
+    return parameter.default is inspect.Parameter.empty

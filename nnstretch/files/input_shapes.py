@@ -1,0 +1,64 @@
+"""Inputs of a network as text: `1,3,320,320`, or `x=1,3,320,320;ids=1,128:int64`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nnstretch.errors import BadInput
+from nnstretch.graph import ELEMENT_BYTES, InputShape
+
+LARGEST_SIZE = 1 << 40
+SHOWN = 80
+"""Characters of a wrong text that a message repeats."""
+
+
+def parse_input_shapes(text: str) -> tuple[InputShape, ...]:
+    """Parse inputs separated by semicolons. Raises BadInput when one is no shape."""
+    parts = [part.strip() for part in text.split(";")]
+    inputs = tuple(parse_input_shape(part) for part in parts if part)
+    if not inputs:
+        raise BadInput(f"input {text!r:.{SHOWN}} names no input, write 1,3,224,224")
+    check_unique(inputs)
+    return inputs
+
+
+def parse_input_shape(text: str) -> InputShape:
+    """Parse one `[NAME=]SHAPE[:DTYPE]`; `x` may separate sizes. Raises BadInput."""
+    name, equals, described = text.rpartition("=")
+    sizes, colon, dtype = (part.strip() for part in described.partition(":"))
+    if (equals and not name.strip()) or (colon and dtype not in ELEMENT_BYTES):
+        raise BadInput(
+            f"{text!r:.{SHOWN}} is no input, write [NAME=]SHAPE[:DTYPE], DTYPE one of"
+            f" {', '.join(ELEMENT_BYTES)}"
+        )
+    return InputShape(parse_sizes(sizes), name.strip(), dtype)
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """Parse `1,3,224,224`, or `()` for a scalar. Raises BadInput when the text is no shape."""
+    if text == "()":
+        return ()
+    sizes = text.replace("x", ",").split(",")
+    if not all(size.strip().isascii() and size.strip().isdecimal() for size in sizes):
+        raise BadInput(f"{text!r:.{SHOWN}} is no shape, write 1,3,224,224")
+    if max(map(len, sizes)) > len(str(LARGEST_SIZE)):
+        raise BadInput(f"{text!r:.{SHOWN}} is no shape, sizes end at {LARGEST_SIZE - 1}")
+    shape = tuple(map(int, sizes))
+    if not all(1 <= size < LARGEST_SIZE for size in shape):
+        raise BadInput(
+            f"{text!r:.{SHOWN}} is no shape, every size must be at least 1 and below {LARGEST_SIZE}"
+        )
+    return shape
+
+
+def check_unique(inputs: Sequence[InputShape]) -> None:
+    """Check that no input is named twice. Raises BadInput."""
+    names = [given.name for given in inputs if given.name]
+    for name in names:
+        if names.count(name) > 1:
+            raise BadInput(f"input {name!r:.{SHOWN}} is given twice, name each once")
+
+
+def format_input_shapes(inputs: Sequence[InputShape]) -> str:
+    """Return inputs as the text that `parse_input_shapes` reads."""
+    return ";".join(map(str, inputs))
