@@ -3,6 +3,9 @@
 For a network: its latency on each processor alone. For a plan: every term of every segment.
 For lists of deployed operators (--ops): the latency of every configuration in the file.
 
+Kernels outside of what was measured (kind, window, channels, map, work) are named, and their errors
+are wider: `outside` in the JSON, with the reason; `uncovered` are those of a kind never measured.
+
   nnstretch predict torchvision:resnet50 --soc mi9 --processors cpu,gpu,dsp
   nnstretch predict plan.yaml --soc mi9
   nnstretch predict --ops ops.csv --soc mi9
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.arguments import MODEL_HELP, SOC_HELP, add_fallback, add_inputs, names_of
@@ -20,6 +24,8 @@ from nnstretch.cli.progress import warn_uncalibrated
 from nnstretch.errors import BadInput, UnsupportedOp
 
 if TYPE_CHECKING:
+    from nnstretch.graph import Graph
+    from nnstretch.kernel import Kernel
     from nnstretch.soc import Soc
     from nnstretch.stretch.cost.cost_model import CostModel
 
@@ -88,54 +94,73 @@ def network(
 
     names = processors or tuple(p.name for p in soc.processors)
     cost_model = CostModel(soc, fallback)
-    rows = kernel_rows([(subject.graph, names)], cost_model)
-    gone = {name: uncovered_kernels(subject.graph, soc, (name,), cost_model) for name in names}
-    missing = dict.fromkeys(kernel for name in names for kernel in gone[name])
+    prices = price_kernels([(subject.graph, names)], cost_model)
     latency_ms: dict[str, float | None] = dict.fromkeys(names)
+    error_ms = dict.fromkeys(names, 0.0)
+    for row in prices.rows:
+        error_ms[row["processor"]] += row["error_ms"]
     for name in names:
-        if not gone[name]:
+        if not uncovered_kernels(subject.graph, soc, (name,), cost_model):
             latency_ms[name] = cost_model.estimate_alone(subject.graph, name).latency_us / 1000
-    error_ms = {
-        name: sum(row["error_ms"] for row in rows if row["processor"] == name) for name in names
-    }
     return {
         "model": subject.spec,
         "soc": soc.name,
         "latency_ms": latency_ms,
         "error_ms": error_ms,
-        "kernels": rows,
-        "uncovered": list(missing),
+        "kernels": prices.rows,
+        "uncovered": list(prices.uncovered),
+        "outside": prices.outside,
         "fallbacks": cost_model.fallbacks,
         "provenance": soc.provenance,
         "calibrated": soc.calibrated,
     }
 
 
-def kernel_rows(
-    graphs: Sequence[tuple[Any, tuple[str, ...]]], cost_model: CostModel
-) -> list[dict[str, Any]]:
-    """Return one row a kernel and processor, as its backend fuses them; what is uncovered has no
-    row.
-    """
-    rows: list[dict[str, Any]] = []
-    for graph, name in ((graph, name) for graph, names in graphs for name in names):
-        for kernel in cost_model.fuse_kernels(graph, name):
-            try:
-                estimate = cost_model.estimate_kernel(kernel, name)
-            except UnsupportedOp:
-                continue
-            ms = estimate.latency_us / 1000
-            row = {
-                "name": kernel.name,
-                "kind": kernel.kind,
-                "processor": name,
-                "latency_ms": ms,
-                "error_ms": estimate.error_us / 1000,
-            }
-            if estimate.interval_us is not None:
-                row["interval_ms"] = [bound / 1000 for bound in estimate.interval_us]
-            rows.append(row)
-    return rows
+@dataclass
+class KernelPrices:
+    """Kernels of graphs on their processors, as JSON data."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    """Every kernel that has a price."""
+    outside: list[dict[str, Any]] = field(default_factory=list)
+    """Those of them that lie outside of what was measured, and how."""
+    uncovered: dict[str, None] = field(default_factory=dict)
+    """Names of kernels of a kind that was never measured, with a price or without."""
+
+    def add(self, kernel: Kernel, processor: str, cost_model: CostModel) -> None:
+        """Add a kernel on a processor."""
+        where = {"name": kernel.name, "kind": kernel.kind, "processor": processor}
+        try:
+            estimate = cost_model.estimate_kernel(kernel, processor)
+        except UnsupportedOp:
+            self.uncovered[kernel.name] = None
+            return
+        row: dict[str, Any] = where | {
+            "latency_ms": estimate.latency_us / 1000,
+            "error_ms": estimate.error_us / 1000,
+        }
+        if estimate.interval_us is not None:
+            row["interval_ms"] = [bound / 1000 for bound in estimate.interval_us]
+        self.rows.append(row)
+        if reason := cost_model.outside(kernel, processor):
+            self.outside.append(where | {"reason": reason})
+
+
+def price_kernels(
+    graphs: Sequence[tuple[Graph, tuple[str, ...]]], cost_model: CostModel
+) -> KernelPrices:
+    """Price the kernels of graphs on each of their processors, as its backend fuses them."""
+    from nnstretch.stretch.cost.cost_model import unmeasured_kinds
+
+    prices = KernelPrices()
+    for graph, names in graphs:
+        for name in names:
+            kernels = cost_model.fuse_kernels(graph, name)
+            for kernel in kernels:
+                prices.add(kernel, name, cost_model)
+            unmeasured = unmeasured_kinds(kernels, cost_model.soc, name)
+            prices.uncovered.update(dict.fromkeys(unmeasured))
+    return prices
 
 
 def plan_terms(subject: LoadedModel, soc: Soc, fallback: str | None) -> dict[str, Any]:
@@ -151,7 +176,7 @@ def plan_terms(subject: LoadedModel, soc: Soc, fallback: str | None) -> dict[str
     lowered = lower(subject.analysis, subject.plan)
     trial = estimate_plan(lowered, soc, cost_model)
     graphs = [(b.graph, (b.branch.processor,)) for s in lowered.segments for b in s.branches]
-    rows = kernel_rows(graphs, cost_model)
+    prices = price_kernels(graphs, cost_model)
     segments = segments_json(trial, lowered)
     return {
         "model": subject.spec,
@@ -163,8 +188,9 @@ def plan_terms(subject: LoadedModel, soc: Soc, fallback: str | None) -> dict[str
         "macs": lowered.macs,
         "params": lowered.params,
         "segments": segments,
-        "kernels": rows,
-        "uncovered": [],
+        "kernels": prices.rows,
+        "uncovered": list(prices.uncovered),
+        "outside": prices.outside,
         "fallbacks": cost_model.fallbacks,
         "provenance": soc.provenance,
         "calibrated": soc.calibrated,
@@ -206,11 +232,27 @@ def show(result: dict[str, Any], console: Any) -> None:
                 *(("-", "-") if ms is None else (f"{ms:.2f}", f"{result['error_ms'][name]:.2f}")),
             )
     console.print(table)
-    if result.get("uncovered"):
-        console.print(f"[red]not counted, never measured:[/red] {', '.join(result['uncovered'])}")
+    show_doubts(result, console)
     for name, kind in result.get("fallbacks", {}).items():
         console.print(
             f"[yellow]never measured, priced as the nearest kind ({kind}):[/yellow] {name}"
         )
     warn_uncalibrated(result, console)
     console.print(f"source: {result['provenance']}")
+
+
+def show_doubts(result: dict[str, Any], console: Any) -> None:
+    """Print which kernels have no price, and which one outside of what was measured."""
+    doubts: dict[tuple[str, str, str], list[str]] = {}
+    for row in result.get("outside", ()):
+        what, _, numbers = row["reason"].partition(" ")
+        key = row["processor"], row["kind"], what if numbers[:1].isdigit() else row["reason"]
+        doubts.setdefault(key, []).append(f"{row['name']} ({row['reason']})")
+    priced = {row["name"] for row in result.get("kernels", ())}
+    if refused := [name for name in result.get("uncovered", ()) if name not in priced]:
+        console.print(f"[red]not counted, never measured:[/red] {', '.join(refused)}")
+    if doubts:
+        console.print("[yellow]outside of what was measured, so errors are wider:[/yellow]")
+    for (processor, kind, _), kernels in doubts.items():
+        more = f" and {len(kernels) - 1} more" if len(kernels) > 1 else ""
+        console.print(f"  {processor}: {kind} {kernels[0]}{more}")

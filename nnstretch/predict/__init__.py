@@ -4,6 +4,7 @@ pickle.
     load_soc.py           latency_predictors/NAME -> Soc
     save_soc.py           Soc -> latency_predictors/NAME
     roofline.py           ten-rate roofline predictor
+    sampled_range.py      what was measured, by feature
     learned.py            roofline + boosted trees + interval
     kernel_family.py      kernels that share one learned model
     learned_json.py       JSON <-> Learned

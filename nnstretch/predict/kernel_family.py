@@ -8,20 +8,24 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from nnstretch.files.limits import REQUIRED, Length, Only, Range
+from nnstretch.files.limits import REQUIRED, Length, Range
 from nnstretch.predict.boosted_trees import STEEPEST, Forest
 from nnstretch.predict.features import Column, ColumnOrFlag, FeatureBatch, FlagOrNothing, Numbers
-from nnstretch.predict.roofline import LARGEST, Amount
+from nnstretch.predict.sampled_range import (
+    LARGEST,
+    SIZE_SLACK,
+    SLACK,
+    Amount,
+    AmountRange,
+    Ranges,
+    Rising,
+)
 
 FASTEST = 1e-9
 SLOWEST = 1e12
 """Microseconds that a latency or a rate may have at least and at most."""
-FAR = 4.0
-"""Factor outside of what was measured from which on an estimate is an extrapolation."""
 FAR_OFF = STEEPEST / 10
 """Logarithm that no error exceeds."""
-Rising = Only(lambda ends: ends[0] <= ends[1], "the least and the most")
-AmountRange = Annotated[tuple[Amount, Amount], Rising]
 Duration = Annotated[float, Range(FASTEST, LARGEST)]
 Names = Annotated[tuple[str, ...], Length()]
 Classes = Length(1, 100)
@@ -84,6 +88,8 @@ class KernelFamily:
     inputs: Annotated[tuple[ColumnOrFlag, ...], Length()] = field(default=(), metadata=REQUIRED)
     """What the trees look at: columns, and `op:` and `then:` flags."""
     forest: Forest | None = field(default=None, metadata=REQUIRED)
+    ranges: Ranges = field(default_factory=dict, hash=False)
+    """Least and most of each feature that was measured; empty in files of earlier versions."""
 
     def rate_model_us(self, kernels: FeatureBatch) -> Numbers:
         """Return the analytic part of the model, without the trees; us."""
@@ -105,8 +111,13 @@ class KernelFamily:
         """Return 1 where nothing like it was measured, else 0."""
         strange_forms = [not set(form[2]) <= set(self.followers) for form in kernels.forms]
         strange = np.array(strange_forms, dtype=bool)[kernels.form]
-        measured = {"macs": self.macs, "working_bytes": self.working_bytes}
-        for name, (low, high) in measured.items():
+        for name, (low, high) in self.measured_ranges.items():
             amount = kernels.column(name)
-            strange |= (amount > FAR * high) | (amount * FAR < low)
+            slack = SLACK.get(name, SIZE_SLACK)
+            strange |= (amount > slack * max(high, 1.0)) | (np.maximum(amount, 1.0) * slack < low)
         return strange.astype(np.float64)
+
+    @property
+    def measured_ranges(self) -> Ranges:
+        """Return the ranges of all features that the file knows."""
+        return {"macs": self.macs, "working_bytes": self.working_bytes} | self.ranges

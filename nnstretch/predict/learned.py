@@ -20,15 +20,19 @@ from nnstretch.graph import ELEMENT_BYTES
 from nnstretch.kernel import Kernel
 from nnstretch.predict.features import FeatureBatch, Form, Numbers, feature_batch, feature_grid
 from nnstretch.predict.kernel_family import KernelFamily
-from nnstretch.predict.roofline import Roofline, RooflineFeatures, latency_us, roofline_features
+from nnstretch.predict.roofline import (
+    MOST,
+    NORMAL_90,
+    Roofline,
+    RooflineFeatures,
+    latency_us,
+    roofline_features,
+)
+from nnstretch.predict.sampled_range import WIDER, reason_outside
 from nnstretch.predictor import Estimate
 
 LAID_OUT = frozenset({"conv", "gconv", "dwconv", "pool"})
 """Kinds that are other programs on blocks of channels than on plain tensors."""
-WIDER = 3.0
-"""How many times as wide an interval is, in logarithms, beyond `FAR` outside of measurements."""
-MOST = 0.99
-"""Share of an estimate that its error is said to be at most; the interval says the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,16 @@ class Learned:
         """Return whether a kernel of its kind and operators was measured."""
         (form,) = feature_batch((kernel,), ELEMENT_BYTES[self.dtype]).forms
         return self.refusal(form) is None
+
+    def outside(self, kernel: Kernel, /) -> str:
+        """Return how a covered kernel lies outside of what was measured, empty if it does not."""
+        batch = feature_batch((kernel,), ELEMENT_BYTES[self.dtype])
+        family = self.families[kernel_family(batch.forms[0])]
+        unknown = [follower for follower in kernel.epilogue if follower not in family.followers]
+        if unknown:
+            return f"{unknown[0]} was never measured behind {kernel.kind}"
+        ranges = family.measured_ranges
+        return reason_outside(ranges, {name: float(batch.column(name)[0]) for name in ranges})
 
     def refusal(self, form: Form) -> str | None:
         """Return what of a kernel was never measured, or None."""
@@ -159,5 +173,7 @@ def roofline_many(predictor: Roofline, kernels: Sequence[Kernel]) -> Estimates:
         raise UnsupportedOp(f"{error}, processor {predictor.processor}") from None
     table = np.array(rows, dtype=np.float64).reshape(-1, len(RooflineFeatures._fields))
     latency = np.asarray(latency_us(predictor.rates, RooflineFeatures(*table.T)), dtype=np.float64)
-    error_us = predictor.relative_error * latency
-    return Estimates(latency, np.maximum(latency - error_us, 0.0), latency + error_us, error_us)
+    shares = np.array([predictor.error_share(kernel) for kernel in kernels], dtype=np.float64)
+    factor = np.exp(NORMAL_90 * np.log1p(shares))
+    errors_us = np.minimum(shares, MOST) * latency
+    return Estimates(latency, latency / factor, latency * factor, errors_us)

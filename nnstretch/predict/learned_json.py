@@ -17,7 +17,7 @@ from nnstretch.predict.fusion_rules_json import NamedOrRow
 from nnstretch.predict.kernel_family import ErrorQuantiles, KernelFamily
 from nnstretch.predict.learned import Learned
 from nnstretch.predict.predictor_file import FileUnits, FormName
-from nnstretch.predict.roofline import Amount
+from nnstretch.predict.sampled_range import Amount
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ def decode_predictor(data: Any) -> tuple[Any, FusionRules]:
         raise ValueError("predictor, key 'form' is missing")
     if decode(FormName, data["form"], "predictor.form") == "analytic":
         file = decode(AnalyticFile, data, "predictor")
-        rates = Roofline(file.processor, file.dtype, file.rates, file.relative_error)
+        rates = Roofline(file.processor, file.dtype, file.rates, file.relative_error, file.sampled)
         return rates, rules_of(file.fusion)
     # numpy: only who has such a file needs it
     from nnstretch.predict.learned import Learned

@@ -6,12 +6,13 @@ Format 1 holds analytic predictors without units or fusion rules: microseconds, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
-from nnstretch.files.limits import OneOf
+from nnstretch.files.limits import Length, OneOf
 from nnstretch.predict.fusion_rules_json import NamedOrRow
-from nnstretch.predict.roofline import Amount, Rates
+from nnstretch.predict.roofline import Rates
+from nnstretch.predict.sampled_range import Amount, Ranges
 
 PREDICTOR_FORMAT = 2
 UNIT = {"latency": "us", "size": "bytes"}
@@ -50,3 +51,5 @@ class AnalyticFile:
     relative_error: Amount
     fusion: NamedOrRow
     rates: Rates
+    sampled: Annotated[dict[str, Ranges], Length(0, 200)] = field(default_factory=dict)
+    """What was measured, by kind of kernel; empty where nobody wrote it down."""

@@ -11,13 +11,24 @@ branches do not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from nnstretch.errors import UnsupportedOp
 from nnstretch.files.limits import Range
 from nnstretch.graph import ELEMENT_BYTES
 from nnstretch.kernel import Kernel
+from nnstretch.predict.sampled_range import (
+    LARGEST,
+    UNSEEN,
+    WIDER,
+    Amount,
+    Ranges,
+    ranged_features,
+    reason_outside,
+)
 from nnstretch.predictor import Estimate
 
 if TYPE_CHECKING:
@@ -33,9 +44,6 @@ MEMORY_BOUND = frozenset(
 )
 KINDS = DENSE | {DEPTHWISE} | MEMORY_BOUND
 
-LARGEST = 1e300
-"""Sums and products of a few such numbers are finite."""
-Amount = Annotated[float, Range(0, LARGEST)]
 AtLeastOne = Annotated[float, Range(1, LARGEST)]
 Positive = Annotated[float, Range(1e-9, LARGEST)]
 
@@ -175,6 +183,12 @@ def latency_us(rates: Rates, features: RooflineFeatures) -> float:
     )
 
 
+NORMAL_90 = 1.645
+"""Standard deviations within which 90% of normal errors lie."""
+MOST = 0.99
+"""Share of an estimate that its error is said to be at most; the interval says the rest."""
+
+
 @dataclass(frozen=True, slots=True)
 class Roofline:
     """A `Predictor` that is nothing but its rates."""
@@ -184,14 +198,40 @@ class Roofline:
     rates: Rates
     relative_error: float
     """Root-mean-square error, a share of the estimate, on networks not used to fit the rates."""
+    sampled: Mapping[str, Ranges] = field(default_factory=dict, hash=False)
+    """What was measured, by kind; empty where nobody wrote it down."""
 
     def estimate(self, kernel: Kernel, /) -> Estimate:
-        """Estimate one kernel. Raises UnsupportedOp for a kind that was never measured."""
+        """Estimate one kernel; its error widens outside of what was measured.
+
+        Raises UnsupportedOp for a kind without a rate.
+        """
         try:
             latency = latency_us(self.rates, roofline_features(kernel, ELEMENT_BYTES[self.dtype]))
         except UnsupportedOp as error:
             raise UnsupportedOp(f"{error}, processor {self.processor}") from None
-        return Estimate(latency, self.relative_error * latency)
+        share = self.error_share(kernel)
+        factor = math.exp(NORMAL_90 * math.log1p(share))
+        return Estimate(latency, min(share, MOST) * latency, (latency / factor, latency * factor))
+
+    def error_share(self, kernel: Kernel) -> float:
+        """Return the usual error of a kernel as a share of its estimate."""
+        if not self.measured_kind(kernel):
+            return UNSEEN * self.relative_error
+        return self.relative_error * (WIDER if self.outside(kernel) else 1.0)
+
+    def outside(self, kernel: Kernel, /) -> str:
+        """Return how a kernel lies outside of what was measured, empty where it does not."""
+        if not self.sampled:
+            return ""
+        if not self.measured_kind(kernel):
+            return f"kind {kernel.kind} was never measured"
+        features = ranged_features(kernel, ELEMENT_BYTES[self.dtype])
+        return reason_outside(self.sampled[kernel.kind], features)
+
+    def measured_kind(self, kernel: Kernel, /) -> bool:
+        """Return False for a kind that is priced by arithmetic and traffic alone."""
+        return not self.sampled or kernel.kind in self.sampled
 
     def estimate_grid(self, kernel: Kernel, /) -> Numbers:
         """Estimate a kernel whose counts are arrays that broadcast against each other, us."""

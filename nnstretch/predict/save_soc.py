@@ -55,7 +55,10 @@ def predictor_document(soc: Soc, processor: str) -> dict[str, Any]:
 def parts_of(predictor: Predictor) -> tuple[str, dict[str, Any], float]:
     """Return form, body and error of a predictor. Raises BadInput for one without a file form."""
     if isinstance(predictor, Roofline):
-        return "analytic", {"rates": asdict(predictor.rates)}, predictor.relative_error
+        body: dict[str, Any] = {"rates": asdict(predictor.rates)}
+        if predictor.sampled:
+            body["sampled"] = dict(predictor.sampled)
+        return "analytic", body, predictor.relative_error
     from nnstretch.predict.learned import Learned  # numpy: only who has such a predictor needs it
     from nnstretch.predict.learned_json import model_document
 

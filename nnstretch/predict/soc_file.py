@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 from nnstretch.files.limits import Length, OneOf, Only
 from nnstretch.graph import ELEMENT_BYTES
-from nnstretch.predict.roofline import Amount, AtLeastOne
+from nnstretch.predict.roofline import AtLeastOne
+from nnstretch.predict.sampled_range import Amount
 from nnstretch.soc import Link, Processor, Soc
 
 SOC_FORMAT = 1

@@ -22,6 +22,7 @@ from nnstretch.predict.boosted_trees import Forest, Tree
 from nnstretch.predict.features import GROWS, FeatureBatch, Numbers, feature_batch
 from nnstretch.predict.kernel_family import ErrorQuantiles, KernelFamily, RateTerm
 from nnstretch.predict.learned import Learned, kernel_family
+from nnstretch.predict.sampled_range import RANGED
 from nnstretch.profile.sampling.sample import Sample
 
 MIB = 2.0**20
@@ -254,6 +255,7 @@ def fit_model(data: TrainingKernels, growth: TreeSettings | None) -> KernelFamil
         followers=tuple(sorted(thens)),
         macs=range_of(data.kernels.column("macs")),
         working_bytes=range_of(data.kernels.column("working_bytes")),
+        ranges={name: range_of(data.kernels.column(name)) for name in RANGED},
         analytic_us=(1.0, 1.0),
         spread=ErrorQuantiles((0.0,), (0.0,), (0.0,), (0.0,)),
     )

@@ -157,7 +157,7 @@ def derived(mi9: Soc, name: str, chip: Specification) -> Soc:
         assert isinstance(known, Roofline)
         error = rounded(known.relative_error + ASSUMED_ERROR)
         predictors[processor.name] = Roofline(
-            processor.name, mi9.dtype, scaled(known.rates, by), error
+            processor.name, mi9.dtype, scaled(known.rates, by), error, known.sampled
         )
         processors.append(crossed(processor, by))
     return Soc(

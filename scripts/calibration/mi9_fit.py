@@ -22,6 +22,7 @@ from scipy.optimize import least_squares  # type: ignore[import-untyped]
 from nnstretch.files.atomic import write_text
 from nnstretch.predict.op_list import OpListBranch, segment_costs
 from nnstretch.predict.roofline import Rates, Roofline, latency_us
+from nnstretch.predict.sampled_range import Ranges
 from nnstretch.predict.save_soc import save_soc
 from nnstretch.soc import Link, Processor, Soc
 
@@ -47,7 +48,11 @@ def rates_of(values: Mapping[str, float], processor: str) -> Rates:
 
 
 def soc_of(
-    values: Mapping[str, float], across: Crossing, errors: Mapping[str, float], provenance: str = ""
+    values: Mapping[str, float],
+    across: Crossing,
+    errors: Mapping[str, float],
+    sampled: Mapping[str, Mapping[str, Ranges]],
+    provenance: str = "",
 ) -> Soc:
     dsp = Link(values["dsp.fixed_us"], values["dsp.us_per_kib"])
     return Soc(
@@ -76,7 +81,9 @@ def soc_of(
         ),
         dtype="int8",
         predictors={
-            name: Roofline(name, "int8", rates_of(values, name), errors.get(name, 0.0))
+            name: Roofline(
+                name, "int8", rates_of(values, name), errors.get(name, 0.0), sampled.get(name, {})
+            )
             for name in PROCESSORS
         },
         merge=across.merge,
@@ -92,7 +99,7 @@ def predict(
     values: Mapping[str, float], evidence: Evidence, configs: Sequence[str]
 ) -> dict[str, float]:
     """Whole networks through the very formula that prices plans."""
-    soc = soc_of(values, evidence.crossing, {})
+    soc = soc_of(values, evidence.crossing, {}, {})
     sums = {
         name: np.cumsum([0.0, *latency_us(rates_of(values, name), evidence.features[name])])
         for name in PROCESSORS
@@ -233,7 +240,7 @@ def run(args: argparse.Namespace) -> int:
         squares = [e**2 for c, e in errors.network_left_out.items() if c.endswith(letter)]
         rms[processor] = rounded(float(np.sqrt(np.mean(squares))))
     text, provenance = card(values, evidence, errors)
-    save_soc(soc_of(values, evidence.crossing, rms, provenance), args.out)
+    save_soc(soc_of(values, evidence.crossing, rms, evidence.sampled, provenance), args.out)
     write_text(args.out / "CARD.md", text)
     print(text)
     return 0

@@ -16,6 +16,7 @@ import numpy as np
 from nnstretch.kernel import Kernel
 from nnstretch.predict.op_list import OpListSegment, read_ops
 from nnstretch.predict.roofline import Rates, RooflineFeatures, roofline_features
+from nnstretch.predict.sampled_range import Ranges, sampled_ranges
 from nnstretch.soc import Link, Processor, Soc
 
 ELEMENT_BYTES = 1
@@ -74,6 +75,8 @@ class Evidence:
     spans: Mapping[int, tuple[str, int, int]]
     """Where the kernels of a branch lie in the arrays of its processor."""
     gpu_kernels: RooflineFeatures
+    sampled: Mapping[str, Mapping[str, Ranges]]
+    """Range of each feature over what was measured, by processor and kind."""
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -223,4 +226,5 @@ def gather(data: Path) -> Evidence:
         features={name: stacked(many) for name, many in kernels.items()},
         spans=spans,
         gpu_kernels=stacked([kernel_of(runs[0]) for runs in single.values()]),
+        sampled={name: sampled_ranges(many, ELEMENT_BYTES) for name, many in kernels.items()},
     )

@@ -88,3 +88,19 @@ def test_predict_prices_all_outputs(capsys: pytest.CaptureFixture[str], nets: Pa
     to_host_kib = (4 + 10) * 16 * 16 / 1024
     copies_ms = 0.1254 + 0.4472 * (3 * 32 * 32 / 1024 + to_host_kib) / 1000
     assert result["latency_ms"]["dsp"] == pytest.approx(kernels_ms["dsp"] + copies_ms)
+
+
+def test_predict_names_what_was_never_measured(
+    capsys: pytest.CaptureFixture[str], nets: Path
+) -> None:
+    command = ("predict", f"{nets}:Attention", "--soc", "mi9", "--processors", "cpu")
+    result = json.loads(printed(capsys, *command, "--json"))
+    attention = "scaled_dot_product_attention"
+    assert attention in result["uncovered"]
+    doubts = {row["name"]: row for row in result["outside"]}
+    assert doubts[attention]["reason"] == "kind matmul was never measured"
+    assert doubts["conv2d"]["reason"].startswith("macs 9.882e+04, measured ")
+    errors = {row["name"]: row["error_ms"] / row["latency_ms"] for row in result["kernels"]}
+    assert errors[attention] > errors["conv2d"] > 0.2
+    text = printed(capsys, *command)
+    assert "cpu: matmul scaled_dot_product_attention (kind matmul was never measured)" in text

@@ -18,7 +18,8 @@ from nnstretch.kernel import Kernel
 from nnstretch.predict import load_soc
 from nnstretch.predict.boosted_trees import LEAVES, Forest, Tree
 from nnstretch.predict.features import COLUMNS, feature_batch
-from nnstretch.predict.learned import WIDER, Learned, estimate_many
+from nnstretch.predict.learned import Learned, estimate_many
+from nnstretch.predict.sampled_range import WIDER
 from nnstretch.profile.fit_predictor import Sample, convert_forest, fit
 from nnstretch.testing.strategies import KernelForm, KernelSize, kernel_of_form
 

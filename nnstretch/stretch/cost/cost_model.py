@@ -64,6 +64,13 @@ class CostModel:
         self.fallback_kind[key] = known.kind
         return predictor.estimate(known)
 
+    def outside(self, kernel: Kernel, processor: str) -> str:
+        """Return how a kernel lies outside of what was measured; empty if not, or if unknown."""
+        outside = getattr(self.soc.predictors[processor], "outside", None)
+        if outside is None or (processor, *kernel.key) in self.fallback_kind:
+            return ""
+        return str(outside(kernel))
+
     def estimate_total(self, kernels: Sequence[Kernel], processor: str) -> Estimate:
         """Sum over kernels; errors of one predictor do not cancel, so they add up too."""
         self.prefetch(kernels, processor)
@@ -216,6 +223,14 @@ def nearest_kind(kernel: Kernel) -> Kernel:
         return replace(plain, kind="linear", op="linear", shapes_in=kernel.shapes_in[:1])
     shapes_in = (kernel.shape_out,) * 2 if kernel.shape_out else ()
     return replace(plain, kind="add", op="add", shapes_in=shapes_in)
+
+
+def unmeasured_kinds(kernels: Iterable[Kernel], soc: Soc, processor: str) -> tuple[str, ...]:
+    """Return kernels that are priced although none of their kind was measured, by name."""
+    measured_kind = getattr(soc.predictors[processor], "measured_kind", None)
+    if measured_kind is None:
+        return ()
+    return tuple(kernel.name for kernel in kernels if not measured_kind(kernel))
 
 
 def uncovered_kernels(
