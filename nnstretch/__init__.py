@@ -14,6 +14,7 @@ plan.py           segments, branches, processors, depths, widths
 trial.py          plan with its predicted cost
 pipeline.py       stages of a stream of inputs
 task.py           one sub-graph for one input
+task_graph.py     tasks that need each other, with their costs
 trace.py          what ran where and when
 protocols.py      interfaces: policy, executor, backend
 _packages.py      lazy names and callable packages

@@ -6,7 +6,7 @@ line, 2 wrong usage, 130 interrupted; a result that says it was `interrupted` is
 far.
 
 Verbs, in the order of the story: inspect.py, import_.py, profile.py, predict.py, search/, study/,
-train.py, quantize.py, export.py, partition/, run/, bench.py, report.py. They share:
+train.py, quantize.py, export.py, partition/, run/, bench.py, schedule/, report.py. They share:
 
 arguments.py     MODEL, SOC, shapes, quantities
 loaded_model.py  the network and chip that the arguments name
@@ -41,6 +41,7 @@ VERBS = (
     "partition",
     "run",
     "bench",
+    "schedule",
     "report",
 )
 """In the order of the story; each is a module of this package (`import` is `import_`)."""
@@ -50,6 +51,7 @@ MODULES = {
     "import": "import_",
     "partition": "partition.partition",
     "run": "run.run",
+    "schedule": "schedule.schedule",
     "search": "search.search",
     "study": "study.study",
     "study capacity": "study.capacity",

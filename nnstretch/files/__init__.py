@@ -10,4 +10,5 @@ trial_json.py       trial -> JSON of the contract
 journal.py          JSON lines, append-only, resumable
 atomic.py           atomic replace
 package_data.py     where shipped data lies
+task_graphs/        task graphs with their costs
 """

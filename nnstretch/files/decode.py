@@ -1,9 +1,10 @@
 """JSON and YAML of strangers, decoded strictly as frozen dataclasses.
 
 A type says all that a file may hold: fields and their kinds by the dataclass, limits by annotations
-(`Annotated[int, Range(1, 4096)]`, `Annotated[tuple[float, ...], Length(1, 100)]`). Nothing is
-converted but whole numbers where a float is needed; NaN, infinities and booleans as numbers are
-refused. Depth is bounded by the type, size by the caller before anything is parsed.
+(`Annotated[int, Range(1, 4096)]`, `Annotated[tuple[float, ...], Length(1, 100)]`); a key that is no
+name in Python is a field's metadata (`file_key`). Nothing is converted but whole numbers where a
+float is needed; NaN, infinities and booleans as numbers are refused. Depth is bounded by the type,
+size by the caller before anything is parsed.
 
 It is our own because msgspec 0.22 ignores unknown keys of dataclasses, lets NaN of YAML and equal
 keys through, and names neither the value nor a table's key, and cattrs 26.2 converts silently.
@@ -19,6 +20,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from math import isfinite
 from pathlib import Path
+from stat import S_ISREG
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from nnstretch.errors import BrokenFile, NnstretchError, closest, one_line
@@ -50,12 +52,22 @@ def tolerant(kind: type[Kind]) -> type[Kind]:
 
 def read_json(path: Path, most_bytes: int = 64 << 20) -> Any:
     """Read a JSON file. Raises BrokenFile where it is too large or no JSON; OSError."""
-    if (size_bytes := path.stat().st_size) > most_bytes:
-        raise BrokenFile(f"{size_bytes} bytes, {path}, needed are at most {most_bytes}")
     try:
-        return parse_json(path.read_bytes())
+        return parse_json(read_file(path, most_bytes))
     except ValueError as error:
         raise BrokenFile(f"not JSON, {path}, {one_line(error)[:200]}") from None
+
+
+def read_file(path: Path, most_bytes: int) -> bytes:
+    """Read a file of a stranger. Raises BrokenFile for no regular file, which could be read without
+    end, and for one that is too large; OSError.
+    """
+    status = path.stat()
+    if not S_ISREG(status.st_mode):
+        raise BrokenFile(f"{path} is no regular file, needed is a file that can be read to its end")
+    if status.st_size > most_bytes:
+        raise BrokenFile(f"{status.st_size} bytes, {path}, needed are at most {most_bytes}")
+    return path.read_bytes()
 
 
 def parse_json(text: bytes | str) -> Any:
@@ -248,19 +260,20 @@ def _record(kind: Any) -> Decoder:
     """Return the decoder of a dataclass; what its constructor refuses is a fault as well."""
     hints = get_type_hints(kind, include_extras=True)
     known = [field for field in fields(kind) if field.init]
-    inner = {field.name: _decoder(hints[field.name], field.name) for field in known}
-    required = [field.name for field in known if _is_required(field)]
+    keys = {field.metadata.get("key", field.name): field.name for field in known}
+    inner = {key: _decoder(hints[name], key) for key, name in keys.items()}
+    required = [key for key, field in zip(keys, known, strict=True) if _is_required(field)]
 
     def decode_record(value: Any) -> Any:
         if hasattr(kind, TOLERANT) and type(value) is dict:
             value = {key: value[key] for key in inner if value.get(key) is not None}
         _require_keys(kind.__name__, value, list(inner), required)
         values: dict[str, Any] = {}
-        for name, item in value.items():
+        for key, item in value.items():
             try:
-                values[name] = inner[name](item)
+                values[keys[key]] = inner[key](item)
             except Fault as fault:
-                raise fault.below(f".{name}") from None
+                raise fault.below(f".{key}") from None
         try:
             return kind(**values)
         except (ValueError, NnstretchError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf, isfinite
 from reprlib import Repr
@@ -13,6 +13,11 @@ from nnstretch.errors import one_line
 
 REQUIRED = MappingProxyType({"required": True})
 """Metadata of a field that a file must hold although the class has a default for it."""
+
+
+def file_key(key: str) -> Mapping[str, str]:
+    """Return the metadata of a field that files know under a key which is no name in Python."""
+    return MappingProxyType({"key": key})
 
 
 class Limit(Protocol):

@@ -17,6 +17,8 @@ cpu_affinity.py       pinning, spinning, precise sleep
 timeout.py            one timeout over several waits
 loop/                 what the loop keeps of tasks and processors
 costs/                what tasks are expected to cost on each processor
+task_graphs/          what holds for every schedule of a task graph
+static_schedules/     HEFT and its kin, made before anything runs
 policies/             which waiting task goes to which processor now
 executors/            virtual clock, threads, static orders
 """

@@ -11,6 +11,7 @@ from nnstretch.kernel import Kernel
 from nnstretch.profile.sampling.kernel_spec import KernelSpec, Shape, kernel_of_spec
 from nnstretch.soc import Processor
 from nnstretch.task import Task, TaskTimes, WorkKey
+from nnstretch.task_graph import TaskGraph
 
 CHANNEL_STEP = 16
 """Channels come in whole blocks, so that a kernel keeps its layout when it grows."""
@@ -122,3 +123,23 @@ def task_times(
         for processor in processors:
             times_us[task.work, processor.name] = float(draw(st.integers(0, 1_000)))
     return times_us
+
+
+@st.composite
+def costed_task_graphs(draw: st.DrawFn, max_tasks: int = 12) -> TaskGraph:
+    """Draw a task graph on one to four processors, some of which cannot run some tasks."""
+    kinds = draw(st.lists(st.sampled_from(("cpu", "gpu", "dsp")), min_size=1, max_size=4))
+    processors = tuple(Processor(f"p{number}", kind, 1) for number, kind in enumerate(kinds))
+    tasks = draw(task_graphs(processors, placed=False, max_tasks=max_tasks))
+    tasks = tasks or (Task("t0", "g0"),)
+    times_us = draw(task_times(tasks, processors))
+    cost_us: dict[tuple[WorkKey, str], float] = {}
+    transfer_us: dict[tuple[WorkKey, WorkKey], float] = {}
+    work_of = {task.name: task.work for task in tasks}
+    for task in tasks:
+        able = draw(st.sets(st.sampled_from(processors), min_size=1))
+        for processor in able:
+            cost_us[task.work, processor.name] = times_us[task.work, processor.name]
+        for need in sorted(task.needs):
+            transfer_us[work_of[need], task.work] = float(draw(st.integers(0, 500)))
+    return TaskGraph("drawn", tasks, processors, cost_us, transfer_us)

@@ -1,0 +1,5 @@
+"""`schedule`: a task graph on processors, before anything runs.
+
+schedule.py  the verb
+show.py      its result as text
+"""

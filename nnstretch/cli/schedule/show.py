@@ -1,0 +1,56 @@
+"""The result of `nnstretch schedule` as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+MOST_ROWS = 60
+
+
+def show(result: dict[str, Any], console: Console) -> None:
+    """Print the result for people."""
+    if "policies" in result:
+        show_policies(result["policies"], console)
+    else:
+        show_schedule(result, console)
+
+
+def show_policies(rows: list[dict[str, str]], console: Console) -> None:
+    """Print every policy."""
+    from rich.table import Table
+
+    table = Table("policy", "decides", "source", "equal choices", "cost per task")
+    for row in rows:
+        table.add_row(row["name"], row["decides"], row["source"], row["ties"], row["cost"])
+    console.print(table)
+    console.print("n tasks, P processors")
+
+
+def show_schedule(result: dict[str, Any], console: Console) -> None:
+    """Print one schedule."""
+    from rich.table import Table
+
+    table = Table("start", "end", "processor", "task")
+    for row in result["tasks"][:MOST_ROWS]:
+        times = (f"{row['start']:g}", f"{row['end']:g}")
+        table.add_row(*times, row["processor"], row["task"])
+    console.print(table)
+    if len(result["tasks"]) > MOST_ROWS:
+        console.print(f"and {len(result['tasks']) - MOST_ROWS} more; --json lists all")
+    console.print(verdict(result))
+
+
+def verdict(result: dict[str, Any]) -> str:
+    """Return how good a schedule is, in a sentence."""
+    bounds = result["bounds"]
+    words = f"{result['policy']}: makespan {result['makespan']:g}"
+    if result["optimal"]:
+        return f"{words}, optimal (lower bound {result['lower_bound']:g})"
+    return (
+        f"{words}, at most {result['gap']:.1%} above the optimum (lower bound"
+        f" {result['lower_bound']:g}: critical path {bounds['critical_path']:g}, work by"
+        f" processors {bounds['work']:g})"
+    )

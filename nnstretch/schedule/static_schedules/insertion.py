@@ -1,0 +1,116 @@
+"""HEFT, CPOP and PEFT: tasks by priority, each inserted where it seems best.
+
+All take `occupied` intervals of earlier jobs and a release time, before which nothing starts.
+"""
+
+from __future__ import annotations
+
+from math import inf, isclose
+
+from nnstretch.schedule.static_schedules.partial_schedule import (
+    NOTHING,
+    Occupied,
+    PartialSchedule,
+    list_order,
+    trace_of_places,
+)
+from nnstretch.schedule.static_schedules.ranks import (
+    downward_ranks_us,
+    optimistic_costs_us,
+    upward_ranks_us,
+)
+from nnstretch.schedule.task_graphs.indexed_graph import IndexedGraph, index_graph
+from nnstretch.task_graph import TaskGraph
+from nnstretch.trace import Trace
+
+
+def heft(graph: TaskGraph, occupied: Occupied = NOTHING, release_us: float = 0.0) -> Trace:
+    """Schedule by heterogeneous earliest finish time: by upward rank, each where it ends first.
+
+    Topcuoglu, Hariri, Wu, IEEE TPDS 13(3), 2002.
+    """
+    indexed, partial = _begin(graph, occupied, release_us)
+    for task in list_order(indexed, upward_ranks_us(indexed)):
+        partial.place_earliest_finish(task)
+    return trace_of_places(graph, partial.starts_us, partial.ends_us, partial.places)
+
+
+def cpop(graph: TaskGraph, occupied: Occupied = NOTHING, release_us: float = 0.0) -> Trace:
+    """Schedule with the critical path on one processor, and all else where it ends first.
+
+    Topcuoglu, Hariri, Wu, IEEE TPDS 13(3), 2002.
+    """
+    indexed, partial = _begin(graph, occupied, release_us)
+    priority = critical_path_priorities_us(indexed)
+    critical = frozenset(critical_path(indexed, priority))
+    home = critical_path_processor(indexed, critical)
+    for task in list_order(indexed, priority):
+        if task in critical and indexed.costs_us[task][home] < inf:
+            partial.place(task, home, partial.start_us(task, home))
+        else:
+            partial.place_earliest_finish(task)
+    return trace_of_places(graph, partial.starts_us, partial.ends_us, partial.places)
+
+
+def peft(graph: TaskGraph, occupied: Occupied = NOTHING, release_us: float = 0.0) -> Trace:
+    """Schedule by predicted earliest finish time: where end and optimistic cost are least.
+
+    Arabnejad, Barbosa, IEEE TPDS 25(3), 2014.
+    """
+    indexed, partial = _begin(graph, occupied, release_us)
+    table_us = optimistic_costs_us(indexed)
+    ranks_us = [sum(row_us) / len(row_us) for row_us in table_us]
+    for task in list_order(indexed, ranks_us):
+        row_us = table_us[task]
+        choices = partial.starts_by_processor(task)
+        processor, start_us, _ = min(choices, key=lambda choice: choice[2] + row_us[choice[0]])
+        partial.place(task, processor, start_us)
+    return trace_of_places(graph, partial.starts_us, partial.ends_us, partial.places)
+
+
+def critical_path_priorities_us(graph: IndexedGraph) -> list[float]:
+    """Return the mean length of the longest way through each task."""
+    upward_us, downward_us = upward_ranks_us(graph), downward_ranks_us(graph)
+    return [up_us + down_us for up_us, down_us in zip(upward_us, downward_us, strict=True)]
+
+
+def critical_path(graph: IndexedGraph, priority_us: list[float]) -> list[int]:
+    """Return the longest way from a beginning to an end; at equal lengths the first in order."""
+    entries = [task for task in graph.tasks if not graph.needs[task]]
+    length_us = max(priority_us[task] for task in entries)
+
+    def on_path(task: int) -> bool:
+        return isclose(priority_us[task], length_us, rel_tol=1e-9)
+
+    path = [next(task for task in entries if on_path(task))]
+    while graph.readers[path[-1]]:
+        path.append(_next_on_path(graph, path[-1], priority_us))
+    return path
+
+
+def _next_on_path(graph: IndexedGraph, task: int, priority_us: list[float]) -> int:
+    readers = [reader for reader, _ in graph.readers[task]]
+    longest_us = max(priority_us[reader] for reader in readers)
+    return next(r for r in readers if isclose(priority_us[r], longest_us, rel_tol=1e-9))
+
+
+def critical_path_processor(graph: IndexedGraph, path: frozenset[int]) -> int:
+    """Return the processor on which a path takes least; where no processor can run all of it, the
+    one that can run most tasks of it.
+    """
+
+    def missing_and_time(processor: int) -> tuple[int, float]:
+        costs_us = [graph.costs_us[task][processor] for task in sorted(path)]
+        missing = costs_us.count(inf)
+        known_us = [cost_us for cost_us in costs_us if cost_us < inf]
+        return missing, sum(known_us)
+
+    return min(graph.processors, key=missing_and_time)
+
+
+def _begin(
+    graph: TaskGraph, occupied: Occupied, release_us: float
+) -> tuple[IndexedGraph, PartialSchedule]:
+    indexed = index_graph(graph)
+    names = [processor.name for processor in graph.processors]
+    return indexed, PartialSchedule(indexed, names, occupied, release_us)
