@@ -57,10 +57,6 @@ class TaskGraph:
                     f"cost of task {task.name}, {cost_us}, needed is at least 0 and finite"
                 )
 
-    def runs_on(self, task: Task, processor: str) -> bool:
-        """Return whether a processor can run a task."""
-        return (task.work, processor) in self.cost_us
-
 
 def topological_order(tasks: tuple[Task, ...]) -> tuple[Task, ...]:
     """Return the tasks behind what they need, otherwise in their order.
