@@ -40,6 +40,20 @@ def escape_control(letter: str) -> str:
     return letter.encode("unicode_escape", "backslashreplace").decode()
 
 
+LONGEST_REASON = 300
+"""Letters of an error's own message that a message of ours repeats."""
+
+
+def describe_error(error: BaseException) -> str:
+    """Return an error's class and message on one line, whatever its `str` does or however long."""
+    kind = type(error).__name__[:LONGEST_REASON]
+    try:
+        text = one_line(error)[:LONGEST_REASON]
+    except BaseException as broken:  # its own doing, as is the error itself
+        text = f"its message cannot be read, {type(broken).__name__[:LONGEST_REASON]}"
+    return f"{kind}: {text}" if text else kind
+
+
 def closest(name: str, names: list[str]) -> str:
     """Return the end of a refusal that lists the names most like `name`; empty without any."""
     from difflib import get_close_matches
@@ -98,6 +112,15 @@ class StageFailed(NnstretchError):
     def __init__(self, message: str, stage: str = "", item: int = -1) -> None:
         super().__init__(message)
         self.stage, self.item = stage, item
+
+
+def contained(error: BaseException, where: str) -> Exception:
+    """Return an error as it is; one that would end its receiver's thread or loop as StageFailed."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration | StopAsyncIteration):
+        return error
+    failed = StageFailed(f"{where}, {describe_error(error)}")
+    failed.__cause__ = error
+    return failed
 
 
 class ProcessorFailed(NnstretchError):

@@ -13,7 +13,14 @@ from nnstretch.errors import BadInput
 from nnstretch.protocols import Backend
 from nnstretch.run.backends.registry import Choice, choose_backends, load_backend
 from nnstretch.run.bound_memory import BoundNetwork
-from nnstretch.run.tensor_io import from_ports, random_for_port, single_or_named, to_ports
+from nnstretch.run.tensor_io import (
+    copy_if_shared,
+    describe_names,
+    from_ports,
+    random_for_port,
+    single_or_named,
+    to_ports,
+)
 
 Values = dict[str, np.ndarray]
 """Tensors of one request by their name in the whole network, as ports hold them.
@@ -83,11 +90,12 @@ class LoadedNetwork:
         """Name of the backend by sub-graph."""
         self.subgraphs = LoadedSubgraphs(bundle, self.manifest.subgraphs, self.backends, threads)
 
-    def inputs(self, inputs: Given) -> Values:
+    def inputs(self, inputs: Given, copied: bool = False) -> Values:
         """Return inputs under the network's names and as its ports hold them.
 
         Each array has exactly the shape and type that was exported; where that is int8 or channels
-        last, float32 in PyTorch's order is taken too. Raises BadInput.
+        last, float32 in PyTorch's order is taken too. `copied`: the caller may write on his arrays
+        while these are computed with. Raises BadInput.
         """
         ports = self.manifest.inputs
         if not isinstance(inputs, Mapping):
@@ -99,10 +107,12 @@ class LoadedNetwork:
             inputs = {ports[0].name: inputs}
         if inputs.keys() != {port.name for port in ports}:
             raise BadInput(
-                f"inputs {', '.join(map(str, inputs)) or 'none'}, {self.manifest.model} expects"
-                f" {_names(ports)}"
+                f"inputs {describe_names(inputs)}, {self.manifest.model} expects {_names(ports)}"
             )
-        return to_ports(ports, inputs)
+        values = to_ports(ports, inputs)
+        if copied:
+            values = {name: copy_if_shared(array, inputs[name]) for name, array in values.items()}
+        return values
 
     def bound_session(self) -> BoundNetwork:
         """Return the sub-graphs bound to memory, for one that runs the network again and again."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from itertools import count
+from functools import partial
 from math import inf
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +25,8 @@ import numpy as np
 from nnstretch.bundle.bundle import Bundle, read_bundle
 from nnstretch.bundle.manifest import Manifest, processors_named
 from nnstretch.bundle.variants import select_plan
-from nnstretch.errors import BadInput, Cancelled, Stuck
+from nnstretch.errors import BadInput, Cancelled, describe_error
+from nnstretch.files.limits import shorten
 from nnstretch.run.backends.registry import Choice
 from nnstretch.run.loaded_network import LoadedNetwork, Values
 from nnstretch.run.open_requests import (
@@ -35,10 +36,13 @@ from nnstretch.run.open_requests import (
     OpenRequests,
     Reply,
     ServerCounters,
+    ServerSide,
     SubmitMessage,
 )
 from nnstretch.run.tensor_io import from_port
 from nnstretch.schedule import Disturbances, RequestOutcome, StaticPlacement, ThreadExecutor
+from nnstretch.schedule.executors.callback_thread import CallbackThread, call_logged
+from nnstretch.schedule.executors.owner_process import OwnerProcess
 from nnstretch.schedule.multi_plan import (
     MultiPlanScheduler,
     is_probe,
@@ -46,13 +50,15 @@ from nnstretch.schedule.multi_plan import (
     plan_enqueue_us,
     plans_to_serve,
 )
-from nnstretch.schedule.timeout import Timeout
+from nnstretch.schedule.timeout import Timeout, real_number, whole_number
 from nnstretch.soc import Processor
 from nnstretch.task import Task
 from nnstretch.trace import Span
 
 CAPACITY = 16
 """Open requests; who wants one more waits."""
+MOST = 1_000_000
+"""Open requests at most, whatever the capacity asked for."""
 
 
 class Server:
@@ -80,11 +86,14 @@ class Server:
 
         `adaptive` moves between the plans of a bundle; where absent, it does where there are
         several, all of them predicted. `plan` keeps to one. `networks` are plans that are loaded
-        already. `ended` is told of every task, on the scheduling thread. Raises BadInput for no
-        capacity, UnknownName for a plan that the bundle lacks.
+        already. `ended` is told of every task, on the scheduling thread. Raises BadInput for
+        numbers out of range, UnknownName for a plan that the bundle lacks.
         """
-        if capacity < 1:
-            raise BadInput(f"capacity is {capacity}, server, needed is at least 1 open request")
+        needed = f"server, needed is a count of requests from 1 to {MOST}"
+        capacity = whole_number("capacity", capacity, 1, MOST, needed)
+        check_dilation(dilation)
+        if not (ended is None or callable(ended)):
+            raise BadInput(f"ended is {shorten(ended)}, server, give a function of a span")
         bundle = bundle if isinstance(bundle, Bundle) else read_bundle(bundle)
         manifests = plans_to_serve(bundle, plan, adaptive)
         self.adaptive = len(manifests) > 1
@@ -98,34 +107,45 @@ class Server:
         self.manifest = manifests[first]
         self.network = self.networks[first]
         self.processors = processors or processors_of_plans(manifests)
-        self.counts = ServerCounters()
-        self._open = OpenRequests()
-        self._room = threading.BoundedSemaphore(capacity)
-        self._numbers = count()
-        self._closing = False
-        durations_us = plan_durations_us(manifests, self.processors) if emulated else None
-        handovers_us = plan_enqueue_us(manifests, self.processors) if emulated else None
         self._threads = ThreadExecutor(
             self.processors,
             self._work,
-            durations_us,
+            plan_durations_us(manifests, self.processors) if emulated else None,
             dilation,
             disturbances=disturbances,
-            handovers_us=handovers_us,
+            handovers_us=plan_enqueue_us(manifests, self.processors) if emulated else None,
         )
+        try:
+            self._plans = self._schedule(manifests, ended)
+            self._loop = threading.Thread(target=self._serve, name="nnstretch-loop", daemon=True)
+            process = OwnerProcess(f"server of {self.manifest.model}")
+            own_threads = (self._loop, *self._threads.threads)
+            self._side = ServerSide(process, self._threads.call, CallbackThread(), own_threads)
+            self._open = OpenRequests(self._side, capacity)
+            self._loop.start()
+        except BaseException:
+            self._threads.close()
+            raise
+
+    def _schedule(
+        self, manifests: Mapping[str, Manifest], ended: Callable[[Span], None] | None
+    ) -> MultiPlanScheduler:
         self._threads.listen()
         policy = StaticPlacement(tuple(processor.name for processor in self.processors))
-        self._plans = MultiPlanScheduler(
+        return MultiPlanScheduler(
             manifests,
             self.processors,
             policy,
             self._threads,
             self._on_outcome,
             self.adaptive,
-            ended=ended,
+            ended=None if ended is None else partial(call_logged, ended, what="`ended`"),
         )
-        self._loop = threading.Thread(target=self._serve, name="nnstretch-loop", daemon=True)
-        self._loop.start()
+
+    @property
+    def counts(self) -> ServerCounters:
+        """Return counts of all requests so far."""
+        return self._open.counts
 
     def submit(
         self,
@@ -135,46 +155,39 @@ class Server:
     ) -> Reply:
         """Begin a request; return the answer to come, an array, or arrays by name.
 
-        Its `cancel()` takes the request back as long as it has not ended. Waits for room as long as
-        `timeout_s`, forever by default. Raises BadInput for inputs that the network does not take,
-        Stuck where there is no room in time, Cancelled once the server is closed.
+        Values are copied: the caller may write on his arrays at once. The answer's `cancel()` takes
+        the request back as long as it has not ended. Waits for room as long as `timeout_s`, forever
+        by default. Raises BadInput for inputs that the network does not take and for numbers that
+        are none, Stuck where there is no room in time, or would never be on this thread or in this
+        process, Cancelled once the server is closed.
         """
-        values = self.network.inputs(inputs)
-        if not self._room.acquire(timeout=Timeout(timeout_s).left_s):
-            raise Stuck(
-                f"no room for one more request, server of {self.manifest.model},"
-                f" {len(self._open.entries)} are open"
-            )
-        number, reply = next(self._numbers), Reply()
-        deadline_us = inf if deadline_ms is None else self._threads.now_us + deadline_ms * 1000
-        with self._open.lock:
-            if self._closing:
-                self._room.release()
-                raise Cancelled(
-                    f"no request is taken, server of {self.manifest.model}, it has been closed"
-                )
-            self._open.entries[number] = OpenRequest(values, reply, deadline_us)
-            self.counts.submitted += 1
-        reply.add_done_callback(
-            lambda future: self._threads.call(CancelMessage(number)) if future.cancelled() else None
-        )
-        self._threads.call(SubmitMessage(number))
+        self._side.process.check()
+        timeout, deadline_us = Timeout(timeout_s), checked_deadline_us(deadline_ms)
+        values = self.network.inputs(inputs, copied=True)
+        while (reply := self._open.add(values, self._threads.now_us + deadline_us)) is None:
+            self._open.wait_for_room(timeout)
         return reply
 
     def close(self, drain: bool = True) -> None:
         """Take no more requests.
 
-        Answer the open ones, or with `drain` false end them with Cancelled. Joins every thread.
+        Answer the open ones, or with `drain` false end them with Cancelled. Joins every thread,
+        except where one of the server's own closes it.
         """
-        with self._open.lock:
-            self._closing = True
-        if self._loop.is_alive():
-            self._threads.call(CloseMessage())
-            if not drain:
-                for entry in tuple(self._open.entries.values()):
-                    entry.reply.cancel()
-        self._loop.join()
-        self._threads.close()
+        if not self._side.process.is_current():
+            return
+        try:
+            self._begin_closing(drain)
+            if not self._side.is_own_thread():
+                self._loop.join()
+                self._side.callbacks.join()
+        except BaseException:  # Ctrl-C: all of it still ends, and nobody waits
+            self._begin_closing(drain)
+            raise
+
+    def _begin_closing(self, drain: bool) -> None:
+        self._open.take_no_more()
+        self._threads.call(CloseMessage(drain))
 
     def __enter__(self) -> Self:
         return self
@@ -188,7 +201,7 @@ class Server:
         self.close(drain=kind is None)
 
     def _serve(self) -> None:
-        """Serve until the server closes and nothing is open.
+        """Serve until the server closes and nothing is open, then end the other threads.
 
         If the loop itself breaks, nobody is left waiting.
         """
@@ -197,27 +210,30 @@ class Server:
             while not (closing and not self._open.entries):
                 closing = self._handle_message(self._plans.step()) or closing
         except BaseException as error:
-            with self._open.lock:
-                self._closing = True
-            for number, entry in tuple(self._open.entries.items()):
-                self._reply(
-                    number,
-                    entry,
-                    Cancelled(
-                        f"request {number} was open, server of {self.manifest.model}, its loop"
-                        f" broke: {error}"
-                    ),
-                )
+            self._end_broken(error)
+        finally:
+            self._threads.close()
+            self._side.callbacks.finish()
+
+    def _end_broken(self, error: BaseException) -> None:
+        """End every request, as the loop has broken."""
+        self._open.take_no_more()
+        why = f"server of {self.manifest.model}, its loop broke: {describe_error(error)}"
+        for number in tuple(self._open.entries):
+            self._open.heard_of(number)
+            self._end(number, Cancelled(f"request {number} was open, {why}"))
 
     def _handle_message(self, what: object) -> bool:
         """Return whether the server is to close."""
         if isinstance(what, SubmitMessage):
-            entry = self._open.entries[what.request]
-            self._plans.submit(
-                what.request, entry.deadline_us, lambda plan: self._begin(entry, plan)
-            )
+            if (request := self._open.heard_of(what.request)) is not None:
+                begin = partial(self._begin, request)
+                self._plans.submit(what.request, request.deadline_us, begin)
         elif isinstance(what, CancelMessage):
             self._plans.cancel(what.request)
+        elif isinstance(what, CloseMessage) and not what.drain:
+            for request in tuple(self._open.entries.values()):
+                request.reply.cancel()
         return isinstance(what, CloseMessage)
 
     def _begin(self, entry: OpenRequest, plan: str) -> None:
@@ -244,24 +260,34 @@ class Server:
 
     def _on_outcome(self, answer: RequestOutcome, plan: str) -> None:
         self.counts.replaced += answer.replaced
-        entry = self._open.entries[answer.request]
-        entry.reply.replaced, entry.reply.latency_ms = answer.replaced, answer.latency_us / 1000
-        self._reply(answer.request, entry, answer.error)
+        if (request := self._open.entries.get(answer.request)) is not None:
+            request.reply.replaced = answer.replaced
+            request.reply.latency_ms = answer.latency_us / 1000
+            self._end(answer.request, answer.error)
 
-    def _reply(self, number: int, entry: OpenRequest, error: Exception | None) -> None:
-        """Reply exactly once: whatever takes the entry out replies."""
-        with self._open.lock:
-            if self._open.entries.pop(number, None) is None:
-                return
-        if not entry.reply.set_running_or_notify_cancel():
-            self.counts.cancelled += 1
-        elif error is None:
-            self.counts.answered += 1
-            entry.reply.set_result(self.networks[entry.reply.plan or ""].outputs(entry.values))
-        else:
-            self.counts.failed += 1
-            entry.reply.set_exception(error)
-        self._room.release()
+    def _end(self, number: int, error: Exception | None) -> None:
+        self._open.end(number, self._outputs, error)
+
+    def _outputs(self, request: OpenRequest) -> np.ndarray | Values:
+        return self.networks[request.reply.plan or ""].outputs(request.values)
+
+
+def checked_deadline_us(deadline_ms: float | None) -> float:
+    """Return a deadline, us from now on. Raises BadInput for what is no time to come."""
+    if deadline_ms is None:
+        return inf
+    needed = "a request, give milliseconds from now on, at least 0, or None"
+    number = real_number("deadline_ms", deadline_ms, needed)
+    if number < 0:
+        raise BadInput(f"deadline_ms is {shorten(deadline_ms)}, {needed}")
+    return 1000 * number
+
+
+def check_dilation(dilation: float) -> None:
+    """Raise BadInput unless an emulated clock can be so many times slower."""
+    needed = "an emulated clock, give a number above 0"
+    if not 0 < real_number("dilation", dilation, needed) < inf:
+        raise BadInput(f"dilation is {shorten(dilation)}, {needed}")
 
 
 def processors_of_plans(manifests: Mapping[str, Manifest]) -> tuple[Processor, ...]:

@@ -6,7 +6,8 @@ bundle of a network.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,9 +15,12 @@ import numpy as np
 from nnstretch.bundle.manifest import Port
 from nnstretch.bundle.pipeline_view import torch_spec
 from nnstretch.bundle.quantization import from_codes, to_codes
-from nnstretch.errors import BadInput
+from nnstretch.errors import BadInput, one_line
+from nnstretch.files.limits import shorten
 from nnstretch.graph import TensorSpec
 
+NAMED = 8
+"""Names that a message lists."""
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
@@ -61,6 +65,11 @@ def to_port(port: Port, array: object, what: str = "") -> np.ndarray:
     return np.asarray(values, order="C")
 
 
+def copy_if_shared(array: np.ndarray, source: np.ndarray) -> np.ndarray:
+    """Return an array whose values stay what they are when the owner of `source` writes on it."""
+    return array.copy() if np.may_share_memory(array, source) else array
+
+
 def matches_spec(array: object, spec: TensorSpec) -> bool:
     """Return whether it is an array of exactly this shape and type, without a mask."""
     return (
@@ -85,6 +94,13 @@ def describe_value(array: object) -> str:
         else ""
     )
     return f"{'x'.join(map(str, array.shape)) or 'scalar'} {array.dtype}{mask}"
+
+
+def describe_names(names: Iterable[object]) -> str:
+    """Return a caller's names for messages, the first few of many."""
+    listed = [one_line(n)[:60] if type(n) is str else shorten(n) for n in islice(names, NAMED + 1)]
+    several = ", ".join(listed[:NAMED]) or "none"
+    return several if len(listed) <= NAMED else f"{several} and more"
 
 
 def count_non_finite(array: np.ndarray) -> int:

@@ -166,7 +166,7 @@ def test_a_loop_that_breaks_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(server._plans.service, "handle", lambda event: broken())
     answer = server.submit(image(0))
-    with pytest.raises(Cancelled, match="its loop broke: bug"):
+    with pytest.raises(Cancelled, match="its loop broke: RuntimeError: bug"):
         answer.result(30)
     server.close()
     assert server.counts.lost == 0

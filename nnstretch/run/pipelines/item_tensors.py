@@ -12,6 +12,8 @@ from nnstretch.bundle.pipeline_view import edges, stage_outputs, torch_spec
 from nnstretch.errors import BadInput
 from nnstretch.pipeline import PipelineSpec, TensorDecl
 from nnstretch.run.tensor_io import (
+    copy_if_shared,
+    describe_names,
     describe_value,
     from_port,
     matches_spec,
@@ -86,8 +88,7 @@ class TensorForms:
         """
         what = f"output {item.name} of stage {stage}" if stage else f"input {item.name}"
         if (port := self._ports.get(item.name)) is not None:
-            array = to_port(port, value, what)
-            return array.copy() if np.may_share_memory(array, value) else array
+            return copy_if_shared(to_port(port, value, what), value)
         if item.spec is None:
             return value
         if not matches_spec(value, item.spec):
@@ -118,7 +119,7 @@ class TensorForms:
         if not isinstance(inputs, Mapping) or inputs.keys() != names:
             described = f"one {type(inputs).__name__}"
             if isinstance(inputs, Mapping):
-                described = ", ".join(map(str, inputs)) or "none"
+                described = describe_names(inputs)
             expected = ", ".join(item.name for item in items)
             raise BadInput(f"inputs {described}, pipeline of {model}, it expects {expected}")
         return {item.name: self.inward(item, inputs[item.name]) for item in items}

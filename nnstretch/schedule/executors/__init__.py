@@ -7,4 +7,7 @@ fixed order.
     static.py        workers with steps, counters between them
     static_order.py  single runs that repeat a fixed order per processor
     pipeline.py      a worker per stage replica
+    wakeup.py        threads that sleep until something moves
+    owner_process.py the process that has the threads
+    callback_thread.py calls of functions that clients give
 """

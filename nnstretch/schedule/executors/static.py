@@ -12,48 +12,14 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from time import perf_counter
 from zlib import crc32
 
 from nnstretch.schedule.cpu_affinity import pin, spin_buffer
+from nnstretch.schedule.executors.wakeup import Wakeup
 
 Call = Callable[[], object]
-
-
-@dataclass(slots=True, eq=False)
-class Wakeup:
-    """A thread that may sleep until a counter moves.
-
-    Lost-wakeup guard: the thread that counts stores its counter, then reads `asleep`; the thread
-    that waits stores `asleep`, then reads the counter. At least one sees the other's store.
-    """
-
-    bell: queue.SimpleQueue[None] = field(default_factory=queue.SimpleQueue)
-    asleep: bool = False
-
-    def wait(self, is_ready: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Sleep until `is_ready` holds; return False where it did not in time."""
-        until_s = None if timeout_s is None else perf_counter() + timeout_s
-        self.asleep = True
-        while not is_ready():
-            if until_s is None:
-                self.bell.get()
-            elif (left_s := until_s - perf_counter()) > 0:
-                with suppress(queue.Empty):
-                    self.bell.get(timeout=left_s)
-            else:
-                return False
-            self.asleep = True
-        self.asleep = False
-        return True
-
-    def ring(self) -> None:
-        """Wake the thread if it sleeps."""
-        if self.asleep:
-            self.asleep = False
-            self.bell.put(None)
 
 
 @dataclass(slots=True, eq=False)

@@ -13,7 +13,7 @@ from math import inf
 from time import perf_counter
 from typing import Self
 
-from nnstretch.errors import ProcessorFailed, Stuck
+from nnstretch.errors import ProcessorFailed, Stuck, contained
 from nnstretch.schedule.cpu_affinity import affinity, core_per_thread, pin, sleep_until
 from nnstretch.schedule.disturbances import Disturbances
 from nnstretch.schedule.executors.timetable import MADE_UP_S, ChipClock, TimeSlot, Timetable
@@ -81,7 +81,7 @@ class ThreadExecutor:
         self._disturbances = disturbances
         self._in_flight: Counter[str] = Counter()
         self._lost: set[str] = set()
-        self._done: Inbox[tuple[Event, bool] | BaseException | Message] = queue.SimpleQueue()
+        self._done: Inbox[tuple[Event, bool] | Message] = queue.SimpleQueue()
         self._inbox: dict[str, Inbox[QueuedTask | None]] = {
             p.name: queue.SimpleQueue() for p in processors
         }
@@ -94,16 +94,24 @@ class ThreadExecutor:
         self._unpin: tuple[int, set[int]] | None = None
         names = [processor.name for processor in processors]
         self._cores = dict(zip(names, core_per_thread(len(names)), strict=True))
-        self._threads = [self._start_thread(name) for name in names if name != caller]
+        self.threads: list[threading.Thread] = []
+        """Those of the processors."""
+        try:
+            for name in names:
+                if name != caller:
+                    self._start_thread(name)
+        except BaseException:
+            self.close()
+            raise
         self.restart()
 
-    def _start_thread(self, processor: str) -> threading.Thread:
+    def _start_thread(self, processor: str) -> None:
         ready, name = threading.Event(), f"nnstretch-{processor}"
         args = (processor, ready)
         thread = threading.Thread(target=self._serve, args=args, name=name, daemon=True)
         thread.start()
+        self.threads.append(thread)
         ready.wait()
-        return thread
 
     def restart(
         self,
@@ -217,18 +225,17 @@ class ThreadExecutor:
             if queued is not None:
                 return self._span_or_failure(queued, self._caller or "")
         ended = self._await_done()
-        if isinstance(ended, BaseException):
-            raise ended
         if isinstance(ended, Message):
             return TimerEvent(self.now_us, ended.content), False
         return ended
 
-    def _await_done(self) -> tuple[Event, bool] | BaseException | Message:
+    def _await_done(self) -> tuple[Event, bool] | Message:
         """Wait for what another thread puts into `_done`, or for the next timer."""
         if not self._timers:
             return self._done.get()
         try:
             left_s = (self._timers[0][0] - self.now_us) * self._dilation / 1e6
+            left_s = min(left_s, threading.TIMEOUT_MAX)
             return self._done.get(timeout=left_s) if left_s > 0 else self._done.get_nowait()
         except queue.Empty:
             return heapq.heappop(self._timers)[2], False
@@ -241,7 +248,7 @@ class ThreadExecutor:
                 while True:
                     inbox.get_nowait()
             inbox.put(None)
-        for thread in self._threads:  # the current one may be of them and collect garbage
+        for thread in self.threads:  # the current one may be of them and collect garbage
             if thread is not threading.current_thread():
                 thread.join()
         self.unpin()
@@ -258,14 +265,15 @@ class ThreadExecutor:
         ready.set()
         inbox = self._inbox[processor]
         while (queued := inbox.get()) is not None and not self._stopping:
-            try:
-                self._done.put(self._span_or_failure(queued, processor))
-            except BaseException as error:
-                self._done.put(error)
-                return
+            self._done.put(self._span_or_failure(queued, processor, BaseException))
 
-    def _span_or_failure(self, queued: QueuedTask, processor: str) -> tuple[Event, bool]:
-        """Run a task; return its span and whether it was late, or its failure."""
+    def _span_or_failure(
+        self, queued: QueuedTask, processor: str, caught: type[BaseException] = Exception
+    ) -> tuple[Event, bool]:
+        """Run a task; return its span and whether it was late, or its failure.
+
+        `caught`: on a processor's thread sys.exit(), too, ends the task and not the thread.
+        """
         lost_us = queued.submitted_us if processor in self._lost else inf
         if lost_us == inf and self._disturbances.fails:
             lost_us = self._disturbances.lost_us(processor, queued.submitted_us)
@@ -273,10 +281,11 @@ class ThreadExecutor:
             if lost_us < inf and lost_us <= self.now_us:
                 raise processor_failed(processor, lost_us)
             return self._run_timed(queued, processor, lost_us)
-        except Exception as error:
+        except caught as error:
             if isinstance(error, ProcessorFailed) and self.now_us < lost_us:
                 self._lost.add(processor)  # its backend said so: its queue must not start
-            return Failure(self.now_us, queued.task, processor, error), False
+            where = f"{queued.task.name} failed, processor {processor}"
+            return Failure(self.now_us, queued.task, processor, contained(error, where)), False
 
     def _run_timed(self, queued: QueuedTask, processor: str, lost_us: float) -> tuple[Span, bool]:
         """Do the work, wait for the end of its slot, and return whether it was late."""

@@ -1,0 +1,482 @@
+"""What clients may do to a server: write on arrays, ask for odd times, call it from callbacks,
+raise, fork. Nobody else notices.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, Future, wait
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pytest
+from support.bundles import branched_bundle
+from support.within import said_by_fork, within
+
+from nnstretch.bundle.bundle import Bundle
+from nnstretch.errors import BadInput, Cancelled, DeadlineMissed, NnstretchError, StageFailed
+from nnstretch.run import Session
+from nnstretch.run.loaded_network import LoadedNetwork, Values
+from nnstretch.run.server import Server
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_stays_behind() -> Iterator[None]:
+    before = set(threading.enumerate())
+    yield
+    left = [thread.name for thread in threading.enumerate() if thread not in before]
+    assert [name for name in left if name != "within"] == []
+
+
+@pytest.fixture(scope="module")
+def bundle() -> Bundle:
+    return branched_bundle()
+
+
+class Gated(LoadedNetwork):
+    """Computes only while its gate is open."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        super().__init__(bundle)
+        self.gate, self.entered = threading.Event(), threading.Event()
+
+    def compute(self, subgraph: str, values: Values) -> None:  # type: ignore[override]
+        self.entered.set()
+        assert self.gate.wait(30)
+        super().compute(subgraph, values)
+
+
+class Raising(LoadedNetwork):
+    """Raises what is in `errors`, once each, then computes."""
+
+    def __init__(self, bundle: Bundle, *errors: BaseException) -> None:
+        super().__init__(bundle)
+        self.errors = list(errors)
+
+    def compute(self, subgraph: str, values: Values) -> None:  # type: ignore[override]
+        if subgraph == "stem" and self.errors:
+            raise self.errors.pop(0)
+        super().compute(subgraph, values)
+
+
+def image(value: float = 1.0) -> np.ndarray:
+    return np.full((1, 3, 8, 8), value, np.float32)
+
+
+def answer_to(bundle: Bundle, x: np.ndarray) -> np.ndarray:
+    with Session(bundle) as session:
+        return session.run(x)  # type: ignore[return-value]
+
+
+def test_what_is_written_on_an_array_after_its_submit_is_not_computed(bundle: Bundle) -> None:
+    network = Gated(bundle)
+    expected = [answer_to(bundle, image(k)) for k in range(4)]
+    frame = image()
+    with Server(bundle, networks={"main": network}) as server:
+        replies = []
+        for k in range(4):
+            frame[:] = k
+            replies.append(server.submit(frame if k % 2 else {"image": frame}))
+        frame[:] = 100
+        network.gate.set()
+        answers = [reply.result(30) for reply in replies]
+    for k in range(4):
+        assert np.array_equal(answers[k], expected[k]), k
+
+
+def test_an_answer_is_its_clients_own(bundle: Bundle) -> None:
+    with Server(bundle) as server:
+        first = server.submit(image()).result(30)
+        expected = first.copy()
+        second = server.submit(image()).result(30)
+        second[:] = 7
+        assert np.array_equal(first, expected)
+        assert np.array_equal(server.submit(image()).result(30), expected)
+
+
+@pytest.mark.parametrize("deadline_ms", [float("nan"), "5", -1, -0.1, True, 10**400, [5], np.nan])
+def test_a_deadline_that_is_no_time_is_refused_and_takes_no_place(
+    bundle: Bundle, deadline_ms: Any
+) -> None:
+    with Server(bundle, capacity=1) as server:
+        for _ in range(3):
+            with pytest.raises(BadInput, match="deadline_ms is "):
+                server.submit(image(), deadline_ms)
+        assert within(lambda: server.submit(image(), timeout_s=10).result(10)).shape
+    assert (server.counts.submitted, server.counts.lost) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "deadline_ms", [float("inf"), 1e300, 1e15, np.float32(1e9), np.int64(10**9)]
+)
+def test_a_deadline_may_be_far_away(bundle: Bundle, deadline_ms: Any) -> None:
+    with Server(bundle, capacity=1) as server:
+        for _ in range(3):
+            assert within(lambda: server.submit(image(), deadline_ms, 10).result(10)).shape
+
+
+def test_a_deadline_of_nothing_is_missed(bundle: Bundle) -> None:
+    with Server(bundle) as server, pytest.raises(DeadlineMissed):
+        within(lambda: server.submit(image(), 0).result(10))
+
+
+@pytest.mark.parametrize("timeout", ["1", float("nan"), True, 10**400, [1]])
+def test_a_timeout_that_is_no_number_is_refused_by_its_name(bundle: Bundle, timeout: Any) -> None:
+    with Server(bundle) as server:
+        with pytest.raises(BadInput, match="timeout_s is "):
+            server.submit(image(), timeout_s=timeout)
+        reply = server.submit(image())
+        for call in (reply.result, reply.exception):
+            with pytest.raises(BadInput, match="timeout is "):
+                call(timeout)
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), 1e300, np.float32(20)])
+def test_a_timeout_may_be_infinite(bundle: Bundle, timeout: Any) -> None:
+    with Server(bundle) as server:
+        assert server.submit(image(), timeout_s=timeout).result(timeout).shape
+        assert server.submit(image()).exception(timeout) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"capacity": 1.5}, "capacity is 1.5"),
+        ({"capacity": True}, "capacity is True"),
+        ({"capacity": "4"}, "capacity is '4'"),
+        ({"capacity": 10**400}, "capacity is an integer of 1329 bits"),
+        ({"dilation": 0.0}, "dilation is 0.0"),
+        ({"dilation": float("nan")}, "dilation is nan"),
+        ({"dilation": "2"}, "dilation is '2'"),
+        ({"ended": 3}, "ended is 3"),
+    ],
+)
+def test_settings_of_a_server_are_checked(
+    bundle: Bundle, fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BadInput, match=message):
+        Server(bundle, **fields)
+
+
+@pytest.mark.parametrize("capacity", [1, 2])
+@pytest.mark.parametrize("clients", [0, 2])
+def test_a_callback_may_submit_the_next_request(
+    bundle: Bundle, capacity: int, clients: int
+) -> None:
+    """Alone, and while others take the room that an answer makes."""
+    ended: Future[int] = Future()
+    with Server(bundle, capacity=capacity) as server:
+
+        def again(number: int, reply: Future[Any]) -> None:
+            reply.result()
+            if number == 30:
+                ended.set_result(number)
+            else:
+                server.submit(image()).add_done_callback(lambda r: again(number + 1, r))
+
+        def client() -> None:
+            for _ in range(60):
+                server.submit(image()).result(30)
+
+        others = [threading.Thread(target=client, daemon=True) for _ in range(clients)]
+        for thread in others:
+            thread.start()
+        within(lambda: server.submit(image())).add_done_callback(lambda r: again(1, r))
+        assert ended.result(30) == 30
+        for thread in others:
+            thread.join(30)
+    assert server.counts.answered == 30 + 60 * clients
+
+
+def test_a_callback_may_wait_for_another_answer(bundle: Bundle) -> None:
+    heard: Future[Any] = Future()
+    with Server(bundle, capacity=1) as server:
+        server.submit(image()).add_done_callback(
+            lambda _: heard.set_result(server.submit(image()).result(20))
+        )
+        assert heard.result(30).shape
+
+
+def test_a_callback_may_close_the_server(bundle: Bundle) -> None:
+    closed = threading.Event()
+    server = Server(bundle, capacity=1)
+
+    def closing(_: Future[Any]) -> None:
+        server.close()
+        closed.set()
+
+    server.submit(image()).add_done_callback(closing)
+    assert closed.wait(20)
+    with pytest.raises(Cancelled, match="no request is taken"):
+        server.submit(image())
+    within(server.close)
+
+
+class Unreadable(Exception):
+    """An error that cannot be printed, copied or pickled."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+    def __reduce__(self) -> str:
+        raise TypeError("no copy")
+
+    __repr__ = __str__
+
+
+RAISED = [
+    RuntimeError("once"),
+    RuntimeError(),
+    Unreadable(),
+    SystemExit(3),
+    KeyboardInterrupt(),
+    StopIteration(4),
+    GeneratorExit(),
+    CancelledError(),
+]
+
+
+@pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
+def test_whatever_a_callback_raises_stops_nobody(
+    bundle: Bundle, error: BaseException, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def raising(_: Future[Any]) -> None:
+        raise error
+
+    with Server(bundle, capacity=1) as server:
+        for _ in range(3):
+            reply = within(lambda: server.submit(image(), timeout_s=10))
+            reply.add_done_callback(raising)
+            assert reply.result(20).shape
+    assert capsys.readouterr().err.count("a done-callback of a server raised") == 3
+    assert server.counts.answered == 3
+
+
+@pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
+def test_whatever_a_subgraph_raises_fails_its_request_alone(
+    bundle: Bundle, error: BaseException
+) -> None:
+    with Server(bundle, capacity=1, networks={"main": Raising(bundle, error)}) as server:
+        reply = server.submit(image())
+        raised = within(lambda: reply.exception(10))
+        for _ in range(2):
+            assert within(lambda: server.submit(image(), timeout_s=10).result(10)).shape
+    plain = isinstance(error, Exception) and not isinstance(error, StopIteration)
+    if plain:
+        assert raised is error
+    else:
+        assert isinstance(raised, StageFailed)
+        assert raised.__cause__ is error
+    assert (server.counts.failed, server.counts.answered, server.counts.lost) == (1, 2, 0)
+
+
+@pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
+def test_whatever_the_hook_of_tasks_raises_stops_nobody(
+    bundle: Bundle, error: BaseException
+) -> None:
+    def raising(_: object) -> None:
+        raise error
+
+    with Server(bundle, ended=raising) as server:
+        assert within(lambda: server.submit(image()).result(10)).shape
+
+
+def test_an_answer_that_cannot_be_made_fails_its_request_alone(bundle: Bundle) -> None:
+    class Forgetful(LoadedNetwork):
+        def outputs(self, values: Values, raw: bool = False) -> np.ndarray | Values:
+            if float(values["image"][0, 0, 0, 0]) == 2:
+                raise SystemExit(2)
+            return super().outputs(values, raw)
+
+    with Server(bundle, networks={"main": Forgetful(bundle)}) as server:
+        raised = within(lambda: server.submit(image(2)).exception(10))
+        assert isinstance(raised, StageFailed)
+        assert within(lambda: server.submit(image()).result(10)).shape
+
+
+def test_a_client_that_ends_its_own_answer_harms_nobody(bundle: Bundle) -> None:
+    network = Gated(bundle)
+    with Server(bundle, capacity=2, networks={"main": network}) as server:
+        mine, running = server.submit(image()), server.submit(image())
+        mine.set_result("mine")
+        running.set_running_or_notify_cancel()
+        network.gate.set()
+        for _ in range(3):
+            assert within(lambda: server.submit(image(), timeout_s=10).result(10)).shape
+    assert mine.result() == "mine"
+    assert server.counts.lost == 0
+
+
+def test_a_thread_that_serves_is_told_that_it_cannot_wait_for_itself(bundle: Bundle) -> None:
+    said: list[str] = []
+
+    class Asking(LoadedNetwork):
+        def compute(self, subgraph: str, values: Values) -> None:  # type: ignore[override]
+            ask(subgraph)
+            super().compute(subgraph, values)
+
+    def ask(_: object) -> None:
+        if len(said) < 4:
+            for call in (lambda: server.submit(image()), reply[0].result):
+                try:
+                    call()
+                except NnstretchError as error:
+                    said.append(f"{type(error).__name__}: {error}")
+
+    entered = threading.Event()
+    reply: list[Any] = []
+    gated = Asking(bundle)
+    compute = gated.compute
+    gated.compute = lambda *given: (entered.wait(20), compute(*given))[1]  # type: ignore
+    with Server(bundle, capacity=1, networks={"main": gated}, ended=ask) as server:
+        reply.append(server.submit(image()))
+        entered.set()
+        assert reply[0].result(20).shape
+    assert len(said) >= 4
+    for one in said[:4]:
+        assert "would never end" in one or "closed" in one, one
+
+
+@pytest.mark.parametrize("where", ["hook", "processor"])
+def test_a_server_that_is_closed_by_one_of_its_own_threads_ends(bundle: Bundle, where: str) -> None:
+    closed: list[bool] = []
+
+    def closing(_: object) -> None:
+        server.close()
+        closed.append(True)
+
+    class Closing(LoadedNetwork):
+        def compute(self, subgraph: str, values: Values) -> None:  # type: ignore[override]
+            closing(None)
+            super().compute(subgraph, values)
+
+    network = {"main": Closing(bundle)} if where == "processor" else None
+    server = Server(bundle, networks=network, ended=closing if where == "hook" else None)
+    assert within(lambda: server.submit(image()).result(10)).shape
+    within(server.close)
+    assert closed
+
+
+@pytest.mark.parametrize("drain", [True, False])
+def test_closing_ends_who_waits_for_room(bundle: Bundle, drain: bool) -> None:
+    network = Gated(bundle)
+    server = Server(bundle, capacity=1, networks={"main": network})
+    first = server.submit(image())
+    ends: list[BaseException] = []
+
+    def client() -> None:
+        try:
+            server.submit(image())
+        except Cancelled as error:
+            ends.append(error)
+
+    clients = [threading.Thread(target=client, daemon=True) for _ in range(3)]
+    for thread in clients:
+        thread.start()
+    closer = threading.Thread(target=server.close, args=(drain,), daemon=True)
+    closer.start()
+    for thread in clients:
+        thread.join(20)
+    assert len(ends) == 3, "they do not wait until what is open has ended"
+    network.gate.set()
+    closer.join(20)
+    assert not closer.is_alive()
+    assert first.cancelled() is not drain
+
+
+def test_many_clients_that_wait_for_room_all_come_to_their_turn(bundle: Bundle) -> None:
+    answered: list[int] = []
+
+    def client(number: int) -> None:
+        for _ in range(10):
+            server.submit(image(), timeout_s=30).result(30)
+        answered.append(number)
+
+    with Server(bundle, capacity=2) as server:
+        clients = [threading.Thread(target=client, args=(n,), daemon=True) for n in range(16)]
+        for thread in clients:
+            thread.start()
+        for thread in clients:
+            thread.join(60)
+    assert sorted(answered) == list(range(16))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_process_is_told_that_it_has_no_server(bundle: Bundle) -> None:
+    network = Gated(bundle)
+    with Server(bundle, networks={"main": network}) as server:
+        reply = server.submit(image())
+        told = "Stuck: process .* has no threads, server of test:branched, a fork has no threads"
+        for call in (lambda: server.submit(image()), reply.result, reply.exception):
+            assert re.match(told, said_by_fork(call)), call
+        assert said_by_fork(server.close) == "returned None"
+        network.gate.set()
+        assert reply.result(20).shape
+
+
+ODD_INPUTS: list[Any] = [
+    None,
+    [[1.0]],
+    object(),
+    image().astype(object),
+    image().astype(">f4"),
+    image().astype(np.float64),
+    np.zeros((0, 3, 8, 8), np.float32),
+    image()[0],
+    {},
+    {"picture": image()},
+    {"image": image(), "more": image()},
+    {"image": None},
+    {3: image()},
+    dict.fromkeys(range(100_000)),
+    np.full((1, 3, 8, 8), np.nan, np.float32),
+]
+
+
+@pytest.mark.parametrize("inputs", ODD_INPUTS, ids=range(len(ODD_INPUTS)))
+def test_inputs_that_are_none_are_refused_in_a_short_line(bundle: Bundle, inputs: Any) -> None:
+    with Server(bundle, capacity=1) as server, Session(bundle) as session:
+        for call in (server.submit, session.run):
+            with pytest.raises(BadInput, match="image") as refused:
+                call(inputs)
+            assert len(str(refused.value)) < 500
+        assert within(lambda: server.submit(image(), timeout_s=10).result(10)).shape
+
+
+def test_arrays_of_any_memory_are_taken(bundle: Bundle) -> None:
+    x = np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32)
+    expected = answer_to(bundle, x)
+    readonly = x.copy()
+    readonly.flags.writeable = False
+    spread = np.zeros((1, 3, 8, 16), np.float32)
+    spread[..., ::2] = x
+    views: list[np.ndarray] = [readonly, spread[..., ::2], np.asfortranarray(x), x[::-1]]
+    with Server(bundle) as server:
+        for view in views:
+            assert np.array_equal(server.submit(view).result(20), expected)
+
+
+def test_waiting_for_several_and_as_they_end_works(bundle: Bundle) -> None:
+    with Server(bundle) as server:
+        replies = [server.submit(image()) for _ in range(8)]
+        done, open_ = wait(replies, timeout=20)
+        assert (len(done), len(open_)) == (8, 0)
+        called: list[object] = []
+        replies[0].add_done_callback(called.append)
+        assert called == [replies[0]]
+
+
+def test_a_thousand_servers_leave_nothing(bundle: Bundle) -> None:
+    network = {"main": LoadedNetwork(bundle)}
+    begun_s = perf_counter()
+    for number in range(1000):
+        with Server(bundle, networks=network) as server:
+            if number % 10 == 0:
+                server.submit(image()).result(20)
+        if perf_counter() - begun_s > 60:
+            pytest.fail("a server takes longer than 60 ms to open and close")
