@@ -20,6 +20,7 @@ costs/                what tasks are expected to cost on each processor
 task_graphs/          what holds for every schedule of a task graph
 static_schedules/     HEFT and its kin, made before anything runs
 policies/             which waiting task goes to which processor now
+simulation/           task graphs and workloads on the virtual clock
 executors/            virtual clock, threads, static orders
 """
 

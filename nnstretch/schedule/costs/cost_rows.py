@@ -45,6 +45,7 @@ class CostRows:
         self._costs = costs
         self._slowdowns = slowdowns
         self._rows: dict[Kind, Row] = {}
+        self._masks: dict[Kind, int] = {}
         self._kinds: dict[WorkKey, list[Kind]] = {}
         self.arrivals = Arrivals(transfers_us, len(processors)) if transfers_us else None
         self._watchers: list[Callable[[Kind], None]] = []
@@ -59,17 +60,17 @@ class CostRows:
         row = self._rows.get(kind)
         return self._new_row(task, kind) if row is None else row
 
+    def mask(self, task: Task) -> int:
+        """Return which processors can run a task: bit N for number N. Raises as `row` does."""
+        mask = self._masks.get((task.plan, task.subgraph, task.processor))
+        if mask is None:
+            self.row(task)
+            mask = self._masks[self.kind(task)]
+        return mask
+
     def ready_us(self, task: Task) -> Sequence[float] | None:
         """Return when a task's data are on each processor; None where they are there already."""
         return None if self.arrivals is None else self.arrivals.row(task)
-
-    def finish_us(self, task: Task, now_us: float, free_us: Sequence[float]) -> list[float]:
-        """Return when a task would end on each processor, given when these are free."""
-        ready_us = self.ready_us(task) or [now_us] * len(self._names)
-        ends_us: list[float] = []
-        for cost_us, idle_us, there_us in zip(self.row(task), free_us, ready_us, strict=True):
-            ends_us.append(max(now_us, idle_us, there_us) + cost_us)
-        return ends_us
 
     def expected(self, task: Task, index: int) -> tuple[float, float]:
         """Return what a task costs on a processor, and when its data are there, us."""
@@ -111,6 +112,7 @@ class CostRows:
                 " time for it"
             )
         self._rows[kind] = row
+        self._masks[kind] = sum(1 << n for n, cost_us in enumerate(row) if isfinite(cost_us))
         self._kinds.setdefault(task.work, []).append(kind)
         return row
 

@@ -1,0 +1,158 @@
+"""Policies that take tasks in an order of their own, each to the processor that suits it best.
+
+CEDR's EFT and HEFT_RT, the classics MCT and OLB (Braun et al., JPDC 61(6), 2001), least slack
+(mrsnu/band).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, isfinite
+
+from nnstretch.protocols import Choice, ProcessorState
+from nnstretch.schedule.costs.cost_rows import CostRows, Row
+from nnstretch.schedule.policies.finish import earliest_finish
+from nnstretch.schedule.policies.waiting import FirstInFirstOut, LeastKeyFirst
+from nnstretch.task import Task
+
+
+class EarliestFinish:
+    """First in, first out, where it ends first; `last_wins`: of equals the last processor."""
+
+    def __init__(self, costs: CostRows, last_wins: bool = False) -> None:
+        self._costs = costs
+        self._last_wins = last_wins
+        self._waiting = FirstInFirstOut(costs)
+
+    def add(self, task: Task, /) -> None:
+        """Let a task wait behind all others."""
+        self._waiting.add(task)
+
+    def withdraw(self, task: Task, /) -> None:
+        """Forget a task."""
+        self._waiting.remove(task)
+
+    def pick(self, now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:
+        """Return the first task, and where it ends first."""
+        task = self._waiting.head(processors)
+        if task is None:
+            return None
+        self._waiting.remove(task)
+        scanned = processors[::-1] if self._last_wins else processors
+        return task, earliest_finish(task, self._costs, now_us, scanned)[1]
+
+
+class FirstAvailable:
+    """First in, first out, on the processor that is available first, whatever it costs there."""
+
+    def __init__(self, costs: CostRows) -> None:
+        self._costs = costs
+        self._waiting = FirstInFirstOut(costs)
+
+    def add(self, task: Task, /) -> None:
+        """Let a task wait behind all others."""
+        self._waiting.add(task)
+
+    def withdraw(self, task: Task, /) -> None:
+        """Forget a task."""
+        self._waiting.remove(task)
+
+    def pick(self, now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:
+        """Return the first task, and the processor that is available first."""
+        task = self._waiting.head(processors)
+        if task is None:
+            return None
+        self._waiting.remove(task)
+        mask = self._costs.mask(task)
+        best_us, best = inf, None
+        for state in processors:
+            if state.open and mask >> state.index & 1:
+                available_us = max(now_us, state.free_us)
+                if available_us < best_us:
+                    best_us, best = available_us, state
+        return task, best
+
+
+class LargestMeanFirst:
+    """HEFT_RT: the task of largest mean cost over types of processors, where it ends first.
+
+    Mack, Arda, Ogras, Akoglu, TPDS 33(9), 2022: waiting tasks need nothing of each other, so that
+    HEFT's upward rank is the mean cost.
+    """
+
+    def __init__(self, costs: CostRows) -> None:
+        self._costs = costs
+        self._waiting = LeastKeyFirst(costs)
+        self._means: dict[Row, float] = {}
+        first: dict[str, int] = {}
+        for number, processor in enumerate(costs.processors):
+            first.setdefault(processor.kind, number)
+        self._of_type = list(first)
+
+    def add(self, task: Task, /) -> None:
+        """Let a task wait among those of its mean cost."""
+        row = self._costs.row(task)
+        mean_us = self._means.get(row)
+        if mean_us is None:
+            mean_us = self._means[row] = self._mean(row)
+        self._waiting.add(task, -mean_us)
+
+    def withdraw(self, task: Task, /) -> None:
+        """Forget a task."""
+        self._waiting.remove(task)
+
+    def pick(self, now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:
+        """Return the task of largest mean cost, and where it ends first."""
+        task = self._waiting.head(processors)
+        if task is None:
+            return None
+        self._waiting.remove(task)
+        return task, earliest_finish(task, self._costs, now_us, processors)[1]
+
+    def _mean(self, row: Row) -> float:
+        """Return the mean over the types that can run it, each at its cheapest processor."""
+        by_type = dict.fromkeys(self._of_type, inf)
+        for cost_us, processor in zip(row, self._costs.processors, strict=True):
+            by_type[processor.kind] = min(by_type[processor.kind], cost_us)
+        finite = [cost_us for cost_us in by_type.values() if isfinite(cost_us)]
+        return sum(finite) / len(finite)
+
+
+class LeastSlack:
+    """The task with the least time to spare until its deadline, where it ends first.
+
+    Slack is deadline - now - what it costs at least. With `drop`, a task that can end in time on no
+    processor is given up.
+    """
+
+    def __init__(self, costs: CostRows, drop: bool = False) -> None:
+        self._costs = costs
+        self._drop = drop
+        self._waiting = LeastKeyFirst(costs)
+
+    def add(self, task: Task, /) -> None:
+        """Let a task wait among those of its slack."""
+        self._waiting.add(task, task.deadline_us - min(self._costs.row(task)))
+
+    def withdraw(self, task: Task, /) -> None:
+        """Forget a task."""
+        self._waiting.remove(task)
+
+    def pick(self, now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:
+        """Return the task of least slack, and where it ends first; None for one given up."""
+        task = self._waiting.head(processors)
+        if task is None:
+            return None
+        self._waiting.remove(task)
+        if self._drop and self._is_late(task, now_us, processors):
+            return task, None
+        return task, earliest_finish(task, self._costs, now_us, processors)[1]
+
+    def _is_late(self, task: Task, now_us: float, processors: Sequence[ProcessorState]) -> bool:
+        """Return whether no processor, busy ones among them, can end a task in time."""
+        row = self._costs.row(task)
+        for state in processors:
+            start_us = max(now_us, state.free_us)
+            if state.alive and start_us + row[state.index] <= task.deadline_us:
+                return False
+        return True

@@ -1,0 +1,172 @@
+"""Waiting tasks in an order, so that nothing waits behind a task that cannot run now.
+
+Tasks are kept apart by the set of processors that can run them: of these sets there are few,
+however many tasks wait.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+
+from nnstretch.protocols import ProcessorState
+from nnstretch.schedule.costs.cost_rows import CostRows
+from nnstretch.task import Task
+
+
+def open_mask(processors: Sequence[ProcessorState]) -> int:
+    """Return which processors may be given work now: bit N for number N."""
+    mask = 0
+    for state in processors:
+        if state.open:
+            mask |= 1 << state.index
+    return mask
+
+
+class FirstInFirstOut:
+    """Waiting tasks in the order in which they came."""
+
+    def __init__(self, costs: CostRows) -> None:
+        self._costs = costs
+        self._groups: dict[int, OrderedDict[str, tuple[int, Task]]] = {}
+        """By mask of processors, tasks by name."""
+        self._added = 0
+
+    def add(self, task: Task) -> None:
+        """Add a task behind all others."""
+        mask = self._costs.mask(task)
+        group = self._groups.get(mask)
+        if group is None:
+            group = self._groups[mask] = OrderedDict()
+        self._added += 1
+        group[task.name] = (self._added, task)
+
+    def remove(self, task: Task) -> None:
+        """Forget a task that was chosen or withdrawn."""
+        del self._groups[self._costs.mask(task)][task.name]
+
+    def head(self, processors: Sequence[ProcessorState]) -> Task | None:
+        """Return the first task that an open processor can run, None where there is none."""
+        mask = open_mask(processors)
+        first, head = self._added + 1, None
+        for can_run, group in self._groups.items():
+            if group and can_run & mask:
+                number, task = next(iter(group.values()))
+                if number < first:
+                    first, head = number, task
+        return head
+
+    def __iter__(self) -> Iterator[Task]:
+        """Return all waiting tasks, the first first."""
+        entries: list[tuple[int, Task]] = []
+        for group in self._groups.values():
+            entries += group.values()
+        entries.sort(key=lambda entry: entry[0])
+        return iter([task for _, task in entries])
+
+
+class LeastKeyFirst:
+    """Waiting tasks, the one of least key first, and of equal keys the one that came first."""
+
+    def __init__(self, costs: CostRows) -> None:
+        self._costs = costs
+        self._groups: dict[int, list[tuple[float, int, Task]]] = {}
+        """By mask of processors, a heap; what was withdrawn stays until it comes to its top."""
+        self._numbers: dict[str, int] = {}
+        self._added = 0
+
+    def add(self, task: Task, key: float) -> None:
+        """Add a task."""
+        mask = self._costs.mask(task)
+        group = self._groups.get(mask)
+        if group is None:
+            group = self._groups[mask] = []
+        self._added += 1
+        self._numbers[task.name] = self._added
+        heapq.heappush(group, (key, self._added, task))
+
+    def remove(self, task: Task) -> None:
+        """Forget a task that was chosen or withdrawn."""
+        del self._numbers[task.name]
+
+    def head(self, processors: Sequence[ProcessorState]) -> Task | None:
+        """Return the first task that an open processor can run, None where there is none."""
+        mask, numbers = open_mask(processors), self._numbers
+        head: tuple[float, int, Task] | None = None
+        for can_run, group in self._groups.items():
+            if not can_run & mask:
+                continue
+            while group and numbers.get(group[0][2].name) != group[0][1]:
+                heapq.heappop(group)
+            if group and (head is None or group[0] < head):
+                head = group[0]
+        return None if head is None else head[2]
+
+
+class CheapestFirst:
+    """Waiting tasks by kind, and on each processor the one that costs least.
+
+    Tasks of a kind cost the same, so only the first of each kind stands in the heaps, one per
+    processor. Entries that are no longer true leave when they come to the top.
+    """
+
+    def __init__(self, costs: CostRows) -> None:
+        self._costs = costs
+        self._kinds: dict[object, OrderedDict[str, tuple[int, Task]]] = {}
+        self._heaps: list[list[tuple[float, int, Task]]] = [[] for _ in costs.processors]
+        self._added = 0
+        costs.watch(self._cost_changed)
+
+    def add(self, task: Task) -> None:
+        """Add a task behind those of its kind."""
+        kind = self._costs.kind(task)
+        queue = self._kinds.get(kind)
+        if queue is None:
+            queue = self._kinds[kind] = OrderedDict()
+        self._added += 1
+        queue[task.name] = (self._added, task)
+        if len(queue) == 1:
+            self._push(self._added, task)
+
+    def remove(self, task: Task) -> None:
+        """Forget a task that was chosen or withdrawn; the next of its kind takes its place."""
+        queue = self._kinds[self._costs.kind(task)]
+        was_head = next(iter(queue)) == task.name
+        del queue[task.name]
+        if was_head and queue:
+            self._push(*next(iter(queue.values())))
+
+    def cheapest(self, index: int) -> tuple[float, int, Task] | None:
+        """Return cost, number and task of the cheapest on a processor, the first of equals."""
+        heap = self._heaps[index]
+        while heap:
+            cost_us, number, task = heap[0]
+            queue = self._kinds[self._costs.kind(task)]
+            entry = queue.get(task.name)
+            if entry is not None and entry[0] == number and self._costs.row(task)[index] == cost_us:
+                return heap[0]
+            heapq.heappop(heap)
+        return None
+
+    def heads(self) -> list[tuple[int, Task]]:
+        """Return number and task of the first of every kind, or of all where data are copied."""
+        entries: list[tuple[int, Task]] = []
+        for queue in self._kinds.values():
+            if queue and self._costs.arrivals is None:
+                entries.append(next(iter(queue.values())))
+            else:
+                entries += queue.values()
+        entries.sort(key=lambda entry: entry[0])
+        return entries
+
+    def _push(self, number: int, task: Task) -> None:
+        mask = self._costs.mask(task)
+        for index, cost_us in enumerate(self._costs.row(task)):
+            if mask >> index & 1:
+                heapq.heappush(self._heaps[index], (cost_us, number, task))
+
+    def _cost_changed(self, kind: object) -> None:
+        queue = self._kinds.get(kind)
+        if queue:
+            self._push(*next(iter(queue.values())))
