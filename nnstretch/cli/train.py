@@ -356,9 +356,9 @@ def fits(module: nn.Module, weights: str) -> bool:
 def show(result: dict[str, Any], console: Console) -> None:
     """Print the result for people."""
     if "recipe" in result:
-        import yaml
+        from nnstretch.files.strict_yaml import dump_yaml
 
-        console.out(yaml.safe_dump(result["recipe"], sort_keys=False), end="", highlight=False)
+        console.out(dump_yaml(result["recipe"], one_line_lists=False), end="", highlight=False)
         return
     from rich.table import Table
 

@@ -1,9 +1,10 @@
 """Files read strictly and written atomically.
 
+read.py             kind and size of a file before it is read
 limits.py           ranges, lengths and choices, as annotations of a field
 decode.py           JSON and YAML -> frozen dataclasses, strictly
 input_shapes.py     inputs of a network <-> text
-strict_yaml.py      YAML without duplicate keys or numbers to the base 60
+strict_yaml.py      YAML without duplicate or blank keys, or numbers to the base 60
 plan_yaml.py        plan <-> YAML
 plan_prediction.py  what a plan file holds of its predicted cost
 trial_json.py       trial -> JSON of the contract

@@ -3,8 +3,9 @@
 A type says all that a file may hold: fields and their kinds by the dataclass, limits by annotations
 (`Annotated[int, Range(1, 4096)]`, `Annotated[tuple[float, ...], Length(1, 100)]`); a key that is no
 name in Python is a field's metadata (`file_key`). Nothing is converted but whole numbers where a
-float is needed; NaN, infinities and booleans as numbers are refused. Depth is bounded by the type,
-size by the caller before anything is parsed.
+float is needed; NaN, infinities, whole numbers of more than 64 bits, booleans as numbers and keys
+that YAML leaves blank are refused. Depth is bounded by the type, size by the reader before anything
+is parsed (files/read.py).
 
 It is our own because msgspec 0.22 ignores unknown keys of dataclasses, lets NaN of YAML and equal
 keys through, and names neither the value nor a table's key, and cattrs 26.2 converts silently.
@@ -21,13 +22,15 @@ from functools import cache
 from math import isfinite
 from pathlib import Path
 from stat import S_ISREG
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from nnstretch.errors import BrokenFile, NnstretchError, closest, one_line
-from nnstretch.files.limits import REQUIRED, Length, Limit, shorten
+from nnstretch.files.limits import BLANK, REQUIRED, Length, Limit, OneOf, shorten
 
 Decoder = Callable[[Any], Any]
 TOLERANT = "__tolerant__"
+LARGEST_WHOLE = (1 << 64) - 1
+"""Whole numbers beyond it are no counts, sizes or seeds of anything."""
 Kind = TypeVar("Kind")
 
 
@@ -102,7 +105,8 @@ def decode(kind: Any, value: Any, where: str) -> Any:
     """Decode JSON `value` as the type `kind`.
 
     A dataclass, tuple[X, ...], tuple[X, Y], dict[K, X], a union of kinds that JSON can tell apart,
-    int, float, str or bool, each of them with limits where it is Annotated; `object` is any JSON.
+    int, float, str, bool or Literal texts, each of them with limits where it is Annotated; `object`
+    is any JSON.
 
     Raises ValueError `PATH OF THE FAULT, WHY`, whose path begins with `where`.
     """
@@ -110,6 +114,16 @@ def decode(kind: Any, value: Any, where: str) -> Any:
         return _decoder(kind, where.rpartition(".")[2])(value)
     except Fault as fault:
         raise ValueError(f"{where}{fault.path}, {fault.why}") from None
+
+
+def check_fields(settings: Any, where: str) -> None:
+    """Check the fields of a dataclass as if a file had held them, but those of dataclasses.
+
+    Raises ValueError `PATH OF THE FAULT, WHY`, whose path begins with `where`.
+    """
+    for name, hint in get_type_hints(type(settings), include_extras=True).items():
+        if not is_dataclass(hint):
+            decode(hint, getattr(settings, name), f"{where}{name}")
 
 
 @cache
@@ -127,10 +141,14 @@ def _decoder(kind: Any, name: str) -> Decoder:
         return _fixed_sequence(tuple(_decoder(item, name) for item in arguments))
     if origin is dict:
         return _table(arguments[0], _decoder(arguments[1], name))
+    if origin is Literal:
+        return _limited(_exactly(str), (OneOf(arguments),), name)
     if origin in (types.UnionType, Union):
         return _union({_json_type(arm): _decoder(arm, name) for arm in arguments})
     if kind is object:
         return _unchanged
+    if kind is int:
+        return _whole
     return _float if kind is float else _exactly(kind)
 
 
@@ -145,6 +163,14 @@ def _exactly(*kinds: type) -> Decoder:
         return value
 
     return decode_value
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise _wrong_type(value, int)
+    if abs(value) > LARGEST_WHOLE:
+        raise Fault(f"{shorten(value)} is out of range, needed are at most 64")
+    return value
 
 
 def _float(value: Any) -> float:
@@ -250,6 +276,8 @@ def _json_type(kind: Any) -> type:
     origin = get_origin(kind)
     if origin is Annotated:
         return _json_type(get_args(kind)[0])
+    if origin is Literal:
+        return str
     if is_dataclass(kind) or origin is dict:
         return dict
     plain: type = list if origin is tuple else kind
@@ -297,8 +325,10 @@ def _require_keys(name: str, value: Any, known: list[str], required: list[str]) 
 
 
 def _wrong_type(value: Any, *kinds: type) -> Fault:
-    shown = value[:40] if isinstance(value, str) else shorten(value)
     expected = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
+    if value is BLANK:
+        return Fault(f"the key is left blank, expected {expected.removesuffix(' or None')}")
+    shown = value[:40] if isinstance(value, str) else shorten(value)
     return Fault(f"{shown!r} is {type(value).__name__}, expected {expected}")
 
 

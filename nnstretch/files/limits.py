@@ -20,6 +20,16 @@ def file_key(key: str) -> Mapping[str, str]:
     return MappingProxyType({"key": key})
 
 
+class Blank:
+    """Value of a key that a YAML file leaves blank; no type admits it, not even None's."""
+
+    def __repr__(self) -> str:
+        return "blank"
+
+
+BLANK = Blank()
+
+
 class Limit(Protocol):
     """What an annotation demands of a value."""
 

@@ -25,14 +25,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
-
-from nnstretch.errors import BadPlan, BrokenFile, UnknownName
+from nnstretch.errors import BadPlan, BrokenFile
 from nnstretch.files.atomic import write_text
 from nnstretch.files.decode import decode, require_format
 from nnstretch.files.limits import Length
 from nnstretch.files.plan_prediction import PlanPrediction
-from nnstretch.files.strict_yaml import parse_yaml
+from nnstretch.files.read import as_path, read_text
+from nnstretch.files.strict_yaml import dump_yaml, parse_yaml
 from nnstretch.plan import MERGES, Branch, Count, InnerRatio, Merge, Name, Plan, Ratio, Segment
 
 FORMAT = 1
@@ -42,23 +41,20 @@ InputShape = Annotated[tuple[Count, ...], Length(1, 8)]
 
 @dataclass(frozen=True, slots=True)
 class SegmentRow:
-    """A segment as the file spells it: branches, or the keys of its only one.
-
-    Defaults that its types refuse, such as a width of 0, mean that the file does not hold the key.
-    """
+    """A segment as the file spells it: branches, or the keys of its only one; None for no key."""
 
     end: Name
     start: Name = ""
     merge: Merge | None = None
     branches: Annotated[tuple[Branch, ...], Length(1)] = ()
     processor: Name = ""
-    depth: Count | Ratio | None = 0
-    width: Count | Ratio | None = 0
-    inner_ratio: InnerRatio | None = 0
-    group_width: Count | None = 0
-    activation: Name | None = ""
-    width_in: Count | None = 0
-    width_out: Count | None = 0
+    depth: Count | Ratio | None = None
+    width: Count | Ratio | None = None
+    inner_ratio: InnerRatio | None = None
+    group_width: Count | None = None
+    activation: Name | None = None
+    width_in: Count | None = None
+    width_out: Count | None = None
 
     def __post_init__(self) -> None:
         if bool(self.branches) == bool(self.processor):
@@ -68,9 +64,9 @@ class SegmentRow:
             raise ValueError(f"{beside[0]} is beside branches, it belongs to one of them")
 
     def only_branch(self) -> dict[str, Any]:
-        """Return the keys of a branch that the segment itself holds, blank ones included."""
+        """Return the keys of a branch that the segment itself holds."""
         values = {key: getattr(self, key) for key in BRANCH_KEYS}
-        return {key: value for key, value in values.items() if value not in (0, "")}
+        return {key: value for key, value in values.items() if value not in (None, "")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +95,7 @@ def read_plan(path: str | Path) -> Plan:
 
 def read_predicted_plan(path: str | Path) -> tuple[Plan, PlanPrediction | None]:
     """Read a plan file with what it was predicted to cost, if it says. Raises as `read_plan`."""
-    path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UnknownName(f"no plan file {path}, {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise BrokenFile(f"plan {path} is no text, byte {error.start}, {error.reason}") from error
-    return parse_predicted_plan(text, str(path))
+    return parse_predicted_plan(read_text(as_path(path, "plan"), "plan"), str(path))
 
 
 def parse_plan(text: str, where: str) -> Plan:
@@ -152,13 +141,6 @@ def plan_text(plan: Plan) -> str:
     rows = [row_of(segment, start, merge) for segment, start in pairs]
     data |= {"merge": merge, "segments": rows}
     return dump_yaml(data)
-
-
-def dump_yaml(data: dict[str, Any]) -> str:
-    """Return YAML with short mappings and lists on one line."""
-    return yaml.safe_dump(
-        data, sort_keys=False, default_flow_style=None, width=150, allow_unicode=True
-    )
 
 
 def row_of(segment: Segment, start: str, merge: str) -> dict[str, Any]:

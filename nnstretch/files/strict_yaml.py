@@ -1,17 +1,26 @@
 """YAML that a stranger may have written, read as plain data.
 
-Keys twice are refused, not overridden in silence, and so is 1:30, which YAML 1.1 takes for 90.
+Keys twice are refused, not overridden in silence, and so are numbers that are not written in plain
+decimals: YAML 1.1 takes 1:30 for 90 and 010 for 8. A key that is left blank, or null, is BLANK,
+which no type admits (files/decode.py).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import yaml
 
 from nnstretch.errors import BrokenFile, one_line
+from nnstretch.files.limits import BLANK, Blank
+
+DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]*)")
+EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")
+"""A number that YAML 1.2 knows and YAML 1.1 takes for text: 5e-4."""
+FLOAT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|[-+]?\.inf|\.nan", re.I)
+INT_TAG, FLOAT_TAG, NULL_TAG = (f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "null"))
 
 
 class StrictLoader(yaml.SafeLoader):
@@ -30,25 +39,46 @@ class StrictLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def construct_number(self, node: yaml.ScalarNode) -> int | float:
-        """Construct a number. Raises ConstructorError for one to the base 60 or 8."""
+        """Construct a number. Raises ConstructorError for one that is not in plain decimals."""
         text = str(node.value)
-        if ":" in text or re.fullmatch(r"[-+]?0[0-9_]+", text):
+        plain = DECIMAL if node.tag == INT_TAG else FLOAT
+        if not plain.fullmatch(text):
             raise yaml.constructor.ConstructorError(
-                None, None, f"{text[:60]} is a number to the base 60 or 8", node.start_mark
+                None,
+                None,
+                f"{text[:60]} is a number to the base 60 or 8, or not in plain decimals",
+                node.start_mark,
             )
-        if node.tag == "tag:yaml.org,2002:int":
-            return int(self.construct_yaml_int(node))
+        if node.tag == INT_TAG:
+            return int(text)
         return float(self.construct_yaml_float(node))
 
+    def construct_blank(self, node: yaml.ScalarNode) -> Blank:
+        """Construct what stands for a value that is not there."""
+        return BLANK
 
-for tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float"):
+
+for tag in (INT_TAG, FLOAT_TAG):
     StrictLoader.add_constructor(tag, StrictLoader.construct_number)
+StrictLoader.add_constructor(NULL_TAG, StrictLoader.construct_blank)
+
+
+class StrictDumper(yaml.SafeDumper):
+    """PyYAML's safe dumper, which quotes texts that StrictLoader would take for numbers."""
+
+
+for end in (StrictLoader, StrictDumper):
+    end.add_implicit_resolver(FLOAT_TAG, EXPONENT, list("-+0123456789"))
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """Parse YAML without duplicate keys. Raises BrokenFile that names `where` and the line."""
+    """Parse YAML without duplicate keys; an empty text is None.
+
+    Raises BrokenFile that names `where` and the line.
+    """
     try:
-        return yaml.load(text, Loader=StrictLoader)
+        value = yaml.load(text, Loader=StrictLoader)
+        return None if value is BLANK else value
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}" if mark else "somewhere"
@@ -65,3 +95,17 @@ def parse_yaml(text: str, where: str) -> Any:
         raise BrokenFile(
             f"{where} holds a value that YAML cannot read, somewhere, {one_line(error)[:200]}"
         ) from error
+
+
+def dump_yaml(data: Mapping[str, Any], one_line_lists: bool = True) -> str:
+    """Return YAML that `parse_yaml` reads back; short mappings and lists are on one line."""
+    style = None if one_line_lists else False
+    text = yaml.dump(
+        dict(data),
+        Dumper=StrictDumper,
+        sort_keys=False,
+        default_flow_style=style,
+        width=150,
+        allow_unicode=True,
+    )
+    return str(text)

@@ -2,31 +2,27 @@
 
 It is read from YAML, changed by dotted overrides, checked when constructed, and saved resolved
 beside every result. The text below a setting is what `nnstretch train --help` says of it.
-(No slots here: jsonargparse reads the defaults of nested dataclasses through `vars`.)
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, get_type_hints
+from typing import Annotated, Literal
 
 from nnstretch.errors import BadInput
+from nnstretch.files.decode import check_fields
 from nnstretch.files.limits import Range
 
 
-def check_ranges(section: str, settings: object) -> None:
-    """Check numbers against the ranges in their annotations. Raises BadInput."""
-    for name, hint in get_type_hints(type(settings), include_extras=True).items():
-        value = getattr(settings, name)
-        for limit in getattr(hint, "__metadata__", ()):
-            if not limit.least <= value <= limit.most:
-                raise BadInput(
-                    f"{section}{name} is {value}, it must lie between {limit.least} and"
-                    f" {limit.most}"
-                )
+def check_settings(section: str, settings: object) -> None:
+    """Check settings against their annotations, as a file's are. Raises BadInput."""
+    try:
+        check_fields(settings, section)
+    except ValueError as error:
+        raise BadInput(str(error)) from None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DataSettings:
     """Training and held-out images, and how they are read."""
 
@@ -56,7 +52,7 @@ class DataSettings:
     """Fetch CIFAR where it is missing."""
 
     def __post_init__(self) -> None:
-        check_ranges("data.", self)
+        check_settings("data.", self)
         if self.val_resize_px and self.val_resize_px < self.validation_px:
             raise BadInput(
                 f"data.val_resize_px is {self.val_resize_px}, it must be at least the"
@@ -69,7 +65,7 @@ class DataSettings:
         return self.val_px or self.image_px
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class AugmentSettings:
     """Random changes of training images."""
 
@@ -95,7 +91,7 @@ class AugmentSettings:
     """CutMix: alpha of its Beta distribution; with mixup, each batch takes one at even odds."""
 
     def __post_init__(self) -> None:
-        check_ranges("augment.", self)
+        check_settings("augment.", self)
         if self.pad > 0 and self.crop_scale < 1:
             raise BadInput(
                 f"augment.pad is {self.pad} and augment.crop_scale {self.crop_scale}, an image is"
@@ -103,7 +99,7 @@ class AugmentSettings:
             )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class OptimizerSettings:
     """Optimizer and its learning rate: linear warm-up, then a cosine down to zero."""
 
@@ -123,10 +119,10 @@ class OptimizerSettings:
     """Largest L2 norm of the gradient over all weights; 0 does not clip."""
 
     def __post_init__(self) -> None:
-        check_ranges("optimizer.", self)
+        check_settings("optimizer.", self)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LossSettings:
     """The loss on labels, mixed with a teacher's scores (distillation)."""
 
@@ -142,7 +138,7 @@ class LossSettings:
     """Weight of the distance from the original's features at the meeting points."""
 
     def __post_init__(self) -> None:
-        check_ranges("loss.", self)
+        check_settings("loss.", self)
 
     @property
     def has_teacher(self) -> bool:
@@ -150,7 +146,7 @@ class LossSettings:
         return self.distill > 0 or self.features > 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class BranchedSettings:
     """Starting weights of a branched network, and drop-out of its branches."""
 
@@ -162,10 +158,10 @@ class BranchedSettings:
     """Chance that a branch is left out for an image; never all branches of a segment."""
 
     def __post_init__(self) -> None:
-        check_ranges("branched.", self)
+        check_settings("branched.", self)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class AverageSettings:
     """A running average of the weights (EMA), which is then validated and saved."""
 
@@ -175,10 +171,10 @@ class AverageSettings:
     """Steps between updates."""
 
     def __post_init__(self) -> None:
-        check_ranges("average.", self)
+        check_settings("average.", self)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TrainerSettings:
     """Length of the training, and the machine it runs on."""
 
@@ -214,14 +210,14 @@ class TrainerSettings:
     """Keep curves in the folder's `logs`, where the tensorboard package is installed."""
 
     def __post_init__(self) -> None:
-        check_ranges("trainer.", self)
+        check_settings("trainer.", self)
         if self.precise_norm_images == 1:
             raise BadInput(
                 "trainer.precise_norm_images is 1, one image has no variance, take 2 or more"
             )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Recipe:
     """Everything one training run depends on."""
 
@@ -244,10 +240,7 @@ class Recipe:
     """
 
     def __post_init__(self) -> None:
-        check_ranges("", self)
-        for key, text in {"model": self.model, "data.root": self.data.root}.items():
-            if not isinstance(text, str):
-                raise BadInput(f"{key} is {text!r}, it must be text")
+        check_settings("", self)
         if self.loss.kind == "binary" and self.loss.distill > 0:
             raise BadInput(
                 "loss.kind is binary and loss.distill is above 0, a teacher's opinion is over the"

@@ -10,11 +10,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_type_hints
 
-import yaml
-
 from nnstretch.errors import BadInput, BrokenFile, UnknownName, closest
+from nnstretch.files.decode import decode
+from nnstretch.files.limits import BLANK, shorten
 from nnstretch.files.package_data import package_data
-from nnstretch.files.strict_yaml import parse_yaml
+from nnstretch.files.read import as_path, read_text
+from nnstretch.files.strict_yaml import dump_yaml, parse_yaml
 from nnstretch.train import recipe as recipe_nouns
 from nnstretch.train.recipe import Recipe
 
@@ -57,33 +58,46 @@ def load_recipe(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Reci
     for group, keys in group_keys_by_prefix().items():
         if group in tree and not isinstance(tree[group], dict):
             raise BadInput(
-                f"recipe {path}, key {group} is {tree[group]!r}, it must hold {', '.join(keys)}"
+                f"recipe {path}, key {group} is {shorten(tree[group])}, it must hold"
+                f" {', '.join(keys)}"
             )
     refuse_unknown(flatten_keys(tree), f"recipe {path}")
-    words: list[str] = []
-    for word in overrides:
-        is_assignment = "=" in word and not word.startswith("--")
-        words.append(f"--{word}" if is_assignment else word)
-    options = [word for word in words if word.startswith("--")]
-    refuse_unknown([word[2:].partition("=")[0] for word in options], "an override")
-    return build_recipe(tree, words, f"recipe {path}")
+    for key, text in split_overrides(overrides):
+        refuse_unknown([key], "an override")
+        section, dot, name = key.rpartition(".")
+        (tree.setdefault(section, {}) if dot else tree)[name] = parse_override(key, text)
+    return build_recipe(tree, f"recipe {path}")
 
 
-def build_recipe(tree: dict[str, Any], words: list[str], where: str) -> Recipe:
-    """Build a recipe of keys and overrides. Raises BadInput when a value does not suit its key."""
-    from argparse import ArgumentError
+def split_overrides(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield dotted keys and texts. Raises BadInput for a word that is neither, or has no value."""
+    rest = iter(words)
+    for word in rest:
+        key, equals, text = word.removeprefix("--").partition("=")
+        if not equals:
+            refuse_unknown([key], "an override")
+            text = next(rest, "")
+            if not text or text.startswith("--"):
+                raise BadInput(f"an override, {key} has no value, write --{key} VALUE")
+        yield key, text
 
-    from jsonargparse import ArgumentParser
 
-    parser = ArgumentParser(exit_on_error=False, prog="recipe")
-    parser.add_class_arguments(Recipe)
+def parse_override(key: str, text: str) -> Any:
+    """Return the value that a text stands for: itself where the key holds text, else YAML's."""
+    default = dict(recipe_settings())[key]
+    if isinstance(default, str):
+        return text
+    value = parse_yaml(text, f"override {key}")
+    return BLANK if value is None else value
+
+
+def build_recipe(tree: dict[str, Any], where: str) -> Recipe:
+    """Build a recipe of keys and values. Raises BadInput when a value does not suit its key."""
     try:
-        parsed = parser.parse_args(words, namespace=parser.parse_object(tree))
-        return Recipe(**vars(parser.instantiate(parsed)))
-    except (ArgumentError, ValueError, TypeError, SystemExit) as error:
-        raise BadInput(f"{where}, {' '.join(str(error).split())}") from None
-    except BadInput as error:
-        raise BadInput(f"{where}, {error}") from None
+        recipe: Recipe = decode(Recipe, tree, "")
+    except ValueError as error:
+        raise BadInput(f"{where}, {str(error).removeprefix('.').removeprefix(', ')}") from None
+    return recipe
 
 
 def refuse_unknown(keys: Iterable[str], where: str) -> None:
@@ -94,14 +108,15 @@ def refuse_unknown(keys: Iterable[str], where: str) -> None:
             raise BadInput(f"{where}, no such key {key[:60]}{closest(key, known)}")
 
 
-def flatten_keys(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return dotted keys and their values."""
+def flatten_keys(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return dotted keys and their values; sections hold no sections."""
     pairs: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            pairs |= flatten_keys(value, f"{prefix}{key}.")
-        else:
-            pairs[f"{prefix}{key}"] = value
+    for section, value in tree.items():
+        if not isinstance(value, Mapping):
+            pairs[str(section)] = value
+            continue
+        for key in value:
+            pairs[f"{section}.{key}"] = value[key]
     return pairs
 
 
@@ -122,10 +137,10 @@ def shipped_recipes() -> list[str]:
 
 def find_recipe(path_or_name: str | Path) -> Path:
     """Return the path of a file or shipped recipe. Raises UnknownName when there is none."""
-    path = Path(path_or_name)
+    path = as_path(path_or_name, "recipe")
     if path.suffix not in (".yaml", ".yml"):
         path = package_data("recipes") / f"{path_or_name}.yaml"
-    if not path.is_file():
+    if not path.exists():
         raise UnknownName(
             f"no recipe {path_or_name}, no file {path}, shipped ones are"
             f" {', '.join(shipped_recipes()) or 'none'}"
@@ -134,13 +149,8 @@ def find_recipe(path_or_name: str | Path) -> Path:
 
 
 def parse_recipe_file(path: Path) -> dict[str, Any]:
-    """Read a recipe file. Raises BadInput when it is not YAML of known keys."""
-    try:
-        tree = parse_yaml(path.read_text(encoding="utf-8"), f"recipe {path}")
-    except UnicodeDecodeError as error:
-        raise BrokenFile(f"recipe {path} is no text, byte {error.start}, {error.reason}") from error
-    except OSError as error:
-        raise UnknownName(f"cannot read recipe {path}, {error.strerror or error}") from error
+    """Read a recipe file. Raises UnknownName, or BrokenFile when it is not YAML of keys."""
+    tree = parse_yaml(read_text(path, "recipe"), f"recipe {path}")
     if tree is None:
         return {}
     if not isinstance(tree, dict):
@@ -152,4 +162,4 @@ def parse_recipe_file(path: Path) -> dict[str, Any]:
 
 def recipe_yaml(recipe: Recipe) -> str:
     """Return the whole recipe as YAML, which `load_recipe` reads back to an equal one."""
-    return yaml.safe_dump(asdict(recipe), sort_keys=False)
+    return dump_yaml(asdict(recipe), one_line_lists=False)

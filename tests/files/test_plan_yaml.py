@@ -62,10 +62,15 @@ segments:
     assert parse_plan(text, "plan.yaml") == READ
 
 
-def test_blank_keys_that_mean_the_default_are_read() -> None:
-    blank = "width: , depth: , inner_ratio: , group_width: , activation: , width_in: , width_out: "
-    text = edited("merge: concat", "soc: \nmerge: ")
-    assert parse_plan(text.replace("processor: cpu}", f"processor: cpu, {blank}}}"), "x") == READ
+def test_a_blank_key_is_refused_by_name_and_never_read_as_the_default() -> None:
+    for key in ("width", "depth", "inner_ratio", "group_width", "activation", "width_in"):
+        for blank in ("", " null", " ~"):
+            text = edited("processor: cpu}", f"processor: cpu, {key}:{blank}}}")
+            with pytest.raises(BadPlan, match=rf"segments\[0\]\.{key}, the key is left blank"):
+                parse_plan(text, "x")
+    for key in ("soc", "merge", "predicted"):
+        with pytest.raises(BadPlan, match=rf"plan\.{key}, the key is left blank"):
+            parse_plan(CONTRACT.replace("merge: concat", "").strip() + f"\n{key}:\n", "x")
 
 
 names = st.text("abcdefgh.:_0123456789é", min_size=1, max_size=8)
@@ -137,18 +142,19 @@ def test_a_written_file_is_read_back(tmp_path: Path) -> None:
         ("input: [1, 3, 224, 224]", "soc: mi9", "missing key input"),
         ("input: [1, 3, 224, 224]", "input: [1, 3, -1, 224]", "plan.input[2], -1 is out of range"),
         ("input: [1, 3, 224, 224]", "input: [1]\ninput_shape: [1]", "input and input_shape"),
-        ("processor: cpu}", "processor: }", "[0].processor, 'None' is NoneType, expected str"),
-        ("end: maxpool", "start: , end: maxpool", "segments[0].start, 'None' is NoneType"),
-        ("processor: cpu}", "branches: }", "[0].branches, 'None' is NoneType, expected list"),
-        ("processor: cpu}", "processor: cpu, branches: }", "[0].branches, 'None' is NoneType"),
-        ("input: [1, 3, 224, 224]", "input: ", "plan.input, 'None' is NoneType, expected list"),
+        ("processor: cpu}", "processor: }", "[0].processor, the key is left blank, expected str"),
+        ("end: maxpool", "start: , end: maxpool", "segments[0].start, the key is left blank"),
+        ("processor: cpu}", "branches: }", "[0].branches, the key is left blank, expected list"),
+        ("processor: cpu}", "processor: cpu, branches: }", "[0].branches, the key is left blank"),
+        ("input: [1, 3, 224, 224]", "input: ", "plan.input, the key is left blank, expected list"),
         (
             "input: [1, 3, 224, 224]",
             "input: [1]\ninput_shape: ",
-            "plan.input_shape, 'None' is NoneType",
+            "plan.input_shape, the key is left blank",
         ),
-        ("format: 1", "format: ", "unknown format None"),
-        ("  branches:\n", "  depth: \n    branches:\n", "depth is beside branches"),
+        ("format: 1", "format: ", "unknown format blank"),
+        ("  branches:\n", "  depth: \n    branches:\n", "depth, the key is left blank"),
+        ("  branches:\n", "  depth: 1\n    branches:\n", "depth is beside branches"),
         (
             "processor: cpu}",
             "depth: 1}",
@@ -165,6 +171,9 @@ def test_a_written_file_is_read_back(tmp_path: Path) -> None:
         ("width: 192", "width: 1:30", "line 10, 1:30 is a number to the base 60 or 8"),
         ("width: 192", "width: 0192", "width, '0192', needed is a whole number"),
         ("width: 192", "width: 0177", "0177 is a number to the base 60 or 8"),
+        ("width: 192", "width: 1_92", "1_92 is a number to the base 60 or 8, or not in plain"),
+        ("width: 192", "width: 0xC0", "0xC0 is a number to the base 60 or 8, or not in plain"),
+        ("width: 192", "width: 192e0", "width, '192.0' is float"),
         ("width: 192", "width: 1, width: 2", "key width is there twice"),
         ("end: maxpool, ", "", "plan.segments[0], key 'end' is missing"),
     ],

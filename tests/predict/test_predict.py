@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -145,6 +145,39 @@ def put(value: Any, *path: str | int) -> Callable[[Any], Any]:
         return data
 
     return change
+
+
+def leaves(data: Any, *path: str | int) -> Iterator[tuple[str | int, ...]]:
+    """Yield the path of every value that is no table or list."""
+    if not isinstance(data, dict | list):
+        yield path
+        return
+    for key in data if isinstance(data, dict) else range(len(data)):
+        yield from leaves(data[key], *path, key)
+
+
+MAY_BE_NULL = {"memory_bytes", "power_w", "copies_beside"}
+"""Of a processor: null says that it is not known."""
+
+
+@pytest.mark.parametrize("file", ["soc.json", "gpu.json"])
+def test_null_in_a_chip_or_predictor_is_refused_by_its_dotted_name(
+    file: str, tmp_path: Path
+) -> None:
+    source = package_data("latency_predictors") / "mi9"
+    data = json.loads((source / file).read_text())
+    paths = [path for path in leaves(data) if path[-1] not in MAY_BE_NULL | {"format"}]
+    assert len(paths) > 10
+    for path in paths:
+        folder = tmp_path / "chip"
+        shutil.copytree(source, folder, dirs_exist_ok=True)
+        changed = put(None, *path)(json.loads((source / file).read_text()))
+        (folder / file).write_text(json.dumps(changed))
+        with pytest.raises(BrokenFile) as refusal:
+            load_soc(folder)
+        dotted = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+        assert f"{dotted}, " in str(refusal.value)
+        assert "NoneType" in str(refusal.value)
 
 
 BROKEN = [

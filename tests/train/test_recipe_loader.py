@@ -84,12 +84,22 @@ def test_an_empty_file_is_the_default_recipe(tmp_path: Path) -> None:
         ("optimizer: {lr: fast}", BadInput, "optimizer.lr"),
         ("seed: 1.5", BadInput, "seed"),
         ("data: 3", BadInput, "data is 3"),
-        ("data:", BadInput, "data is None"),
+        ("data:", BadInput, "key data is blank"),
         ("data: {name: imagenet}", BadInput, "data.name"),
-        ("data: {image_px: 2}", BadInput, "data.image_px is 2"),
-        ("trainer: {max_epochs: 0}", BadInput, "trainer.max_epochs is 0"),
-        ("model: null", BadInput, "model is None"),
-        ("optimizer: {lr: .nan}", BadInput, "optimizer.lr is nan"),
+        ("data: {image_px: 2}", BadInput, "data.image_px, 2 is out of range"),
+        ("trainer: {max_epochs: 0}", BadInput, "trainer.max_epochs, 0 is out of range"),
+        ("model: null", BadInput, "model, the key is left blank"),
+        ("optimizer: {lr: .nan}", BadInput, "optimizer.lr, nan is not finite"),
+        ("seed: 1:30", BrokenFile, "1:30 is a number to the base 60"),
+        ("seed: 010", BrokenFile, "010 is a number to the base 60 or 8"),
+        ("seed: 1_000", BrokenFile, "1_000 is a number to the base 60 or 8, or not in plain"),
+        ("seed: true", BadInput, "seed, 'True' is bool, expected int"),
+        ("optimizer: {lr: true}", BadInput, "optimizer.lr, 'True' is bool, expected float"),
+        ("optimizer: {lr: .inf}", BadInput, "optimizer.lr, inf is not finite"),
+        ("optimizer: {lr: 1e400}", BadInput, "optimizer.lr, inf is not finite"),
+        ("optimizer: {lr: '0.1'}", BadInput, "optimizer.lr, '0.1' is str, expected float"),
+        ("trainer: {max_epochs: 1%s}" % ("0" * 400), BadInput, "an integer of 1329 bits"),
+        ("trainer: {compile: 1}", BadInput, "trainer.compile, '1' is int, expected bool"),
         ("seed: [1", BrokenFile, "is no YAML, line 1"),
         ("- a list", BrokenFile, "list"),
         ("seed: 1\nmodel: a\nseed: 2", BrokenFile, "line 3, key seed is there twice"),
@@ -105,6 +115,54 @@ def test_a_bad_recipe_is_one_line_that_names_key_and_file(
     assert culprit in str(refusal.value)
     assert str(path) in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("blank", ["", " null", " ~"])
+@pytest.mark.parametrize("key", [key for key, _ in recipe_settings()])
+def test_a_blank_key_is_refused_by_its_dotted_name(tmp_path: Path, key: str, blank: str) -> None:
+    section, dot, name = key.rpartition(".")
+    text = f"{section}:\n  {name}:{blank}\n" if dot else f"{name}:{blank}\n"
+    with pytest.raises(BadInput, match=rf"{key}, the key is left blank, expected "):
+        load_recipe(write(tmp_path / "blank.yaml", text))
+
+
+def test_a_small_number_is_read_as_people_write_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "small.yaml", "optimizer: {lr: 5e-2, weight_decay: 1e-4, clip_norm: 1}")
+    recipe = load_recipe(path, ["--optimizer.warmup", "1e-1", "data.download=true"])
+    assert (recipe.optimizer.lr, recipe.optimizer.weight_decay) == (0.05, 1e-4)
+    assert (recipe.optimizer.clip_norm, recipe.optimizer.warmup) == (1.0, 0.1)
+    assert recipe.data.download is True
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--optimizer.lr", "nan"], "optimizer.lr, 'nan' is str, expected float"),
+        (["optimizer.lr=.nan"], "optimizer.lr, nan is not finite"),
+        (["optimizer.lr="], "optimizer.lr, the key is left blank"),
+        (["seed=null"], "seed, the key is left blank"),
+        (["loss.kind="], "loss.kind, unknown kind ''"),
+        (["seed=1:30"], "override seed is no YAML, line 1, 1:30 is a number to the base 60"),
+        (["seed=1_0"], "1_0 is a number to the base 60 or 8, or not in plain decimals"),
+        (["seed=yes"], "seed, 'True' is bool"),
+        (["--seed"], "seed has no value"),
+        (["--seed", "--data.workers=1"], "seed has no value"),
+        (["data={name: digits}"], "no such key data"),
+    ],
+)
+def test_an_override_is_read_as_strictly_as_the_file(words: list[str], said: str) -> None:
+    with pytest.raises((BadInput, BrokenFile)) as refusal:
+        load_recipe("digits", words)
+    assert said in str(refusal.value)
+
+
+def test_settings_made_in_python_are_checked_as_those_of_a_file() -> None:
+    with pytest.raises(BadInput, match=r"optimizer\.name, unknown name 'sdg', it is one of sgd"):
+        OptimizerSettings(name="sdg")  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match=r"trainer\.max_epochs, 'True' is bool, expected int"):
+        TrainerSettings(max_epochs=True)
+    with pytest.raises(BadInput, match=r"loss\.kind, 'None' is NoneType, expected str"):
+        LossSettings(kind=None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from nnstretch.errors import BadPlan, BrokenFile, UnknownName
+from nnstretch.errors import BadPlan, BrokenFile
 from nnstretch.files.decode import decode
-from nnstretch.files.limits import Length, OneOf, Only, Range
+from nnstretch.files.limits import BLANK, Length, OneOf, Only, Range
+from nnstretch.files.read import as_path, read_text
 from nnstretch.files.strict_yaml import parse_yaml
 
 DEVICES = {"cpu": "cpu", "gpu": "gpu", "dsp": "dsp", "hexagon": "dsp"}
@@ -128,15 +129,8 @@ class AnyNetConfig:
 
 def read_config(path: str | Path) -> AnyNetConfig:
     """Read a configuration. Raises UnknownName, BrokenFile or BadPlan that name the key."""
-    path = Path(path)
-    try:
-        data = parse_yaml(path.read_text(encoding="utf-8"), f"configuration {path}")
-    except OSError as error:
-        raise UnknownName(f"no configuration {path}, {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise BrokenFile(
-            f"configuration {path} is no text, byte {error.start}, {error.reason}"
-        ) from error
+    path = as_path(path, "configuration")
+    data = parse_yaml(read_text(path, "configuration"), f"configuration {path}")
     if not isinstance(data, dict) or not isinstance(data.get("ANYNET"), dict):
         raise BrokenFile(
             f"configuration {path} has no ANYNET section, it is no published NN-Stretch"
@@ -151,7 +145,7 @@ def read_config(path: str | Path) -> AnyNetConfig:
 def decode_config(data: Mapping[str, Any], where: str) -> AnyNetConfig:
     """Decode a configuration; a blank key of ANYNET has its default. Raises ValueError."""
     items = data["ANYNET"].items()
-    said = {key: value for key, value in items if value is not None and key not in UNREAD_KEYS}
+    said = {key: value for key, value in items if value is not BLANK and key not in UNREAD_KEYS}
     anynet: AnyNetSection = decode(AnyNetSection, said, "ANYNET")
     model: ModelSection = decode(ModelSection, known_keys(data, "MODEL", ModelSection), "MODEL")
     train: TrainSection = decode(TrainSection, known_keys(data, "TRAIN", TrainSection), "TRAIN")

@@ -1,0 +1,87 @@
+"""Read files that a stranger may have named: kind and size are checked before a byte is read.
+
+A pipe would block for ever, a device such as /dev/zero has no end, and a sparse file of a terabyte
+takes no room on the disk. Every reader of files begins here.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from nnstretch.errors import BadInput, BrokenFile, UnknownName, one_line
+
+MOST_TEXT_BYTES = 16 << 20
+"""Of YAML and tables of text, which are parsed line by line."""
+MOST_JSON_BYTES = 64 << 20
+MOST_MODEL_BYTES = 4 << 30
+"""Of networks with their numbers, which are read whole."""
+MOST_TENSOR_BYTES = 64 << 30
+"""Of files that are mapped and whose header says how long they are."""
+LONGEST_PATH = 4095
+"""Bytes of a path that Linux takes."""
+KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def as_path(path: object, name: str = "path") -> Path:
+    """Return a path. Raises BadInput for what no file can be called; `name` is the argument's."""
+    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+        raise BadInput(f"{name} is {type(path).__name__}, needed is a path as text or Path")
+    text = os.fspath(path)
+    if not text or "\0" in text:
+        raise BadInput(f"{name} is {one_line(text)[:60]!r}, no file can be called so")
+    longest = max(len(os.fsencode(part)) for part in text.split("/"))
+    if len(os.fsencode(text)) > LONGEST_PATH or longest > 255:
+        raise BadInput(f"{name} is {one_line(text)[:60]!r}..., {len(text)} letters are too long")
+    return Path(text)
+
+
+def check_file(path: Path, what: str, most_bytes: int) -> int:
+    """Return the size of a regular file.
+
+    Raises UnknownName where none can be opened, BrokenFile for a pipe, a device or one too large.
+    """
+    path = as_path(path, what)
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise UnknownName(f"no {what} {path}, {_why(error)}") from None
+    for is_kind, kind in KINDS:
+        if is_kind(status.st_mode):
+            raise UnknownName(f"no {what} {path}, it is {kind}, needed is a file")
+    if status.st_size > most_bytes:
+        raise BrokenFile(
+            f"{what} {path} is too large, {status.st_size} bytes, needed are at most {most_bytes}"
+        )
+    return status.st_size
+
+
+def read_bytes(path: Path, what: str, most_bytes: int) -> bytes:
+    """Read a file whole; `what` names its kind in refusals. Raises UnknownName or BrokenFile."""
+    check_file(path, what, most_bytes)
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise UnknownName(f"no {what} {path}, {_why(error)}") from None
+
+
+def read_text(path: Path, what: str, most_bytes: int = MOST_TEXT_BYTES) -> str:
+    """Read a text file. Raises UnknownName or BrokenFile."""
+    data = read_bytes(path, what, most_bytes)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BrokenFile(f"{what} {path} is no text, byte {error.start}, {error.reason}") from None
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "the file does not exist"
+    return error.strerror or one_line(error)
