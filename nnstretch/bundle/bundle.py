@@ -15,9 +15,10 @@ from pathlib import Path
 from nnstretch.bundle.archive import MANIFEST, digest, open_sealed, read_member, write_sealed
 from nnstretch.bundle.manifest import FORMAT, READABLE_FORMATS, Manifest, all_subgraphs
 from nnstretch.bundle.validate import check_manifest
-from nnstretch.errors import BrokenFile, UnknownName
+from nnstretch.errors import BrokenFile
 from nnstretch.files.atomic import atomic_write
 from nnstretch.files.decode import decode, parse_json, require_format
+from nnstretch.files.read import MOST_MODEL_BYTES, as_path, check_file
 
 MAX_MANIFEST_BYTES = 16 << 20
 OPTIONAL_KEYS = ("alternatives", "pipeline", "processor_kinds")
@@ -71,10 +72,8 @@ def read_bundle(path: Path | str) -> Bundle:
 
     Raises UnknownName when there is no such file; BrokenFile when it is damaged or forged.
     """
-    path = Path(path)
-    if not path.is_file():
-        what = "a folder" if path.is_dir() else "no such file"
-        raise UnknownName(f"unknown bundle {path}, {what}, expected a .nns file")
+    path = as_path(path, "bundle")
+    check_file(path, "bundle", MOST_MODEL_BYTES)
     try:
         with open_sealed(path) as archive:
             return _read(archive, str(path))

@@ -12,7 +12,6 @@ from typing import Any
 from urllib.parse import parse_qsl, quote
 
 import torch
-import yaml
 from torch import nn
 
 from nnstretch.capture.choose_outputs import choose_graph_outputs, choose_module_outputs
@@ -20,6 +19,9 @@ from nnstretch.capture.silence import silence_python
 from nnstretch.capture.torch_export import CapturedNetwork
 from nnstretch.errors import BadInput, BrokenFile, NnstretchError, UnknownName, closest
 from nnstretch.files.input_shapes import format_input_shapes, parse_input_shapes
+from nnstretch.files.limits import BLANK, shorten
+from nnstretch.files.read import MOST_TEXT_BYTES, check_file
+from nnstretch.files.strict_yaml import parse_yaml
 from nnstretch.graph import InputShape
 
 INPUT_KEY = "input"
@@ -51,7 +53,7 @@ def parse_model_spec(spec: str) -> ModelSpec:
         network, chosen = spec, ""
     source, _, query = network.partition("?")
     outputs = tuple(name.strip() for name in chosen.split(",") if name.strip())
-    return ModelSpec(source, tuple(parse_qsl(query)), outputs)
+    return ModelSpec(source, tuple(parse_qsl(query, keep_blank_values=True)), outputs)
 
 
 def spec_with(spec: str, inputs: Sequence[InputShape], outputs: Sequence[str]) -> str:
@@ -79,12 +81,14 @@ def load_model(spec: str, seed: int = 0) -> nn.Module:
     a `seed`; a factory in a file may load its own. Raises UnknownName, BrokenFile or BadInput with
     the part of `spec` that is at fault.
     """
+    if not isinstance(spec, str) or not spec.isprintable():
+        raise BadInput(f"model is {shorten(spec)}, needed is text such as torchvision:resnet18")
     parsed = parse_model_spec(spec)
     source = parsed.source
     if source.endswith((".onnx", ".pt2")):
         with silence_python(), torch.random.fork_rng(devices=[]):
             return module_from_graph(read_file(parsed))
-    settings: dict[str, Any] = {key: yaml.safe_load(value) for key, value in parsed.query}
+    settings = factory_settings(parsed.query)
     module = make_module(spec, source, settings, seed)
     return choose_module_outputs(module, parsed.outputs, source) if parsed.outputs else module
 
@@ -105,6 +109,24 @@ def make_module(spec: str, source: str, settings: dict[str, Any], seed: int) -> 
         f"unknown model {spec!r}, expected torchvision:NAME, timm:NAME, FILE.py:FACTORY, FILE.pt2,"
         " FILE.onnx or a plan FILE.yaml"
     )
+
+
+def factory_settings(query: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Return the arguments of a factory, `key=value&...`. Raises BadInput for one that is no such.
+
+    Values are YAML; null is None, as some factories take it.
+    """
+    settings: dict[str, Any] = {}
+    for key, text in query:
+        if not text or key in settings:
+            why = "is given twice" if key in settings else "has no value"
+            raise BadInput(f"{key} of ?{key}={text} {why}, MODEL, write ?key=value&...")
+        try:
+            value = parse_yaml(text, f"?{key}=")
+        except BrokenFile as error:
+            raise BadInput(str(error)) from None
+        settings[key] = None if value is BLANK else value
+    return settings
 
 
 def load_torchvision(name: str, settings: dict[str, Any]) -> nn.Module:
@@ -149,8 +171,7 @@ def load_from_factory(path: Path, factory: str, settings: dict[str, Any]) -> nn.
 
     Raises UnknownName when file or factory do not exist; BadInput when no module is returned.
     """
-    if not path.is_file():
-        raise UnknownName(f"no model file {path}, it does not exist")
+    check_file(path, "model file", MOST_TEXT_BYTES)
     module = run_model_file(path)
     make = getattr(module, factory, None)
     if not callable(make):

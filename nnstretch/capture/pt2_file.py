@@ -12,7 +12,8 @@ import torch
 from nnstretch.capture.program_reader import CapturedNetwork, read_program
 from nnstretch.capture.pt2_checks import check_archive
 from nnstretch.capture.silence import silence_python
-from nnstretch.errors import BrokenFile, NnstretchError, UnknownName
+from nnstretch.errors import BrokenFile, NnstretchError
+from nnstretch.files.read import MOST_MODEL_BYTES, as_path, read_bytes
 
 
 def read_pt2(path: Path) -> CapturedNetwork:
@@ -20,10 +21,8 @@ def read_pt2(path: Path) -> CapturedNetwork:
 
     Raises UnknownName, BrokenFile, UnsupportedOp or CannotCapture in one line.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise UnknownName(f"no model file {path}, it does not exist")
-    data = path.read_bytes()
+    path = as_path(path, "model file")
+    data = read_bytes(path, "model file", MOST_MODEL_BYTES)
     try:
         with silence_python(), torch.no_grad():
             check_archive(data, path)

@@ -19,7 +19,6 @@ which --resume goes on behind the last save. docs/guide/train.md tells the rest.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -28,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.arguments import recipe_overrides
 from nnstretch.errors import BadInput
+from nnstretch.files.read import file_sha256
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -156,8 +156,7 @@ def planned_model(plan_file: str) -> str:
 
 def describe_file(file: str) -> str:
     """Return a file that was read, by its name and its content."""
-    with Path(file).open("rb") as stream:
-        return f"{file}, sha256 {hashlib.file_digest(stream, 'sha256').hexdigest()}"
+    return f"{file}, sha256 {file_sha256(Path(file), 'file')}"
 
 
 def run_training(

@@ -5,6 +5,7 @@ limits.py           ranges, lengths and choices, as annotations of a field
 decode.py           JSON and YAML -> frozen dataclasses, strictly
 input_shapes.py     inputs of a network <-> text
 strict_yaml.py      YAML without duplicate or blank keys, or numbers to the base 60
+safetensors_header.py  the header of a weights file
 plan_yaml.py        plan <-> YAML
 plan_prediction.py  what a plan file holds of its predicted cost
 trial_json.py       trial -> JSON of the contract

@@ -21,11 +21,11 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from math import isfinite
 from pathlib import Path
-from stat import S_ISREG
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from nnstretch.errors import BrokenFile, NnstretchError, closest, one_line
 from nnstretch.files.limits import BLANK, REQUIRED, Length, Limit, OneOf, shorten
+from nnstretch.files.read import MOST_JSON_BYTES, read_bytes
 
 Decoder = Callable[[Any], Any]
 TOLERANT = "__tolerant__"
@@ -53,24 +53,13 @@ def tolerant(kind: type[Kind]) -> type[Kind]:
     return kind
 
 
-def read_json(path: Path, most_bytes: int = 64 << 20) -> Any:
-    """Read a JSON file. Raises BrokenFile where it is too large or no JSON; OSError."""
+def read_json(path: Path, most_bytes: int = MOST_JSON_BYTES) -> Any:
+    """Read a JSON file. Raises UnknownName where there is none, BrokenFile for no JSON."""
+    data = read_bytes(path, "file", most_bytes)
     try:
-        return parse_json(read_file(path, most_bytes))
+        return parse_json(data)
     except ValueError as error:
         raise BrokenFile(f"not JSON, {path}, {one_line(error)[:200]}") from None
-
-
-def read_file(path: Path, most_bytes: int) -> bytes:
-    """Read a file of a stranger. Raises BrokenFile for no regular file, which could be read without
-    end, and for one that is too large; OSError.
-    """
-    status = path.stat()
-    if not S_ISREG(status.st_mode):
-        raise BrokenFile(f"{path} is no regular file, needed is a file that can be read to its end")
-    if status.st_size > most_bytes:
-        raise BrokenFile(f"{status.st_size} bytes, {path}, needed are at most {most_bytes}")
-    return path.read_bytes()
 
 
 def parse_json(text: bytes | str) -> Any:
@@ -169,7 +158,7 @@ def _whole(value: Any) -> int:
     if type(value) is not int:
         raise _wrong_type(value, int)
     if abs(value) > LARGEST_WHOLE:
-        raise Fault(f"{shorten(value)} is out of range, needed are at most 64")
+        raise Fault(f"{shorten(value)} is out of range, needed are at most 64 bits")
     return value
 
 

@@ -13,15 +13,17 @@ from typing import Any
 
 from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.files.decode import decode, parse_json
+from nnstretch.files.read import MOST_MODEL_BYTES, read_bytes
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
     """Read the rows of a journal, none where there is no file, and cut a torn last line off.
 
-    Raises BadInput when the file cannot be read; BrokenFile for a line that is no JSON object.
+    Raises BadInput when it cannot be cut, UnknownName or BrokenFile when it cannot be read or a
+    line is no JSON object.
     """
     try:
-        data = path.read_bytes() if path.exists() else b""
+        data = read_bytes(path, "journal", MOST_MODEL_BYTES) if path.exists() else b""
         end = data.rfind(b"\n") + 1
         if end < len(data):
             with path.open("r+b") as file:

@@ -6,6 +6,7 @@ takes no room on the disk. Every reader of files begins here.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from pathlib import Path
@@ -68,6 +69,16 @@ def read_bytes(path: Path, what: str, most_bytes: int) -> bytes:
     check_file(path, what, most_bytes)
     try:
         return Path(path).read_bytes()
+    except OSError as error:
+        raise UnknownName(f"no {what} {path}, {_why(error)}") from None
+
+
+def file_sha256(path: Path, what: str) -> str:
+    """Return the hash of a file in hexadecimal digits. Raises UnknownName or BrokenFile."""
+    check_file(path, what, MOST_TENSOR_BYTES)
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise UnknownName(f"no {what} {path}, {_why(error)}") from None
 

@@ -9,6 +9,7 @@ from typing import Any
 from nnstretch.errors import BrokenFile, UnknownName
 from nnstretch.files.decode import decode, read_json, require_format
 from nnstretch.files.package_data import package_data
+from nnstretch.files.read import MOST_JSON_BYTES, as_path, read_bytes
 from nnstretch.kernel import MOBILE_FUSION, FusionRules
 from nnstretch.predict.fusion_rules_json import rules_of
 from nnstretch.predict.predictor_file import (
@@ -61,14 +62,15 @@ def soc_sha256(name: str | Path) -> str:
     """Return the hash of a chip's and its predictors' files. Raises UnknownName."""
     digest = hashlib.sha256()
     for path in sorted(find_soc(name).glob("*.json")):
-        content = path.read_bytes()
+        content = read_bytes(path, "file", MOST_JSON_BYTES)
         digest.update(f"{path.name} {len(content)} ".encode() + content)
     return digest.hexdigest()
 
 
 def find_soc(name: str | Path) -> Path:
     """Return the folder of a chip. Raises UnknownName where there is none."""
-    folder = package_data("latency_predictors") / str(name)
+    name = as_path(name, "soc")
+    folder = package_data("latency_predictors") / name
     if str(name) not in known_socs():
         local = (Path(name), Path("latency_predictors") / str(name))
         folder = next((path for path in local if path.is_dir()), folder)
@@ -85,10 +87,10 @@ def read_file(path: Path) -> Any:
     """Read a JSON file. Raises BrokenFile when it is missing or no JSON."""
     try:
         return read_json(path)
-    except FileNotFoundError:
+    except UnknownName as error:
+        if path.exists():
+            raise BrokenFile(f"{path}, {error}") from None
         raise BrokenFile(f"file is missing, {path}, soc.json names this processor") from None
-    except OSError as error:
-        raise BrokenFile(f"cannot be read, {path}, {error.strerror or error}") from None
 
 
 def load_predictor(folder: Path, processor: str, dtype: str) -> tuple[Predictor, FusionRules]:

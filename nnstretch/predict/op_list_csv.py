@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Annotated
 from nnstretch.errors import BrokenFile, UnknownName
 from nnstretch.files.decode import decode
 from nnstretch.files.limits import OneOf, Only, Range
+from nnstretch.files.read import read_text
 from nnstretch.soc import Soc
 
 KINDS = {
@@ -54,6 +56,7 @@ class OpListRow:
 
 
 COLUMNS = tuple(field.name for field in fields(OpListRow) if field.name != "line")
+WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 TEXT_COLUMNS = ("config", "part", "device", "name", "kind")
 
 
@@ -62,12 +65,7 @@ def read_rows(path: Path, soc: Soc) -> Iterator[OpListRow]:
 
     Raises UnknownName when it or a device is unknown; BrokenFile where a row is wrong.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        raise UnknownName(f"no operator list, {path}, the file does not exist") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise BrokenFile(f"cannot be read, {path}, {error}") from None
+    lines = read_text(path, "operator list").splitlines()
     reader = csv.reader(lines)
     header = next(reader, [])
     if missing := [name for name in COLUMNS if name not in header]:
@@ -100,7 +98,5 @@ def decode_row(cells: dict[str, str], line: int, where: str, soc: Soc) -> OpList
 
 def parse_cell(column: str, text: str) -> int | str:
     """Return a cell as a number where its column has numbers and it is one, else as it is."""
-    try:
-        return text if column in TEXT_COLUMNS else int(text)
-    except ValueError:
-        return text
+    plain = column not in TEXT_COLUMNS and WHOLE.fullmatch(text)
+    return int(text) if plain else text

@@ -17,8 +17,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from nnstretch.errors import BadInput, BrokenFile, UnknownName
+from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.files.atomic import atomic_write
+from nnstretch.files.read import as_path
+from nnstretch.files.safetensors_header import check_header
 from nnstretch.train.data.dataset import arrays_digest
 
 
@@ -29,7 +31,7 @@ def save_weights(module: nn.Module, path: Path) -> None:
 
 def load_weights(module: nn.Module, path: str | Path) -> None:
     """Load a module's weights from a file. Raises BadInput, and changes nothing, on a mismatch."""
-    weights, _ = read_tensors(Path(path))
+    weights, _ = read_tensors(as_path(path, "weights"))
     if reason := first_mismatch(module, weights):
         raise BadInput(f"weights {path} do not fit the network, {reason}")
     module.load_state_dict(weights)
@@ -86,9 +88,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
     Raises UnknownName for a missing file, BrokenFile for one that is no safetensors file.
     """
-    if not path.is_file():
-        reason = "it is no file" if path.exists() else "the file does not exist"
-        raise UnknownName(f"no weights {path}, {reason}")
+    check_header(path)
     try:
         with safe_open(path, framework="pt") as file:
             return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118

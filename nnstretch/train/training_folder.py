@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass, fields
 from itertools import takewhile
 from pathlib import Path
 
-from nnstretch.errors import BrokenFile, NnstretchError
+from nnstretch.errors import NnstretchError
 from nnstretch.files.atomic import UNFINISHED, write_text
 from nnstretch.files.plan_yaml import read_plan, write_plan
+from nnstretch.files.read import read_text
 from nnstretch.plan import Plan
 from nnstretch.train.recipe import Recipe
 from nnstretch.train.recipe_loader import recipe_yaml
@@ -77,11 +78,8 @@ def origin_comments(origin: Mapping[str, str]) -> str:
 
 
 def read_recipe_comments(recipe: Path) -> str:
-    """Return the comments at the head of a recipe. Raises BrokenFile when it cannot be read."""
-    try:
-        lines = recipe.read_text(encoding="utf-8").splitlines(keepends=True)
-    except (OSError, UnicodeDecodeError) as error:
-        raise BrokenFile(f"recipe {recipe}, it cannot be read, {error}") from None
+    """Return the comments at the head of a recipe. Raises UnknownName or BrokenFile."""
+    lines = read_text(recipe, "recipe").splitlines(keepends=True)
     return "".join(takewhile(lambda line: line.startswith("#"), lines))
 
 

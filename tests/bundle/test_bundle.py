@@ -141,7 +141,7 @@ def test_a_truncated_or_foreign_file_is_named(tmp_path: Path, written: bytes) ->
 
 
 def test_a_missing_file_is_unknown(tmp_path: Path) -> None:
-    with pytest.raises(UnknownName, match=r"unknown bundle .*none\.nns, no such file"):
+    with pytest.raises(UnknownName, match=r"no bundle .*none\.nns, the file does not exist"):
         read_bundle(tmp_path / "none.nns")
     with pytest.raises(UnknownName, match="a folder"):
         read_bundle(tmp_path)

@@ -228,8 +228,8 @@ def malformed(folder: Path) -> dict[str, tuple[Path, str]]:
             folder / "shape.npy",
             "input image, expected 1x3x8x8 float32, got 1x3x4x4 float32",
         ),
-        "none": (folder / "none.npy", "unknown input"),
-        "folder": (folder, "unknown input"),
+        "none": (folder / "none.npy", "no input"),
+        "folder": (folder, "no input"),
     }
 
 
@@ -246,7 +246,7 @@ def test_every_other_refusal_is_one_line(
     (tmp_path / "cut.nns").write_bytes(net.read_bytes()[:-100])
     (tmp_path / "y.npy").write_bytes(b"old")
     assert "broken bundle" in refused(capsys, tmp_path / "cut.nns", "--output", tmp_path / "y.npy")
-    assert "unknown bundle" in refused(capsys, tmp_path / "none.nns")
+    assert "no bundle" in refused(capsys, tmp_path / "none.nns")
     assert "no folder" in refused(capsys, net, "--output", tmp_path / "nowhere" / "y.npy")
     assert (tmp_path / "y.npy").read_bytes() == b"old"
 

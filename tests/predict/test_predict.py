@@ -408,7 +408,7 @@ def test_a_malformed_list_names_the_line(tmp_path: Path, text: str, message: str
 
 
 def test_a_list_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UnknownName, match=r"no operator list, .*nowhere\.csv"):
+    with pytest.raises(UnknownName, match=r"no operator list .*nowhere\.csv"):
         predict_ops(tmp_path / "nowhere.csv", load_soc("mi9"))
 
 

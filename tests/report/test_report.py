@@ -350,7 +350,7 @@ def test_a_wrong_value_is_refused_with_its_place(
     [
         ("search.json", b"", r"search\.json, line 1 column 1"),
         ("search.json", b'{"plans": [', r"search\.json, line 1 column \d+"),
-        ("search.json", b"\xff\xfe", r"search\.json, byte 0 is not UTF-8"),
+        ("search.json", b"\xff\xfe", r"search\.json is no text, byte 0"),
         ("search.json", b"[1]", r"search\.json, top level, '\[1\]' is list, expected dict"),
         ("search.json", b"[" * 200_000, r"search\.json"),
         ("summary.json", b'{"rows": ' + b"1" * 5000 + b"}", r"summary\.json"),

@@ -11,7 +11,8 @@ import torch
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import external_data_helper, numpy_helper
 
-from nnstretch.errors import BrokenFile, CannotCapture, UnknownName, UnsupportedOp
+from nnstretch.errors import BrokenFile, CannotCapture, UnsupportedOp
+from nnstretch.files.read import MOST_MODEL_BYTES, MOST_TENSOR_BYTES, check_file, read_bytes
 
 MIN_OPSET = 7
 """Before it, broadcasting was spelled out in attributes."""
@@ -22,9 +23,7 @@ CONVERTED_FLOAT_TYPES = frozenset({torch.float16, torch.bfloat16, torch.float64}
 
 def load_onnx(path: Path) -> onnx.ModelProto:
     """Load an ONNX file and check it. Raises UnknownName, and whatever `parse_onnx` raises."""
-    if not path.is_file():
-        raise UnknownName(f"no model file {path}, it does not exist")
-    return parse_onnx(path.read_bytes(), path)
+    return parse_onnx(read_bytes(path, "model file", MOST_MODEL_BYTES), path)
 
 
 def parse_onnx(data: bytes, path: Path, alone: bool = False) -> onnx.ModelProto:
@@ -126,11 +125,8 @@ def load_external(tensor: onnx.TensorProto, path: Path) -> None:
             f"external data {location!r} of {tensor.name}, {path}, it lies outside the model's"
             " folder"
         )
-    if not target.is_file():
-        raise BrokenFile(
-            f"external data {location!r} of {tensor.name}, {path}, the file does not exist"
-        )
     try:
+        check_file(target, "file", MOST_TENSOR_BYTES)
         external_data_helper.load_external_data_for_tensor(tensor, str(folder))
         tensor.data_location = onnx.TensorProto.DEFAULT
         del tensor.external_data[:]

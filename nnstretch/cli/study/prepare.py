@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import math
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +12,7 @@ from nnstretch.cli.arguments import quantity
 from nnstretch.cli.loaded_model import LoadedModel
 from nnstretch.cli.search.request import default_processors
 from nnstretch.errors import BadInput
+from nnstretch.files.read import file_sha256
 from nnstretch.graph import InputShape
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def setting_of(
 
 def weights_sha256(file: str | None) -> str | None:
     """Return the hash of a weights file, None without one."""
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else None
+    return file_sha256(Path(file), "weights") if file else None
 
 
 def worker_of(

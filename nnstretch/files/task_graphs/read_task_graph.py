@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 from nnstretch.errors import BadInput, BrokenFile, BrokenGraph
-from nnstretch.files.decode import read_file, read_json
+from nnstretch.files.decode import read_json
+from nnstretch.files.read import as_path, read_text
 from nnstretch.files.task_graphs.cedr_dag import decode_cedr_dag, processors_of_counts
 from nnstretch.files.task_graphs.cost_table import MOST_PROCESSORS, decode_cost_table
 from nnstretch.files.task_graphs.standard import parse_standard_task_graph
@@ -20,10 +21,10 @@ def read_task_graph(path: Path, processors: str | None = None) -> TaskGraph:
 
     `processors`, for files that name none: a number, or types with counts (`cpu=3,fft=1`).
 
-    Raises BrokenFile for a file that is damaged or contradicts itself, BadInput where the
-    processors do not fit its form; OSError.
+    Raises UnknownName for no file, BrokenFile for one that is damaged or contradicts itself,
+    BadInput where the processors do not fit its form.
     """
-    path = Path(path)
+    path = as_path(path, "task graph")
     try:
         return _read(path, processors)
     except BrokenGraph as fault:
@@ -35,10 +36,7 @@ def _read(path: Path, processors: str | None) -> TaskGraph:
         if processors is None:
             raise BadInput(f"--processors is missing, {path}, a .stg file names no processors")
         pool = processors_of_counts(processor_counts(processors))
-        try:
-            text = read_file(path, MOST_BYTES).decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise BrokenFile(f"{path} is no text, byte {error.start} is not UTF-8") from None
+        text = read_text(path, "task graph", MOST_BYTES)
         return parse_standard_task_graph(text, pool, path.stem, str(path))
     document = read_json(path, MOST_BYTES)
     if isinstance(document, dict) and "DAG" in document:

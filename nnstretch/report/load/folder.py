@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nnstretch.errors import BrokenFile, UnknownName
+from nnstretch.files.read import MOST_JSON_BYTES, as_path, read_bytes
 from nnstretch.files.strict_yaml import parse_yaml
 from nnstretch.report.load.data import (
     HeadlineSummary,
@@ -36,7 +37,7 @@ def read_report_data(folder: Path) -> ReportData:
 
     Raises UnknownName for a folder without any of them, BrokenFile for one that cannot be read.
     """
-    folder = Path(folder)
+    folder = as_path(folder, "folder")
     if folder.is_file():
         return _read_trace(folder)
     all_files = (*FILES, *PIPELINE_FILES)
@@ -84,7 +85,7 @@ def _decode_documents(documents: dict[str, Any], files: dict[str, str]) -> Repor
 
 
 def _source(path: Path, document: Any) -> SourceFile:
-    content = path.read_bytes()
+    content = read_bytes(path, "file", MOST_JSON_BYTES)
     command = document.get("command") if isinstance(document, dict) else None
     command = decode_at(str | tuple[str, ...] | None, command, str(path), "command")
     commands = (command,) if isinstance(command, str) else command or ()

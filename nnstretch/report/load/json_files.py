@@ -6,18 +6,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-from nnstretch.errors import BrokenFile, one_line
+from nnstretch.errors import BrokenFile, NnstretchError, one_line
+from nnstretch.files import read
 from nnstretch.files.decode import decode
 
 
 def read_text(path: Path) -> str:
     """Read a text file. Raises BrokenFile when it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8")
-    except OSError as problem:
-        raise BrokenFile(f"cannot read {path}, {problem.strerror or 'read failed'}") from problem
-    except UnicodeDecodeError as problem:
-        raise BrokenFile(f"cannot read {path}, byte {problem.start} is not UTF-8") from problem
+        return read.read_text(path, "file", read.MOST_JSON_BYTES)
+    except NnstretchError as problem:
+        raise BrokenFile(f"cannot read {path}, {problem}") from None
 
 
 def read_json(path: Path) -> Any:

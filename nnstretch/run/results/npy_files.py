@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from nnstretch.errors import BadInput, BrokenFile, UnknownName
+from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.files.atomic import atomic_write
+from nnstretch.files.read import MOST_MODEL_BYTES, check_file
 
 READ_ERRORS = (
     ValueError,
@@ -26,8 +27,7 @@ READ_ERRORS = (
 
 def read_npy(path: Path) -> np.ndarray:
     """Read an array. Raises UnknownName for no file, BrokenFile for one that holds no array."""
-    if not path.is_file():
-        raise UnknownName(f"unknown input {path}, no such file, expected a .npy array")
+    check_file(path, "input", MOST_MODEL_BYTES)
     try:
         array = np.load(path, allow_pickle=False)
     except READ_ERRORS as error:

@@ -16,7 +16,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.errors import BadInput, UnknownName
+from nnstretch.errors import BadInput
+from nnstretch.files.read import file_sha256
 from nnstretch.study.capacity import bounds as rules
 from nnstretch.study.capacity.journal import CapacityJournal, FinishedTraining, open_journal
 from nnstretch.study.capacity.plans import CapacityCandidate, original_candidate, plan_candidates
@@ -172,10 +173,7 @@ def describe_start(weights: Path | None, start: str) -> str:
     """Return in words what trainings start from. Raises UnknownName for unreadable weights."""
     if weights is None:
         return "scratch" if start == "own" else f"scratch, {start}"
-    try:
-        return f"weights {hashlib.sha256(weights.read_bytes()).hexdigest()}"
-    except OSError as error:
-        raise UnknownName(f"no weights {weights}, {error.strerror}") from None
+    return f"weights {file_sha256(weights, 'weights')}"
 
 
 def training_seeds(request: CapacityRequest) -> range:

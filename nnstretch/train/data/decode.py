@@ -15,10 +15,13 @@ import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from nnstretch.errors import NnstretchError
+from nnstretch.files.read import read_bytes
 from nnstretch.train.data.dataset import UnreadableImage
 
 IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """Formats by content, not by file name; EPS is left out because Pillow would start a program."""
+MOST_IMAGE_BYTES = 256 << 20
 MAX_PIXELS = 64_000_000
 """Limit of 192 MB decoded: a file of a few kB can claim more than a machine holds."""
 
@@ -74,9 +77,7 @@ def encode_png(image: Tensor) -> bytes:
 
 def read_image_bytes(path: Path) -> bytes:
     """Read a file's bytes. Raises UnreadableImage, also for a pipe or device, which may block."""
-    if path.exists() and not path.is_file():
-        raise UnreadableImage(f"cannot read an image, {path}, it is no ordinary file")
     try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UnreadableImage(f"cannot read an image, {path}, {error.strerror or error}") from None
+        return read_bytes(path, "image", MOST_IMAGE_BYTES)
+    except NnstretchError as error:
+        raise UnreadableImage(f"cannot read an image, {error}") from None

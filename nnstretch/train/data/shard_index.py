@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from nnstretch.errors import BadInput, BrokenFile
+from nnstretch.errors import BadInput, BrokenFile, UnknownName
 from nnstretch.files.decode import decode, read_json, tolerant
 from nnstretch.files.limits import Length, OneOf, Only, Range
 
@@ -76,10 +76,9 @@ def images_per_chunk(folder: Path) -> tuple[int, ...]:
     path = folder / INDEX_FILE
     try:
         data = read_json(path)
-    except (FileNotFoundError, NotADirectoryError):
-        raise BadInput(f"no shards, {folder}, it has no {INDEX_FILE}") from None
-    except OSError as error:
-        raise BadInput(f"cannot read {path}, {error.strerror}") from None
+    except UnknownName as error:
+        why = error if path.exists() else f"it has no {INDEX_FILE}"
+        raise BadInput(f"no shards, {folder}, {why}") from None
     try:
         index: ShardIndex = decode(ShardIndex, without_unread(data), "index")
     except ValueError as error:

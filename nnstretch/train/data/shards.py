@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from torch import Tensor
 
-from nnstretch.errors import BadInput, BrokenFile
+from nnstretch.errors import BadInput, BrokenFile, UnknownName
 from nnstretch.files.decode import decode, read_json, require_format
 from nnstretch.files.limits import Length, Range
 from nnstretch.train.data.dataset import (
@@ -123,12 +123,10 @@ def read_classes(path: Path) -> tuple[tuple[str, ...], Color, Color]:
     """Read names, mean and deviation. Raises BadInput or BrokenFile."""
     try:
         data = read_json(path)
-    except FileNotFoundError:
+    except UnknownName as error:
         raise BadInput(
-            f"no {path.name}, {path.parent}, make shards with python -m {SHARD_WRITER}"
+            f"no {path.name}, {path.parent}, {error}, make shards with python -m {SHARD_WRITER}"
         ) from None
-    except OSError as error:
-        raise BadInput(f"cannot read {path}, {error.strerror}") from None
     try:
         require_format(data, (CLASSES_FORMAT,))
         file: ClassesFile = decode(ClassesFile, data, "classes")

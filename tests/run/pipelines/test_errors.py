@@ -232,7 +232,7 @@ def test_a_bundle_without_a_pipeline_is_refused(tmp_path: Path) -> None:
         Pipeline(chain(2), on_error="sometimes")
     with pytest.raises(BadInput, match="results is 0"):
         Pipeline(chain(2), results=0)
-    with pytest.raises(UnknownName, match="no such file"):
+    with pytest.raises(UnknownName, match="the file does not exist"):
         Pipeline(tmp_path / "none.nns")
 
 

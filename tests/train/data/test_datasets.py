@@ -163,7 +163,7 @@ def test_an_image_that_cannot_be_decoded_is_named(tmp_path: Path, damage: Any, n
 def test_an_image_that_vanished_is_named(tmp_path: Path) -> None:
     images = open_folder(write_images(tmp_path / "set", {"cat": 2, "dog": 2}), 0.5, 0).train
     images.file_path(0).unlink()  # type: ignore[attr-defined]
-    with pytest.raises(UnreadableImage, match="No such file"):
+    with pytest.raises(UnreadableImage, match="the file does not exist"):
         images[0]
 
 
