@@ -22,8 +22,7 @@ MOST_TENSOR_BYTES = 64 << 30
 """Of files that are mapped and whose header says how long they are."""
 LONGEST_PATH = 4095
 """Bytes of a path that Linux takes."""
-KINDS = (
-    (stat.S_ISDIR, "a folder"),
+ENDLESS_KINDS = (
     (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISSOCK, "a socket"),
     (stat.S_ISCHR, "a device"),
@@ -54,9 +53,11 @@ def check_file(path: Path, what: str, most_bytes: int) -> int:
         status = path.stat()
     except OSError as error:
         raise UnknownName(f"no {what} {path}, {_why(error)}") from None
-    for is_kind, kind in KINDS:
+    if stat.S_ISDIR(status.st_mode):
+        raise UnknownName(f"no {what} {path}, it is a folder, needed is a file")
+    for is_kind, kind in ENDLESS_KINDS:
         if is_kind(status.st_mode):
-            raise UnknownName(f"no {what} {path}, it is {kind}, needed is a file")
+            raise BrokenFile(f"no {what} {path}, it is {kind}, no regular file to read to its end")
     if status.st_size > most_bytes:
         raise BrokenFile(
             f"{what} {path} is too large, {status.st_size} bytes, needed are at most {most_bytes}"
