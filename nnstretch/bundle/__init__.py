@@ -8,4 +8,5 @@ validate.py           validation of a manifest
 validate_pipeline.py  validation of its pipeline
 archive.py            sealed zip
 variants.py           several plans in one bundle
+model_files/          files of sub-graphs, checked before a runtime sees them
 """

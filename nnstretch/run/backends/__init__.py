@@ -1,7 +1,7 @@
 """Backends: one runtime serves one processor; each is imported only where it is chosen.
 
 registry.py         backend names, loading
-io_check.py         file's I/O against the manifest
+io_check.py         outputs against the manifest, errors of runtimes in a line
 onnxruntime_cpu.py  ONNX Runtime backend
 litert.py           LiteRT backend
 openvino.py         OpenVINO backend

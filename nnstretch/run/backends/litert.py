@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
@@ -16,19 +15,13 @@ from typing import Any
 import numpy as np
 
 from nnstretch.bundle.manifest import Subgraph
+from nnstretch.bundle.model_files.check import member_label
+from nnstretch.bundle.model_files.edges import TensorInfo, argument_order, check_order
 from nnstretch.errors import BadInput, BrokenFile
-from nnstretch.run.backends.io_check import (
-    TensorInfo,
-    check_order,
-    check_outputs,
-    first_line,
-    member_label,
-)
+from nnstretch.run.backends.io_check import check_outputs, first_line
 from nnstretch.run.in_place_merge import copy_into
 
 PACKAGES = ("ai_edge_litert", "tflite_runtime")
-NUMBERED = re.compile(r"args_(\d+)")
-"""Names that litert-torch gives to inputs; a file may hold them in another order."""
 
 
 class LiteRTBackend:
@@ -57,8 +50,8 @@ class LiteRTBackend:
             raise BrokenFile(
                 f"{self._where}, LiteRT cannot load it ({first_line(error)})"
             ) from error
-        reads = _order_inputs(reads)
-        check_order(self._where, "reads", subgraph.inputs, [_tensor_info(write) for write in reads])
+        reads = [reads[index] for index in argument_order([read["name"] for read in reads])]
+        check_order(self._where, "reads", subgraph.inputs, [_tensor_info(read) for read in reads])
         check_order(
             self._where, "writes", subgraph.outputs, [_tensor_info(write) for write in writes]
         )
@@ -135,17 +128,6 @@ def _interpreter_class() -> Any:
         f"LiteRT is not installed ({'; '.join(reasons)}), backend litert, pip install"
         " 'nnstretch[litert]' or tflite-runtime"
     )
-
-
-def _order_inputs(details: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return inputs in order: args_0, args_1, ... where every input is named so, else as the file
-    has them.
-    """
-    numbers = [NUMBERED.search(detail["name"]) for detail in details]
-    if not all(numbers):
-        return list(details)
-    order = sorted(range(len(details)), key=lambda i: int(numbers[i][1]))  # type: ignore[index]
-    return [details[i] for i in order]
 
 
 def _tensor_info(details: Mapping[str, Any]) -> TensorInfo:

@@ -11,14 +11,10 @@ import numpy as np
 import onnxruntime  # type: ignore[import-untyped]
 
 from nnstretch.bundle.manifest import Subgraph
+from nnstretch.bundle.model_files.check import member_label
+from nnstretch.bundle.model_files.edges import TensorInfo, check_names
 from nnstretch.errors import BrokenFile
-from nnstretch.run.backends.io_check import (
-    TensorInfo,
-    check_names,
-    check_outputs,
-    first_line,
-    member_label,
-)
+from nnstretch.run.backends.io_check import check_outputs, first_line
 from nnstretch.run.in_place_merge import copy_into
 
 TYPES = {"float": "float32", "double": "float64", "float16": "float16", "bfloat16": "bfloat16"}

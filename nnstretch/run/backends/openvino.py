@@ -10,14 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nnstretch.bundle.manifest import Subgraph
+from nnstretch.bundle.model_files.check import member_label
+from nnstretch.bundle.model_files.edges import TensorInfo, check_names
 from nnstretch.errors import BadInput, BrokenFile, UnknownName
-from nnstretch.run.backends.io_check import (
-    TensorInfo,
-    check_names,
-    check_outputs,
-    first_line,
-    member_label,
-)
+from nnstretch.run.backends.io_check import check_outputs, first_line
 
 if TYPE_CHECKING:
     import openvino
@@ -51,8 +47,6 @@ class OpenVINOBackend:
         check_names(self._where, "reads", subgraph.inputs, _tensor_info(read.inputs))
         check_names(self._where, "writes", subgraph.outputs, _tensor_info(read.outputs))
         try:
-            if read.is_dynamic():
-                read.reshape({port.name: list(port.spec.shape) for port in subgraph.inputs})
             compiled = core.compile_model(read, device, _settings(device, threads))
             self._request = compiled.create_infer_request()
         except Exception as error:
@@ -127,9 +121,9 @@ def _tensor_info(ports: Sequence[Any]) -> dict[str, TensorInfo]:
     }
 
 
-def _shape(port: Any) -> tuple[int | None, ...]:
+def _shape(port: Any) -> tuple[int | None, ...] | None:
     if port.partial_shape.rank.is_dynamic:
-        return ()
+        return None
     return tuple(size.get_length() if size.is_static else None for size in port.partial_shape)
 
 

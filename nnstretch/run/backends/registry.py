@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from nnstretch.bundle.bundle import Bundle
 from nnstretch.bundle.manifest import Manifest, Subgraph
+from nnstretch.bundle.model_files.check import check_file
 from nnstretch.errors import BadInput, UnknownName
 from nnstretch.protocols import Backend
 
@@ -65,10 +66,11 @@ def describe_choice(names: Mapping[str, str], manifest: Manifest) -> dict[str, s
 def load_backend(
     name: str, subgraph: Subgraph, model: bytes, bundle: str, threads: int = 1
 ) -> Backend:
-    """Load one sub-graph, ready to run.
+    """Load one sub-graph, ready to run; its file is checked before a runtime sees it.
 
     Raises BrokenFile, or BadInput where the backend's package is missing.
     """
+    check_file(subgraph, model, bundle)
     kind, _, device = name.partition(":")
     if kind == "openvino":
         from nnstretch.run.backends.openvino import OpenVINOBackend

@@ -11,14 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nnstretch.bundle.manifest import Subgraph
+from nnstretch.bundle.model_files.check import member_label
+from nnstretch.bundle.model_files.edges import TensorInfo, check_names
 from nnstretch.errors import BadInput, BrokenFile, CannotCapture, NnstretchError, UnsupportedOp
-from nnstretch.run.backends.io_check import (
-    TensorInfo,
-    check_names,
-    check_outputs,
-    first_line,
-    member_label,
-)
+from nnstretch.run.backends.io_check import check_outputs, first_line
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

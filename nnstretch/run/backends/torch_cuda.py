@@ -9,9 +9,10 @@ import numpy as np
 
 from nnstretch.bundle.bundle import Bundle
 from nnstretch.bundle.manifest import Subgraph
+from nnstretch.bundle.model_files.check import member_label
 from nnstretch.errors import BadInput, BrokenFile, UnknownName
 from nnstretch.run.backends.cuda_recording import CudaGraphRecording
-from nnstretch.run.backends.io_check import check_outputs, first_line, member_label
+from nnstretch.run.backends.io_check import check_outputs, first_line
 from nnstretch.run.backends.torch_cpu import OnnxModule
 from nnstretch.run.tensor_io import from_ports, to_ports
 
