@@ -7,6 +7,7 @@ import hashlib
 from importlib.resources import files
 
 from nnstretch.report.charts.palette import PROCESSORS, colour_rules
+from nnstretch.report.charts.svg import shared_patterns
 from nnstretch.report.html import Markup
 
 _COLOURS = {
@@ -39,6 +40,15 @@ def style_sheet() -> Markup:
     """Return the style sheet; light colors also print, dark ones are for screens that ask."""
     dark = f"@media screen and (prefers-color-scheme:dark){{{_colours(dark=True)}}}"
     return Markup(f"<style>{_colours(dark=False)}{dark}\n{_shipped('page.css')}</style>")
+
+
+def stand_alone(drawing: Markup) -> str:
+    """Return a drawing of the page as an SVG file, with its colors and textures in it."""
+    head, _, body = drawing.partition(">")
+    opening = head.replace(
+        "<svg", '<svg xmlns="http://www.w3.org/2000/svg" style="background:var(--card)"', 1
+    )
+    return f"{opening}>{style_sheet()}{shared_patterns()}{body}\n"
 
 
 def script() -> Markup:

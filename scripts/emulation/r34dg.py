@@ -26,9 +26,8 @@ from nnstretch.cli.output_path import check_writable
 from nnstretch.files.atomic import write_text
 from nnstretch.predict import load_soc
 from nnstretch.report.charts.gantt_networks import NetworkTimeline, network_gantt
-from nnstretch.report.charts.svg import shared_patterns
 from nnstretch.report.load.data import Timeline, TimelineSpan
-from nnstretch.report.style import style_sheet
+from nnstretch.report.style import stand_alone
 from nnstretch.run.metrics import latency_us, median_trace
 from nnstretch.schedule.task_graph import durations_of_trial, tasks_of_trial
 from nnstretch.soc import Soc
@@ -196,12 +195,7 @@ def drawn(emulation: Emulation, traces: list[Trace]) -> str:
             for span in spans
         )
         rows.append(NetworkTimeline("branched", Timeline(source, parts, 0, 1)))
-    picture = str(network_gantt(tuple(rows), (HOST, "gpu", "dsp")))
-    named = picture.replace(
-        "<svg", '<svg xmlns="http://www.w3.org/2000/svg" style="background:var(--card)"', 1
-    )
-    tag, _, rest = named.partition(">")
-    return f"{tag}>{style_sheet()}{shared_patterns()}{rest}\n"
+    return stand_alone(network_gantt(tuple(rows), (HOST, "gpu", "dsp")))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

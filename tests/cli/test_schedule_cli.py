@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -64,3 +65,50 @@ def test_refusals_are_one_line(words: str, capsys: pytest.CaptureFixture[str]) -
     assert captured.err.startswith("nnstretch: ")
     assert words in captured.err
     assert captured.err.count("\n") == 1
+
+
+def test_the_optimum_is_proven_and_the_gap_to_it_is_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("ortools")
+    result = run_json(capsys, TOPCUOGLU, "--policy", "optimal")
+    assert (result["makespan"], result["lower_bound"], result["optimal"]) == (73, 73, True)
+    result = run_json(capsys, TOPCUOGLU, "--policy", "cpop", "--optimum")
+    assert (result["makespan"], result["lower_bound"], result["optimal"]) == (86, 73, False)
+    assert result["gap"] == pytest.approx(86 / 73 - 1)
+    assert result["optimum"] == {"makespan": 73, "lower_bound": 73, "proven": True}
+
+
+GANTT = """\
+P1 |·························T2━━━━━━━━━━━···············T8━━━·················|
+P2 |·················T4━━━━━T6━━━━━━━━━━━━━·············T9━━━━━━━━━━····T10━━━━|
+P3 |T1━━━━━━T3━━━━━━━━━━━━━━━━T5━━━━━━━━T7━━━━━━━━·····························|
+   0                                                                         80
+"""
+
+
+def test_people_see_a_gantt_chart_and_a_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schedule", TOPCUOGLU]) == 0
+    text = capsys.readouterr().out
+    assert GANTT in text
+    assert "heft: makespan 80, at most 95.1% above the optimum" in text
+
+
+def test_a_picture_has_a_bar_for_every_task_and_stands_alone(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "heft.svg"
+    run_json(capsys, TOPCUOGLU, "--svg", str(path))
+    picture = ElementTree.parse(path).getroot()
+    assert picture.tag == "{http://www.w3.org/2000/svg}svg"
+    titles = [node.text or "" for node in picture.iter("{http://www.w3.org/2000/svg}title")]
+    assert "T3 on P3: 9 to 28" in titles
+    assert sum(" on P" in title for title in titles) == 10
+
+
+def test_a_time_limit_that_is_none_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    for text in ("0", "-1", "nan", "inf", "soon"):
+        with pytest.raises(SystemExit) as wrong:
+            main(["schedule", TOPCUOGLU, "--time-limit", text])
+        assert wrong.value.code == 2
+    assert "write seconds such as 60" in capsys.readouterr().err

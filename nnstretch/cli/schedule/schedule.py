@@ -4,7 +4,9 @@ FILE is JSON with `tasks`, `processors`, `cost` and `edges`, or with a ready `qu
 DAG mode; or a Standard Task Graph file (.stg). Times are in the file's own unit.
 
   nnstretch schedule graph.json                          HEFT
-  nnstretch schedule graph.json --policy peft --json
+  nnstretch schedule graph.json --policy peft --svg peft.svg
+  nnstretch schedule graph.json --policy optimal         proven, for some tens of tasks
+  nnstretch schedule graph.json --policy heft --optimum  HEFT, and how far from the optimum
   nnstretch schedule fpppp.stg --processors 8 --trace fpppp.json
   nnstretch schedule correlator.json --processors cpu=3,fft=1
   nnstretch schedule --policies                          what there is, with sources
@@ -18,6 +20,7 @@ Open the trace in ui.perfetto.dev; a unit of the file is a microsecond there.
 from __future__ import annotations
 
 import argparse
+from math import inf, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +29,12 @@ from nnstretch.cli.schedule.show import show as show
 from nnstretch.errors import BadInput, Mismatch, UnknownName, closest
 
 if TYPE_CHECKING:
+    from nnstretch.schedule.static_schedules.optimal import ProvenSchedule
     from nnstretch.task_graph import TaskGraph
     from nnstretch.trace import Trace
 
 SUMMARY = "a task graph on processors, with lower bounds"
+OPTIMAL = "optimal"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +57,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trace", type=Path, metavar="FILE.json", help="write what runs when as a Perfetto trace"
     )
+    parser.add_argument("--svg", type=Path, metavar="FILE.svg", help="write a Gantt chart")
+    parser.add_argument(
+        "--optimum",
+        action="store_true",
+        help="prove the optimum beside the policy's schedule, and print the gap to it",
+    )
+    parser.add_argument(
+        "--time-limit",
+        type=seconds_of,
+        default=60.0,
+        metavar="S",
+        help="seconds for the solver of `optimal` and --optimum (60); then it prints its bound",
+    )
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
@@ -60,20 +78,61 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         return {"policies": policy_rows()}
     if args.file is None:
         raise BadInput("FILE is missing, command line, name a task graph or --policies")
-    check_writable(args.trace, args.file)
-    policy = find_policy(args.policy)
+    check_outputs(args)
+    require_policy(args.policy)
     from nnstretch.files.task_graphs.read_task_graph import read_task_graph
-    from nnstretch.schedule.task_graphs.schedule_faults import schedule_faults
 
     graph = read_task_graph(args.file, args.processors)
-    trace = policy.make(graph)
+    trace, optimum = make_schedule(graph, args)
+    write_outputs(args, graph, trace)
+    result = {"policy": args.policy, "graph": graph.name, **schedule_json(trace, graph)}
+    return result if optimum is None else with_optimum(result, optimum)
+
+
+def check_outputs(args: argparse.Namespace) -> None:
+    """Refuse before any work what cannot be written. Raises BadInput."""
+    for path in (args.trace, args.svg):
+        check_writable(path, args.file)
+    if args.trace and args.svg and args.trace.resolve() == args.svg.resolve():
+        raise BadInput(f"--svg is {args.svg}, command line, it is --trace, too")
+
+
+def make_schedule(
+    graph: TaskGraph, args: argparse.Namespace
+) -> tuple[Trace, ProvenSchedule | None]:
+    """Return a checked schedule, and what is proven where that is asked for. Raises Mismatch."""
+    from nnstretch.schedule.static_schedules.optimal import optimal
+    from nnstretch.schedule.static_schedules.table import STATIC_POLICIES
+    from nnstretch.schedule.task_graphs.schedule_faults import schedule_faults
+
+    optimum = None
+    if args.optimum or args.policy == OPTIMAL:
+        optimum = optimal(graph, args.time_limit)
+    if optimum is not None and args.policy == OPTIMAL:
+        trace = optimum.trace
+    else:
+        trace = STATIC_POLICIES[args.policy].make(graph)
     if faults := schedule_faults(trace, graph, exact=True):
         raise Mismatch(f"{args.policy} made no schedule of {args.file}, {faults[0]}")
+    return trace, optimum
+
+
+def write_outputs(args: argparse.Namespace, graph: TaskGraph, trace: Trace) -> None:
+    """Write --trace and --svg."""
     if args.trace is not None:
         from nnstretch.run.perfetto import TraceLabels, write_traces
 
         write_traces(args.trace, {args.policy: trace}, TraceLabels(graph.name, {}))
-    return {"policy": args.policy, "graph": graph.name, **schedule_json(trace, graph)}
+    if args.svg is not None:
+        from nnstretch.files.atomic import write_text
+        from nnstretch.report.charts.gantt_schedule import TimeWindow, schedule_gantt
+        from nnstretch.report.style import stand_alone
+
+        names = [processor.name for processor in graph.processors]
+        end = max(span.end_us for span in trace.spans)
+        title = f"{graph.name or args.file.stem}, {args.policy}: makespan {end:g}"
+        picture = schedule_gantt(title, trace, names, TimeWindow(unit="", unit_us=1.0))
+        write_text(args.svg, stand_alone(picture))
 
 
 def schedule_json(trace: Trace, graph: TaskGraph) -> dict[str, Any]:
@@ -93,25 +152,42 @@ def schedule_json(trace: Trace, graph: TaskGraph) -> dict[str, Any]:
     return {
         "makespan": makespan,
         "tasks": tasks,
-        "lower_bound": bounds.us,
-        "optimal": makespan <= bounds.us * (1 + 1e-12),
-        "gap": makespan / bounds.us - 1 if bounds.us else 0.0,
+        **gap_json(makespan, bounds.us),
         "bounds": {"critical_path": bounds.critical_path_us, "work": bounds.work_us},
         "utilisation": utilisation,
     }
 
 
-def find_policy(name: str) -> Any:
-    """Return a policy by name. Raises UnknownName with the closest."""
-    from nnstretch.schedule.static_schedules.table import STATIC_POLICIES
+def gap_json(makespan: float, lower_bound: float) -> dict[str, Any]:
+    """Return how far a makespan may be from the optimum."""
+    return {
+        "lower_bound": lower_bound,
+        "optimal": makespan <= lower_bound * (1 + 1e-9),
+        "gap": max(makespan / lower_bound - 1, 0.0) if lower_bound else 0.0,
+    }
 
-    if name not in STATIC_POLICIES:
-        names = list(STATIC_POLICIES)
+
+def with_optimum(result: dict[str, Any], optimum: ProvenSchedule) -> dict[str, Any]:
+    """Return the result with the solver's bound in the place of the simple one."""
+    makespan = max(span.end_us for span in optimum.trace.spans)
+    bound = optimum.lower_bound_us
+    proven = gap_json(makespan, bound)["optimal"]
+    return {
+        **result,
+        **gap_json(result["makespan"], bound),
+        "bounds": {**result["bounds"], "solver": bound},
+        "optimum": {"makespan": makespan, "lower_bound": bound, "proven": proven},
+    }
+
+
+def require_policy(name: str) -> None:
+    """Refuse a policy that is not there. Raises UnknownName with the closest."""
+    names = [row["name"] for row in policy_rows()]
+    if name not in names:
         raise UnknownName(
             f"unknown policy {name}, command line, it is one of {', '.join(names)}"
             f"{closest(name, names)}"
         )
-    return STATIC_POLICIES[name]
 
 
 def policy_rows() -> list[dict[str, str]]:
@@ -122,4 +198,17 @@ def policy_rows() -> list[dict[str, str]]:
     for name, policy in STATIC_POLICIES.items():
         about = {"source": policy.source, "ties": policy.ties, "cost": policy.cost}
         rows.append({"name": name, "decides": "before anything runs", **about})
+    solver = {"source": "OR-Tools CP-SAT", "ties": "the solver", "cost": "exponential"}
+    rows.append({"name": OPTIMAL, "decides": "before anything runs", **solver})
     return rows
+
+
+def seconds_of(text: str) -> float:
+    """Parse a time limit. Raises ArgumentTypeError for anything but a positive number."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = nan
+    if not 0 < seconds < inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time, write seconds such as 60")
+    return seconds

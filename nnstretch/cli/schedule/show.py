@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from nnstretch.cli.schedule.text_gantt import text_gantt
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -40,17 +42,28 @@ def show_schedule(result: dict[str, Any], console: Console) -> None:
     console.print(table)
     if len(result["tasks"]) > MOST_ROWS:
         console.print(f"and {len(result['tasks']) - MOST_ROWS} more; --json lists all")
+    processors = tuple(result["utilisation"])
+    for line in text_gantt(result["tasks"], processors, result["makespan"], console.width):
+        console.print(line, highlight=False, soft_wrap=True)
     console.print(verdict(result))
 
 
 def verdict(result: dict[str, Any]) -> str:
     """Return how good a schedule is, in a sentence."""
-    bounds = result["bounds"]
     words = f"{result['policy']}: makespan {result['makespan']:g}"
     if result["optimal"]:
-        return f"{words}, optimal (lower bound {result['lower_bound']:g})"
-    return (
-        f"{words}, at most {result['gap']:.1%} above the optimum (lower bound"
-        f" {result['lower_bound']:g}: critical path {bounds['critical_path']:g}, work by"
-        f" processors {bounds['work']:g})"
-    )
+        return f"{words}, optimal"
+    proof = bound_words(result)
+    return f"{words}, at most {result['gap']:.1%} above the optimum ({proof})"
+
+
+def bound_words(result: dict[str, Any]) -> str:
+    """Return where a lower bound comes from."""
+    bounds = result["bounds"]
+    words = f"lower bound {result['lower_bound']:g}"
+    if "solver" in bounds:
+        optimum = result["optimum"]
+        ends = "optimum" if optimum["proven"] else "best known"
+        return f"{ends} {optimum['makespan']:g}, {words} by the solver"
+    path, work = f"{bounds['critical_path']:g}", f"{bounds['work']:g}"
+    return f"{words}: critical path {path}, work by processors {work}"

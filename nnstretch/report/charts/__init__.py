@@ -5,6 +5,7 @@ palette.py            colours
 gantt.py              Gantt chart: panels, rows, bars, axis
 gantt_networks.py     Gantt of networks
 gantt_overlay.py      Gantt of predictions under runs
+gantt_schedule.py     Gantt of any schedule
 gantt_pipeline.py     Gantt of a stream
 worker_time.py        busy and waiting time of workers
 plan_diagram.py       plan as SVG

@@ -31,6 +31,8 @@ class GanttStyle:
     label_look: str = "on-bar"
     label_margin_px: float = 6
     least_bar_px: float = 1.2
+    axis_unit: str = "ms"
+    axis_unit_us: float = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,15 @@ def draw_gantt(
         top = place.rows_bottom + style.between_px
     height = top + AXIS_PX
     spoken = ". ".join(panel.spoken for panel in panels)
-    axis = svg.ms_axis(x, per_ms=1000, most=12, top=8, bottom=top, baseline=height - 14)
+    axis = svg.time_axis(
+        x,
+        per_unit=style.axis_unit_us,
+        unit=style.axis_unit,
+        most=12,
+        top=8,
+        bottom=top,
+        baseline=height - 14,
+    )
     return svg.svg(WIDTH_PX, height, title, spoken, axis, *drawn, class_=look)
 
 

@@ -58,7 +58,7 @@ def term_bars(segments: Segments, fastest: str | None) -> Markup:
         top += ROW_PX * rows + BETWEEN_PX
     height = top + AXIS_PX - BETWEEN_PX / 2
     bottom = height - AXIS_PX
-    axis = svg.ms_axis(x, most=8, top=0, bottom=bottom, baseline=height - 12)
+    axis = svg.time_axis(x, most=8, top=0, bottom=bottom, baseline=height - 12)
     title = "Predicted latency of each segment by term"
     return svg.svg(WIDTH_PX, height, title, "; ".join(spoken), axis, *drawn, class_="terms")
 

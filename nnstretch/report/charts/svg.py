@@ -113,16 +113,23 @@ def truncate(words: str, room_px: float, size_px: float = 11) -> str:
     return words if len(words) <= letters else "…" + words[-max(letters - 1, 1) :]
 
 
-def ms_axis(
-    x: AxisScale, *, per_ms: float = 1.0, most: int, top: float, bottom: float, baseline: float
+def time_axis(
+    x: AxisScale,
+    *,
+    per_unit: float = 1.0,
+    unit: str = "ms",
+    most: int,
+    top: float,
+    bottom: float,
+    baseline: float,
 ) -> Markup:
-    """Draw at most `most` marks of milliseconds; `per_ms` is a millisecond in the scale's unit."""
+    """Draw at most `most` marks of time; `per_unit` is one `unit` in the scale's unit."""
     drawn: list[Markup] = []
-    for at_ms in ticks(x.low / per_ms, x.high / per_ms, most):
-        at_px = x(per_ms * at_ms)
+    for at in ticks(x.low / per_unit, x.high / per_unit, most):
+        at_px = x(per_unit * at)
         drawn.append(line(at_px, top, at_px, bottom, class_="grid"))
-        drawn.append(text(at_px, baseline, tick(at_ms), class_="small", anchor="middle"))
-    return join((*drawn, text(x.end_px + 14, baseline, "ms", class_="small")))
+        drawn.append(text(at_px, baseline, tick(at), class_="small", anchor="middle"))
+    return join((*drawn, text(x.end_px + 14, baseline, unit, class_="small")))
 
 
 def shared_patterns() -> Markup:

@@ -5,5 +5,6 @@ partial_schedule.py  tasks inserted into gaps, ready tasks by priority
 ranks.py             upward and downward rank, optimistic cost table
 insertion.py         HEFT, CPOP, PEFT
 greedy.py            Min-Min, Max-Min, earliest start, MCT, MET, OLB
+optimal.py           the shortest schedule, by constraint programming
 table.py             every static policy with its source, tie rule and cost
 """

@@ -1,0 +1,110 @@
+"""Gantt of any schedule: a row for each processor, over a window of its time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+from nnstretch.report.charts import svg
+from nnstretch.report.charts.gantt import (
+    GanttBar,
+    GanttPanel,
+    GanttStyle,
+    PlacedPanel,
+    busy_share,
+    draw_bar,
+    draw_gantt,
+    idle_row,
+    row_name,
+)
+from nnstretch.report.charts.palette import item_class
+from nnstretch.report.html import Markup, join
+from nnstretch.trace import Span, Trace
+
+LETTER_PX = 7.0
+LEAST_LEFT_PX = 56.0
+MOST_LEFT_PX = 200.0
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWindow:
+    """Part of a schedule that is drawn, and the unit of its axis."""
+
+    start_us: float = 0.0
+    end_us: float = inf
+    unit: str = "ms"
+    unit_us: float = 1000.0
+
+
+def schedule_gantt(
+    title: str, trace: Trace, processors: Sequence[str], window: TimeWindow = TimeWindow()
+) -> Markup:
+    """Draw what runs when on each processor; tasks of one request have one colour, and where there
+    is one request the tasks of one processor take turns.
+    """
+    last_us = max((span.end_us for span in trace.spans), default=0.0)
+    end_us = min(window.end_us, last_us)
+    length_us = max(end_us - window.start_us, 0.0)
+    drawn = [s for s in trace.spans if s.end_us >= window.start_us and s.start_us <= end_us]
+    busy: dict[str, float] = {}
+    for processor in processors:
+        inside_us = 0.0
+        for span in drawn:
+            if span.processor == processor:
+                inside_us += min(span.end_us, end_us) - max(span.start_us, window.start_us)
+        busy[processor] = inside_us / (length_us or 1.0)
+    by_request = len({span.task.request for span in drawn}) > 1
+
+    def draw(_: int, place: PlacedPanel) -> Markup:
+        rows: list[Markup] = []
+        for processor in processors:
+            on_it = [span for span in drawn if span.processor == processor]
+            on_it.sort(key=lambda span: (span.start_us, span.end_us))
+            rows.append(_draw_row(processor, on_it, place, window, by_request))
+        return join(rows)
+
+    panel = GanttPanel(title, tuple(processors), length_us, busy)
+    return draw_gantt(title, _style(processors, window), [panel], draw)
+
+
+def _style(processors: Sequence[str], window: TimeWindow) -> GanttStyle:
+    longest = max(map(len, processors))
+    return GanttStyle(
+        left_px=min(max(LETTER_PX * longest + 16, LEAST_LEFT_PX), MOST_LEFT_PX),
+        row_px=26.0,
+        gap_px=4.0,
+        title_px=26.0,
+        between_px=16.0,
+        title_baseline_px=16.0,
+        name_baseline_px=17.0,
+        bar_px=26.0,
+        label_baseline_px=17.0,
+        axis_unit=window.unit,
+        axis_unit_us=window.unit_us,
+    )
+
+
+def _draw_row(
+    processor: str,
+    spans: Sequence[Span],
+    place: PlacedPanel,
+    window: TimeWindow,
+    by_request: bool,
+) -> Markup:
+    top = place.row_top(processor)
+    bars: list[Markup] = []
+    for number, span in enumerate(spans):
+        colour = item_class(span.task.request if by_request else number)
+        bars.append(svg.group(draw_bar(_bar(span, place, window), place, top), class_=colour))
+    return svg.group(
+        idle_row(place, processor), row_name(place, processor), *bars, busy_share(place, processor)
+    )
+
+
+def _bar(span: Span, place: PlacedPanel, window: TimeWindow) -> GanttBar:
+    times = f"{span.start_us / window.unit_us:g} to {span.end_us / window.unit_us:g}"
+    tip = f"{span.task.name} on {span.processor}: {times} {window.unit}".rstrip()
+    start_us = max(span.start_us - window.start_us, 0.0)
+    end_us = min(span.end_us - window.start_us, place.panel.length_us)
+    return GanttBar(start_us, end_us, tip, span.task.name)

@@ -1,0 +1,106 @@
+"""The proven optimum: the published one, and its place between bounds and heuristics."""
+
+from __future__ import annotations
+
+import sys
+from itertools import permutations, product
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nnstretch.errors import BadInput
+from nnstretch.files.task_graphs.read_task_graph import read_task_graph
+from nnstretch.schedule.static_schedules.optimal import optimal, ticks_per_us
+from nnstretch.schedule.static_schedules.table import STATIC_POLICIES
+from nnstretch.schedule.task_graphs.lower_bounds import lower_bounds
+from nnstretch.schedule.task_graphs.schedule_faults import schedule_faults
+from nnstretch.task_graph import TaskGraph, topological_order
+from nnstretch.testing.strategies import costed_task_graphs
+
+DATA = Path(__file__).parents[1] / "data" / "task_graphs"
+TOPCUOGLU = read_task_graph(DATA / "topcuoglu2002.json")
+
+
+def test_the_published_graph_has_an_optimum_of_73() -> None:
+    pytest.importorskip("ortools")
+    proven = optimal(TOPCUOGLU)
+    assert proven.trace.makespan_us == proven.lower_bound_us == 73
+    assert schedule_faults(proven.trace, TOPCUOGLU, exact=True) == ()
+
+
+def test_a_rule_that_ends_at_a_bound_needs_no_solver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
+    graph = read_task_graph(DATA / "fpppp.stg", "8")
+    assert optimal(graph).trace.makespan_us == 1062
+
+
+def test_without_the_solver_the_refusal_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
+    with pytest.raises(BadInput, match=r"pip install 'nnstretch\[optimal\]'"):
+        optimal(TOPCUOGLU)
+
+
+def test_when_the_time_is_over_the_bound_stays_a_bound() -> None:
+    pytest.importorskip("ortools")
+    graph = read_task_graph(DATA / "robot.stg", "4")
+    proven = optimal(graph, time_limit_s=0.05)
+    assert lower_bounds(graph).us <= proven.lower_bound_us < proven.trace.makespan_us <= 677
+    assert schedule_faults(proven.trace, graph, exact=True) == ()
+
+
+def brute_force_us(graph: TaskGraph) -> float:
+    """Try every order and every placement of a few tasks."""
+    tasks = topological_order(graph.tasks)
+    names = [processor.name for processor in graph.processors]
+    best_us = float("inf")
+    for order in permutations(tasks):
+        position = {task.name: number for number, task in enumerate(order)}
+        if any(position[need] > position[task.name] for task in order for need in task.needs):
+            continue
+        for places in product(names, repeat=len(order)):
+            free_us = dict.fromkeys(names, 0.0)
+            ended: dict[str, tuple[float, str, object]] = {}
+            for task, place in zip(order, places, strict=True):
+                start_us = free_us[place]
+                for need in task.needs:
+                    end_us, where, work = ended[need]
+                    moved_us = graph.transfer_us.get((work, task.work), 0.0)  # type: ignore[call-overload]
+                    start_us = max(start_us, end_us + (moved_us if where != place else 0.0))
+                cost_us = graph.cost_us.get((task.work, place), float("inf"))
+                free_us[place] = start_us + cost_us
+                ended[task.name] = (free_us[place], place, task.work)
+            best_us = min(best_us, max(free_us.values()))
+    return best_us
+
+
+@settings(max_examples=25, deadline=None)
+@given(graph=costed_task_graphs(max_tasks=4))
+def test_the_optimum_is_that_of_brute_force(graph: TaskGraph) -> None:
+    pytest.importorskip("ortools")
+    proven = optimal(graph, 10.0)
+    assert proven.trace.makespan_us == proven.lower_bound_us == brute_force_us(graph)
+    assert schedule_faults(proven.trace, graph, exact=True) == ()
+
+
+@settings(max_examples=25, deadline=None)
+@given(graph=costed_task_graphs(max_tasks=9))
+def test_heuristics_are_not_below_the_optimum_nor_that_below_the_bounds(graph: TaskGraph) -> None:
+    pytest.importorskip("ortools")
+    proven = optimal(graph, 10.0)
+    assert lower_bounds(graph).us <= proven.lower_bound_us * (1 + 1e-9)
+    for policy in STATIC_POLICIES.values():
+        trace = policy.make(graph)
+        end_us = max(span.end_us for span in trace.spans)
+        assert proven.lower_bound_us <= end_us
+
+
+@given(st.lists(st.decimals(0, 1000, places=3).map(float), min_size=1))
+def test_times_with_three_decimals_are_counted_exactly(times_us: list[float]) -> None:
+    ticks = ticks_per_us(times_us, 1e6)
+    assert ticks <= 1000
+    for time_us in times_us:
+        assert round(time_us * ticks) == pytest.approx(time_us * ticks, abs=1e-9)
