@@ -32,7 +32,7 @@ class EventLoop:
 
     With `costs` processors have an expected time when they are free, which policies read; an end
     corrects it. `on_give` is told of every task that is given to a processor, `on_drop` of those
-    that the policy gives up.
+    that the policy gives up, `on_change` when processors have failed or are back.
     """
 
     def __init__(
@@ -44,18 +44,22 @@ class EventLoop:
         queueing: Queueing = Queueing.BOUNDED,
         on_give: Callable[[Task, Processor], None] | None = None,
         on_drop: Callable[[Task], None] | None = None,
+        on_change: Callable[[], None] | None = None,
     ) -> None:
         self._policy = policy
         self._executor = executor
         self._costs = costs
         self._on_give = on_give
         self._on_drop = on_drop
+        self._on_change = on_change
         self.states = tuple(ProcessorState(p, number) for number, p in enumerate(processors))
         self._queues = tuple(
             ProcessorQueue(state, state.processor.queue_depth, queueing.limit(state.processor))
             for state in self.states
         )
         self._failed: frozenset[str] = frozenset()
+        self._freed: list[ProcessorQueue] = []
+        """Queues of which a task ended since the last dispatch."""
         self._tasks = ReadyQueue()
         self._ready: list[NumberedTask] = []
         """Tasks of this instant, of which the policy has not heard."""
@@ -91,6 +95,7 @@ class EventLoop:
         """
         given = self.given.pop(event.task.name)
         queue = given.queue
+        self._freed.append(queue)
         if isinstance(event, Failure):
             queue.end(given, event.at_us)
             return
@@ -122,26 +127,35 @@ class EventLoop:
     def dispatch(self) -> None:
         """Ask the policy until it declines, and hand over as far as executors have room."""
         now_us = self._executor.now_us
-        self._check_failed(now_us)
+        failed = self._executor.failed()
+        if failed != self._failed:
+            self._on_failed(failed)
+        for queue in self._freed:
+            if queue.reserved:
+                self._hand_over(queue)
+        self._freed.clear()
+        if self._ready:
+            self._announce_ready()
+        if self.waiting:
+            self._decide_and_give(now_us)
+
+    def _decide_and_give(self, now_us: float) -> None:
+        """Ask the policy for a round, and hand over what it chose."""
         for queue in self._queues:
             if queue.head_due_us < now_us:
                 queue.be_late(now_us)
-            if queue.reserved:
-                self._hand_over(queue)
-        if self._ready:
-            self._announce_ready()
-        if not self.waiting:
-            return
         waited, began_s = len(self.waiting), perf_counter()
         chosen = self._decide(now_us)
         ended_s = perf_counter()
-        self.times.rounds += 1
-        self.times.tasks += len(chosen)
-        self.times.total_s += ended_s - began_s
+        times = self.times
+        times.rounds += 1
+        times.tasks += len(chosen)
+        times.total_s += ended_s - began_s
         if self.on_round is not None:
             self.on_round(waited, began_s, ended_s)
         for given in chosen:
-            self._hand_over(given.queue)
+            if given.queue.handed < given.queue.depth:
+                self._hand_over(given.queue)
 
     def unfinished(self) -> list[str]:
         """Return tasks never given to a processor: those that may start first."""
@@ -174,7 +188,9 @@ class EventLoop:
                 continue
             cost_us, ready_us = 0.0, 0.0
             if costs is not None:
-                cost_us, ready_us = costs.expected(task, state.index)
+                cost_us = costs.row(task)[state.index]
+                if costs.arrivals is not None:
+                    ready_us = costs.arrivals.ready_us(task, state.index)
             given = self._queues[state.index].give(task, cost_us, ready_us, now_us)
             self.given[task.name] = given
             chosen.append(given)
@@ -198,23 +214,23 @@ class EventLoop:
             if self._on_give is not None:
                 self._on_give(given.task, processor)
 
-    def _check_failed(self, now_us: float) -> None:
+    def _on_failed(self, failed: frozenset[str]) -> None:
         """Close processors that have failed; what was only reserved there waits again."""
-        failed = self._executor.failed()
-        if failed == self._failed:
-            return
         self._failed = failed
         for queue in self._queues:
             state = queue.state
             state.alive = state.name not in failed
             state.open = state.alive and queue.count < queue.limit
             if state.alive:
+                self._freed.append(queue)
                 continue
             lost = [given for given in queue.reserved if not given.over]
             queue.reserved.clear()
             for given in lost:
                 self._take_back(given)
                 self.requeue(given.task.name)
+        if self._on_change is not None:
+            self._on_change()
 
     def _take_back(self, given: GivenTask) -> None:
         del self.given[given.task.name]

@@ -71,7 +71,8 @@ class RequestScheduler:
         if rebalancer is not None:
             policy = Rebalancing(policy, rebalancer, self._remaining)
         self.loop = EventLoop(
-            processors, policy, executor, costs, queueing, self._on_give, self._on_drop
+            *(processors, policy, executor, costs, queueing),
+            *(self._on_give, self._on_drop, self._on_change),
         )
         self._deadlines = Deadlines()
         self._next_us = inf
@@ -126,7 +127,7 @@ class RequestScheduler:
         nothing can happen.
         """
         if not self._executor.more():
-            self.dispatch()
+            self.loop.dispatch()
         event = self._executor.wait()
         if event is None:
             if self._open:
@@ -139,7 +140,6 @@ class RequestScheduler:
 
     def dispatch(self) -> None:
         """Give waiting tasks to processors as far as there is room."""
-        self._check_processors()
         self.loop.dispatch()
 
     def handle(self, event: Span | Failure | TimerEvent) -> Hashable:
@@ -162,7 +162,6 @@ class RequestScheduler:
             self._end(event)
         elif isinstance(event.error, ProcessorFailed):
             self.loop.requeue(event.task.name)
-            self._check_processors()
         else:
             self._close(event.task.request, event.error)
         return True
@@ -190,15 +189,9 @@ class RequestScheduler:
         """End a request that the policy gives up."""
         self._close(task.request, deadline_error(task.request, task.deadline_us))
 
-    def _check_processors(self) -> None:
+    def _on_change(self) -> None:
         """Serve on what is left; where nothing is, every open request ends with an error."""
-        gone = self._executor.failed()
-        if not gone and self.alive is self._processors:
-            return
-        if not gone:
-            self.alive = self._processors
-        else:
-            self.alive = tuple(p for p in self._processors if p.name not in gone)
+        self.alive = tuple(state.processor for state in self.loop.states if state.alive)
         if not self.alive:
             for number in tuple(self._open):
                 self._close(number, no_processor_error(number))

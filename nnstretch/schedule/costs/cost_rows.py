@@ -72,14 +72,6 @@ class CostRows:
         """Return when a task's data are on each processor; None where they are there already."""
         return None if self.arrivals is None else self.arrivals.row(task)
 
-    def expected(self, task: Task, index: int) -> tuple[float, float]:
-        """Return what a task costs on a processor, and when its data are there, us."""
-        row = self._rows.get((task.plan, task.subgraph, task.processor)) or self.row(task)
-        if self.arrivals is None:
-            return row[index], 0.0
-        ready_us = self.arrivals.row(task)
-        return row[index], 0.0 if ready_us is None else ready_us[index]
-
     def observe(self, span: Span, index: int) -> None:
         """Learn from a task that has ended."""
         if self._slowdowns is None:

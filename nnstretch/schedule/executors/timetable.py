@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from nnstretch.schedule.disturbances import Disturbances
 from nnstretch.soc import Processor
@@ -41,8 +42,7 @@ class ChipClock:
         return self.origin_s + time_us * self.dilation / 1e6
 
 
-@dataclass(frozen=True, slots=True)
-class TimeSlot:
+class TimeSlot(NamedTuple):
     """The booked time of one task, in microseconds of the clock."""
 
     enqueued_us: float
@@ -61,6 +61,8 @@ class Timetable:
     ) -> None:
         """Create an empty timetable. The first CPU of `processors` is the host."""
         self._disturbances = disturbances or Disturbances()
+        self._disturbed = self._disturbances if self._disturbances.busy else None
+        """Where other work may stretch ours."""
         self._host = next((p.name for p in processors if p.kind == "cpu"), "")
         self._host_free_us = 0.0
         self._free_us: dict[str, float] = {}
@@ -88,11 +90,21 @@ class Timetable:
 
         The processor waits for data that are there at `ready_us`.
         """
-        begin_us = max(now_us, self._host_free_us)
-        enqueued_us = self._disturbances.end_us(self._host, begin_us, enqueue_us)
-        there_us = max(enqueued_us, ready_us)
-        start_us, end_us = self.book((processor.name,), there_us, duration_us)
-        self._host_free_us = end_us if processor.blocks_host else enqueued_us
+        disturbed, name = self._disturbed, processor.name
+        with self._lock:
+            begin_us = self._host_free_us if self._host_free_us > now_us else now_us
+            enqueued_us = begin_us + enqueue_us
+            if disturbed is not None:
+                enqueued_us = disturbed.end_us(self._host, begin_us, enqueue_us)
+            start_us = self._free_us.get(name, 0.0)
+            there_us = ready_us if ready_us > enqueued_us else enqueued_us
+            if there_us > start_us:
+                start_us = there_us
+            end_us = start_us + duration_us
+            if disturbed is not None:
+                end_us = disturbed.end_us(name, start_us, duration_us)
+            self._free_us[name] = end_us
+            self._host_free_us = end_us if processor.blocks_host else enqueued_us
         return TimeSlot(enqueued_us, start_us, end_us, self._host_free_us)
 
     def cut(self, processor: Processor, at_us: float) -> None:

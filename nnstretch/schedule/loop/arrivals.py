@@ -30,6 +30,11 @@ class Arrivals:
         """Return when a task's data are on each processor; None where it reads none."""
         return self._rows.get(task.name)
 
+    def ready_us(self, task: Task, index: int) -> float:
+        """Return when a task's data are on one processor."""
+        row = self._rows.get(task.name)
+        return 0.0 if row is None else row[index]
+
     def forget(self, name: str) -> None:
         """Forget a task that has ended or was withdrawn."""
         self._rows.pop(name, None)

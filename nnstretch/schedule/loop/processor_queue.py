@@ -73,11 +73,15 @@ class ProcessorQueue:
     def give(self, task: Task, cost_us: float, ready_us: float, now_us: float) -> GivenTask:
         """Reserve a task behind everything that was given before."""
         state = self.state
-        start_us = max(now_us, state.free_us, ready_us)
-        state.free_us = start_us + cost_us
-        given = GivenTask(task, self, cost_us, state.free_us - self._shift_us, ready_us)
+        start_us = state.free_us
+        if now_us > start_us:
+            start_us = now_us
+        if ready_us > start_us:
+            start_us = ready_us
+        state.free_us = end_us = start_us + cost_us
+        given = GivenTask(task, self, cost_us, end_us - self._shift_us, ready_us)
         if not self.count:
-            self.head_due_us = state.free_us
+            self.head_due_us = end_us
         self.count += 1
         state.open = self.count < self.limit
         self.reserved.append(given)
@@ -87,7 +91,9 @@ class ProcessorQueue:
     def end(self, given: GivenTask, at_us: float) -> None:
         """Hear that a task has ended or failed."""
         self.handed -= 1
-        self._shift(at_us - (given.due_us + self._shift_us))
+        late_us = at_us - (given.due_us + self._shift_us)
+        if late_us:
+            self._shift(late_us)
         self._remove(given, at_us)
 
     def take_back(self, given: GivenTask, now_us: float) -> None:
@@ -101,9 +107,8 @@ class ProcessorQueue:
         self.head_due_us = now_us
 
     def _shift(self, by_us: float) -> None:
-        if by_us:
-            self._shift_us += by_us
-            self.state.free_us += by_us
+        self._shift_us += by_us
+        self.state.free_us += by_us
 
     def _remove(self, given: GivenTask, at_us: float) -> None:
         given.over = True

@@ -22,7 +22,7 @@ class EarliestFinish:
     def __init__(self, costs: CostRows, last_wins: bool = False) -> None:
         self._costs = costs
         self._last_wins = last_wins
-        self._waiting = FirstInFirstOut(costs)
+        self._waiting = FirstInFirstOut(costs.mask)
 
     def add(self, task: Task, /) -> None:
         """Let a task wait behind all others."""
@@ -34,10 +34,10 @@ class EarliestFinish:
 
     def pick(self, now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:
         """Return the first task, and where it ends first."""
-        task = self._waiting.head(processors)
-        if task is None:
+        taken = self._waiting.take(processors)
+        if taken is None:
             return None
-        self._waiting.remove(task)
+        task = taken[0]
         scanned = processors[::-1] if self._last_wins else processors
         return task, earliest_finish(task, self._costs, now_us, scanned)[1]
 
@@ -46,8 +46,7 @@ class FirstAvailable:
     """First in, first out, on the processor that is available first, whatever it costs there."""
 
     def __init__(self, costs: CostRows) -> None:
-        self._costs = costs
-        self._waiting = FirstInFirstOut(costs)
+        self._waiting = FirstInFirstOut(costs.mask)
 
     def add(self, task: Task, /) -> None:
         """Let a task wait behind all others."""
@@ -59,11 +58,10 @@ class FirstAvailable:
 
     def pick(self, now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:
         """Return the first task, and the processor that is available first."""
-        task = self._waiting.head(processors)
-        if task is None:
+        taken = self._waiting.take(processors)
+        if taken is None:
             return None
-        self._waiting.remove(task)
-        mask = self._costs.mask(task)
+        task, mask = taken
         best_us, best = inf, None
         for state in processors:
             if state.open and mask >> state.index & 1:
@@ -103,10 +101,9 @@ class LargestMeanFirst:
 
     def pick(self, now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:
         """Return the task of largest mean cost, and where it ends first."""
-        task = self._waiting.head(processors)
+        task = self._waiting.take(processors)
         if task is None:
             return None
-        self._waiting.remove(task)
         return task, earliest_finish(task, self._costs, now_us, processors)[1]
 
     def _mean(self, row: Row) -> float:
@@ -140,10 +137,9 @@ class LeastSlack:
 
     def pick(self, now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:
         """Return the task of least slack, and where it ends first; None for one given up."""
-        task = self._waiting.head(processors)
+        task = self._waiting.take(processors)
         if task is None:
             return None
-        self._waiting.remove(task)
         if self._drop and self._is_late(task, now_us, processors):
             return task, None
         return task, earliest_finish(task, self._costs, now_us, processors)[1]

@@ -5,7 +5,8 @@ CEDR's SIMPLE, RANDOM and MET (UA-RCL/CEDR, `src-api/scheduler.cpp`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import inf
 from random import Random
 
 from nnstretch.protocols import Choice, ProcessorState
@@ -14,12 +15,15 @@ from nnstretch.schedule.policies.waiting import FirstInFirstOut, open_mask
 from nnstretch.task import Task
 
 
-class RoundRobin:
-    """Processors in turn: one pointer, which moves on with every try."""
+class InTurn:
+    """First in, first out, and processors in turn: one pointer, which moves on with every try.
 
-    def __init__(self, costs: CostRows) -> None:
-        self._costs = costs
-        self._waiting = FirstInFirstOut(costs)
+    `mask_of` says which processors a task may take. Where these differ from task to task, one
+    between two others moves the pointer for all.
+    """
+
+    def __init__(self, mask_of: Callable[[Task], int]) -> None:
+        self._waiting = FirstInFirstOut(mask_of)
         self._pointer = 0
 
     def add(self, task: Task, /) -> None:
@@ -31,27 +35,23 @@ class RoundRobin:
         self._waiting.remove(task)
 
     def pick(self, _now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:
-        """Return the first task and the next open processor that can run it."""
-        task = self._waiting.head(processors)
-        if task is None:
+        """Return the first task and the next open processor that may have it."""
+        taken = self._waiting.take(processors)
+        if taken is None:
             return None
-        self._waiting.remove(task)
-        return task, self._next(task, processors)
-
-    def _next(self, task: Task, processors: Sequence[ProcessorState]) -> ProcessorState:
-        mask = self._costs.mask(task)
+        task, mask = taken
         while True:
             state = processors[self._pointer]
             self._pointer = (self._pointer + 1) % len(processors)
             if state.open and mask >> state.index & 1:
-                return state
+                return task, state
 
 
 class RandomOrder:
     """Round robin over a queue that is shuffled at every round, from one seed."""
 
     def __init__(self, costs: CostRows, seed: int) -> None:
-        self._turns = RoundRobin(costs)
+        self._turns = InTurn(costs.mask)
         self._costs = costs
         self._seed = seed
         self._random = Random(seed)
@@ -92,65 +92,32 @@ class RandomOrder:
 
 
 class CheapestType:
-    """The type of processor that costs least, whatever its load; of that type in turn.
+    """Which processors are of the type that costs a task least, whatever their load.
 
-    Of types that cost the same the last one. One pointer over all processors serves all types, so
-    that a task of another type between two of one may move these to one processor.
+    Of types that cost the same the last one.
     """
 
     def __init__(self, costs: CostRows) -> None:
         self._costs = costs
         self._types = [processor.kind for processor in costs.processors]
-        self._waiting: dict[str, FirstInFirstOut] = {}
-        """By type."""
-        self._numbers: dict[str, tuple[int, str]] = {}
-        """When a task came, and its type."""
-        self._chosen: dict[Row, str] = {}
-        self._added = 0
-        self._pointer = 0
+        self._masks: dict[Row, int] = {}
 
-    def add(self, task: Task, /) -> None:
-        """Let a task wait for its cheapest type of processor."""
+    def mask(self, task: Task) -> int:
+        """Return the mask of these processors."""
         row = self._costs.row(task)
-        kind = self._chosen.get(row)
-        if kind is None:
-            kind = self._chosen[row] = self._cheapest(row)
-        queue = self._waiting.get(kind)
-        if queue is None:
-            queue = self._waiting[kind] = FirstInFirstOut(self._costs)
-        self._added += 1
-        self._numbers[task.name] = (self._added, kind)
-        queue.add(task)
+        mask = self._masks.get(row)
+        if mask is None:
+            mask = self._masks[row] = self._mask(row)
+        return mask
 
-    def withdraw(self, task: Task, /) -> None:
-        """Forget a task."""
-        self._waiting[self._numbers.pop(task.name)[1]].remove(task)
-
-    def pick(self, _now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:
-        """Return the first task of which a processor of its type is open, and the next of these."""
-        first, chosen, of_type = self._added + 1, None, ""
-        for kind, queue in self._waiting.items():
-            states = [state for state in processors if state.processor.kind == kind]
-            task = queue.head(states)
-            if task is not None and self._numbers[task.name][0] < first:
-                first, chosen, of_type = self._numbers[task.name][0], task, kind
-        if chosen is None:
-            return None
-        self.withdraw(chosen)
-        return chosen, self._next(chosen, of_type, processors)
-
-    def _cheapest(self, row: Row) -> str:
-        best_us, best = float("inf"), ""
+    def _mask(self, row: Row) -> int:
+        best_us, best = inf, ""
         for kind in reversed(list(dict.fromkeys(self._types))):
             cost_us = min(us for us, name in zip(row, self._types, strict=True) if name == kind)
             if cost_us < best_us:
                 best_us, best = cost_us, kind
-        return best
-
-    def _next(self, task: Task, kind: str, processors: Sequence[ProcessorState]) -> ProcessorState:
-        mask = self._costs.mask(task)
-        while True:
-            state = processors[self._pointer]
-            self._pointer = (self._pointer + 1) % len(processors)
-            if state.open and state.processor.kind == kind and mask >> state.index & 1:
-                return state
+        mask = 0
+        for index, kind in enumerate(self._types):
+            if kind == best and row[index] < inf:
+                mask |= 1 << index
+        return mask

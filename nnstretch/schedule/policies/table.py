@@ -14,7 +14,7 @@ from nnstretch.schedule.policies.in_order import (
     LargestMeanFirst,
     LeastSlack,
 )
-from nnstretch.schedule.policies.in_turn import CheapestType, RandomOrder, RoundRobin
+from nnstretch.schedule.policies.in_turn import CheapestType, InTurn, RandomOrder
 from nnstretch.schedule.policies.over_pairs import (
     EarliestPair,
     EarliestStart,
@@ -55,7 +55,7 @@ FIRST_TASK = "first task, then first processor"
 
 POLICIES: Mapping[str, PolicyEntry] = {
     "rr": PolicyEntry(
-        lambda s: RoundRobin(s.costs),
+        lambda s: InTurn(s.costs.mask),
         "first task, next processor that can run it",
         f"{CEDR}, SIMPLE",
         "pointer, moves on with every try",
@@ -69,7 +69,7 @@ POLICIES: Mapping[str, PolicyEntry] = {
         "O(n) a round",
     ),
     "met": PolicyEntry(
-        lambda s: CheapestType(s.costs),
+        lambda s: InTurn(CheapestType(s.costs).mask),
         "first task, cheapest type of processor, in turn",
         f"{CEDR}, MET",
         "last type; one pointer for all types",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from nnstretch.protocols import ProcessorState
 from nnstretch.schedule.costs.cost_rows import CostRows
@@ -25,17 +25,17 @@ def open_mask(processors: Sequence[ProcessorState]) -> int:
 
 
 class FirstInFirstOut:
-    """Waiting tasks in the order in which they came."""
+    """Waiting tasks in the order in which they came; `mask_of` says where each may go."""
 
-    def __init__(self, costs: CostRows) -> None:
-        self._costs = costs
+    def __init__(self, mask_of: Callable[[Task], int]) -> None:
+        self._mask_of = mask_of
         self._groups: dict[int, OrderedDict[str, tuple[int, Task]]] = {}
         """By mask of processors, tasks by name."""
         self._added = 0
 
     def add(self, task: Task) -> None:
         """Add a task behind all others."""
-        mask = self._costs.mask(task)
+        mask = self._mask_of(task)
         group = self._groups.get(mask)
         if group is None:
             group = self._groups[mask] = OrderedDict()
@@ -43,27 +43,23 @@ class FirstInFirstOut:
         group[task.name] = (self._added, task)
 
     def remove(self, task: Task) -> None:
-        """Forget a task that was chosen or withdrawn."""
-        del self._groups[self._costs.mask(task)][task.name]
-
-    def head(self, processors: Sequence[ProcessorState]) -> Task | None:
-        """Return the first task that an open processor can run, None where there is none."""
-        mask = open_mask(processors)
-        first, head = self._added + 1, None
-        for can_run, group in self._groups.items():
-            if group and can_run & mask:
-                number, task = next(iter(group.values()))
-                if number < first:
-                    first, head = number, task
-        return head
-
-    def __iter__(self) -> Iterator[Task]:
-        """Return all waiting tasks, the first first."""
-        entries: list[tuple[int, Task]] = []
+        """Forget a task that was withdrawn."""
         for group in self._groups.values():
-            entries += group.values()
-        entries.sort(key=lambda entry: entry[0])
-        return iter([task for _, task in entries])
+            if group.pop(task.name, None) is not None:
+                return
+
+    def take(self, processors: Sequence[ProcessorState]) -> tuple[Task, int] | None:
+        """Remove the first task that an open processor can run; return it with its mask."""
+        open_now = open_mask(processors)
+        first, head_mask = 0, 0
+        for mask, group in self._groups.items():
+            if group and mask & open_now:
+                number = next(iter(group.values()))[0]
+                if not first or number < first:
+                    first, head_mask = number, mask
+        if not first:
+            return None
+        return self._groups[head_mask].popitem(last=False)[1][1], head_mask
 
 
 class LeastKeyFirst:
@@ -87,21 +83,25 @@ class LeastKeyFirst:
         heapq.heappush(group, (key, self._added, task))
 
     def remove(self, task: Task) -> None:
-        """Forget a task that was chosen or withdrawn."""
+        """Forget a task that was withdrawn."""
         del self._numbers[task.name]
 
-    def head(self, processors: Sequence[ProcessorState]) -> Task | None:
-        """Return the first task that an open processor can run, None where there is none."""
-        mask, numbers = open_mask(processors), self._numbers
-        head: tuple[float, int, Task] | None = None
-        for can_run, group in self._groups.items():
-            if not can_run & mask:
+    def take(self, processors: Sequence[ProcessorState]) -> Task | None:
+        """Remove and return the first task that an open processor can run."""
+        open_now, numbers = open_mask(processors), self._numbers
+        best: list[tuple[float, int, Task]] | None = None
+        for mask, group in self._groups.items():
+            if not mask & open_now:
                 continue
             while group and numbers.get(group[0][2].name) != group[0][1]:
                 heapq.heappop(group)
-            if group and (head is None or group[0] < head):
-                head = group[0]
-        return None if head is None else head[2]
+            if group and (best is None or group[0] < best[0]):
+                best = group
+        if best is None:
+            return None
+        task = heapq.heappop(best)[2]
+        del numbers[task.name]
+        return task
 
 
 class CheapestFirst:
