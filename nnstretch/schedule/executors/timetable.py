@@ -61,8 +61,8 @@ class Timetable:
     ) -> None:
         """Create an empty timetable. The first CPU of `processors` is the host."""
         self._disturbances = disturbances or Disturbances()
-        self._disturbed = self._disturbances if self._disturbances.busy else None
-        """Where other work may stretch ours."""
+        quiet = self._disturbances == Disturbances()
+        self._disturbed = None if quiet else self._disturbances
         self._host = next((p.name for p in processors if p.kind == "cpu"), "")
         self._host_free_us = 0.0
         self._free_us: dict[str, float] = {}

@@ -54,6 +54,7 @@ class VirtualExecutor:
         self._timetable = Timetable(disturbances, processors)
         self._work = work
         self._disturbances = disturbances
+        self._quiet = disturbances == Disturbances()
         self._in_flight: Counter[str] = Counter()
         self._lost: dict[str, float] = {}
         """When processors failed whose work said so."""
@@ -62,7 +63,7 @@ class VirtualExecutor:
 
     def failed(self) -> frozenset[str]:
         """Return the names of processors that have failed."""
-        if not (self._lost or self._disturbances.fails):
+        if self._quiet and not self._lost:
             return NOBODY
         return frozenset(p.name for p in self.processors if self._has_failed(p.name))
 
@@ -84,7 +85,7 @@ class VirtualExecutor:
             return
         enqueue_us = self._enqueue_us.get((task.work, name), 0.0) if self._enqueue_us else 0.0
         slot = self._timetable.enqueue(processor, self.now_us, enqueue_us, duration_us, ready_us)
-        lost_us = self._lost_us(name) if self._lost or self._disturbances.fails else inf
+        lost_us = inf if self._quiet and not self._lost else self._lost_us(name)
         if slot.end_us > lost_us:
             self._timetable.cut(processor, lost_us)
             failure = Failure(lost_us, task, name, processor_failed(name, lost_us))
