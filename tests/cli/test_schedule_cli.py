@@ -51,7 +51,7 @@ REFUSED = {
     "unknown policy heff": [TOPCUOGLU, "--policy", "heff"],
     "close to it: heft": [TOPCUOGLU, "--policy", "heff"],
     "FILE is missing": [],
-    "No such file": ["absent.json"],
+    "no file absent.json": ["absent.json"],
     "the file names its own processors": [TOPCUOGLU, "--processors", "4"],
     "is the command's own input": [TOPCUOGLU, "--trace", TOPCUOGLU],
 }
@@ -112,3 +112,29 @@ def test_a_time_limit_that_is_none_is_wrong_usage(capsys: pytest.CaptureFixture[
             main(["schedule", TOPCUOGLU, "--time-limit", text])
         assert wrong.value.code == 2
     assert "write seconds such as 60" in capsys.readouterr().err
+
+
+RUN_TIME = {"rr": 131, "met_rt": 89, "eft": 80, "etf": 80, "heft_rt": 76, "min_min_rt": 80}
+STATIC = {"min_min": 76, "max_min": 97, "etf_start": 93, "mct": 88, "met_static": 82, "olb": 114}
+
+
+@pytest.mark.parametrize(("name", "makespan"), [*RUN_TIME.items(), *STATIC.items()])
+def test_run_time_policies_stand_beside_static_ones(
+    name: str, makespan: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_json(capsys, TOPCUOGLU, "--policy", name)["makespan"] == makespan
+
+
+def test_met_is_the_classic_one_of_a_graph_and_that_of_cedr_of_a_queue(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run_json(capsys, TOPCUOGLU, "--policy", "met")["makespan"] == 82
+    queue = {
+        "processors": {"cpu1": "cpu", "cpu2": "cpu", "fft1": "fft"},
+        "queue": ["ZIP1", "ZIP2", "ZIP3", "ZIP4"],
+        "cost": {"ZIP": {"cpu": 5}},
+    }
+    path = tmp_path / "queue.json"
+    path.write_text(json.dumps(queue))
+    assert run_json(capsys, str(path), "--policy", "met")["makespan"] == 10
+    assert run_json(capsys, str(path), "--policy", "met_static")["makespan"] == 20

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from nnstretch.files.task_graphs.read_task_graph import read_task_graph
+from nnstretch.schedule.simulation.check_trace import check_trace
 from nnstretch.schedule.static_schedules.insertion import (
     critical_path,
     critical_path_priorities_us,
@@ -25,7 +26,6 @@ from nnstretch.schedule.static_schedules.ranks import (
 from nnstretch.schedule.static_schedules.table import STATIC_POLICIES
 from nnstretch.schedule.task_graphs.indexed_graph import index_graph
 from nnstretch.schedule.task_graphs.lower_bounds import lower_bounds
-from nnstretch.schedule.task_graphs.schedule_faults import schedule_faults
 from nnstretch.task_graph import TaskGraph
 from nnstretch.testing.strategies import costed_task_graphs
 from nnstretch.trace import Trace
@@ -127,7 +127,7 @@ STANDARD = [
 def test_standard_task_graphs_end_within_a_tenth_of_their_bounds(name: str, count: int) -> None:
     graph = read_task_graph(DATA / f"{name}.stg", str(count))
     trace = heft(graph)
-    assert schedule_faults(trace, graph, exact=True) == ()
+    check_trace(trace, graph.tasks, graph.cost_us, graph.transfer_us, exact=True)
     bounds = lower_bounds(graph)
     assert bounds.us <= trace.makespan_us <= 1.1 * bounds.us
 
@@ -145,7 +145,7 @@ def test_standard_task_graphs_end_at_their_critical_path(
 @given(graph=costed_task_graphs())
 def test_any_task_graph_becomes_a_schedule(name: str, graph: TaskGraph) -> None:
     trace = STATIC_POLICIES[name].make(graph)
-    assert schedule_faults(trace, graph, exact=True) == ()
+    check_trace(trace, graph.tasks, graph.cost_us, graph.transfer_us, exact=True)
     assert max(span.end_us for span in trace.spans) >= lower_bounds(graph).us - 1e-9
     assert STATIC_POLICIES[name].make(graph) == trace
 
@@ -156,7 +156,8 @@ def test_a_second_job_takes_only_gaps(first: TaskGraph, second: TaskGraph) -> No
     before = heft(first)
     occupied = occupied_by(before)
     after = heft(second, occupied, 100.0)
-    assert schedule_faults(after, second, {t.name: 100.0 for t in second.tasks}, exact=True) == ()
+    arrivals = {task.name: 100.0 for task in second.tasks}
+    check_trace(after, second.tasks, second.cost_us, second.transfer_us, arrivals, exact=True)
     for span in after.spans:
         for start_us, end_us in occupied.get(span.processor, ()):
             assert span.end_us <= start_us or end_us <= span.start_us

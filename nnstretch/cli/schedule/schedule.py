@@ -9,7 +9,11 @@ DAG mode; or a Standard Task Graph file (.stg). Times are in the file's own unit
   nnstretch schedule graph.json --policy heft --optimum  HEFT, and how far from the optimum
   nnstretch schedule fpppp.stg --processors 8 --trace fpppp.json
   nnstretch schedule correlator.json --processors cpu=3,fft=1
+  nnstretch schedule queue.json --policy heft_rt         a run-time policy, on the virtual clock
   nnstretch schedule --policies                          what there is, with sources
+
+Run-time policies see only tasks whose needs have ended, as in `simulate` and `serve`. A name that
+is a static and a run-time policy means the static one here; NAME_rt is the run-time one.
 
 Every schedule is checked before it is printed: each task once, where it can run, behind what it
 needs and the data of that, and no two tasks at once on a processor.
@@ -26,15 +30,15 @@ from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.output_path import check_writable
 from nnstretch.cli.schedule.show import show as show
-from nnstretch.errors import BadInput, Mismatch, UnknownName, closest
+from nnstretch.errors import BadInput
 
 if TYPE_CHECKING:
+    from nnstretch.cli.schedule.policies import NamedPolicy
     from nnstretch.schedule.static_schedules.optimal import ProvenSchedule
     from nnstretch.task_graph import TaskGraph
     from nnstretch.trace import Trace
 
 SUMMARY = "a task graph on processors, with lower bounds"
-OPTIMAL = "optimal"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,6 +60,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--trace", type=Path, metavar="FILE.json", help="write what runs when as a Perfetto trace"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of policies that draw lots, such as random (0)"
     )
     parser.add_argument("--svg", type=Path, metavar="FILE.svg", help="write a Gantt chart")
     parser.add_argument(
@@ -79,11 +86,13 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     if args.file is None:
         raise BadInput("FILE is missing, command line, name a task graph or --policies")
     check_outputs(args)
-    require_policy(args.policy)
+    from nnstretch.cli.schedule.policies import find_policy
+
+    policy = find_policy(args.policy)
     from nnstretch.files.task_graphs.read_task_graph import read_task_graph
 
     graph = read_task_graph(args.file, args.processors)
-    trace, optimum = make_schedule(graph, args)
+    trace, optimum = make_schedule(graph, policy, args)
     write_outputs(args, graph, trace)
     result = {"policy": args.policy, "graph": graph.name, **schedule_json(trace, graph)}
     return result if optimum is None else with_optimum(result, optimum)
@@ -98,22 +107,21 @@ def check_outputs(args: argparse.Namespace) -> None:
 
 
 def make_schedule(
-    graph: TaskGraph, args: argparse.Namespace
+    graph: TaskGraph, policy: NamedPolicy, args: argparse.Namespace
 ) -> tuple[Trace, ProvenSchedule | None]:
-    """Return a checked schedule, and what is proven where that is asked for. Raises Mismatch."""
+    """Return a checked schedule, and what is proven where that is asked for."""
+    from nnstretch.schedule.simulation.check_trace import check_trace
     from nnstretch.schedule.static_schedules.optimal import optimal
-    from nnstretch.schedule.static_schedules.table import STATIC_POLICIES
-    from nnstretch.schedule.task_graphs.schedule_faults import schedule_faults
 
     optimum = None
-    if args.optimum or args.policy == OPTIMAL:
+    if args.optimum or policy.make is None:
         optimum = optimal(graph, args.time_limit)
-    if optimum is not None and args.policy == OPTIMAL:
+    if policy.make is None:
+        assert optimum is not None
         trace = optimum.trace
     else:
-        trace = STATIC_POLICIES[args.policy].make(graph)
-    if faults := schedule_faults(trace, graph, exact=True):
-        raise Mismatch(f"{args.policy} made no schedule of {args.file}, {faults[0]}")
+        trace = policy.make(graph, args.seed)
+    check_trace(trace, graph.tasks, graph.cost_us, graph.transfer_us, exact=True)
     return trace, optimum
 
 
@@ -180,26 +188,14 @@ def with_optimum(result: dict[str, Any], optimum: ProvenSchedule) -> dict[str, A
     }
 
 
-def require_policy(name: str) -> None:
-    """Refuse a policy that is not there. Raises UnknownName with the closest."""
-    names = [row["name"] for row in policy_rows()]
-    if name not in names:
-        raise UnknownName(
-            f"unknown policy {name}, command line, it is one of {', '.join(names)}"
-            f"{closest(name, names)}"
-        )
-
-
 def policy_rows() -> list[dict[str, str]]:
     """Return every policy as JSON data."""
-    from nnstretch.schedule.static_schedules.table import STATIC_POLICIES
+    from nnstretch.cli.schedule.policies import named_policies
 
     rows: list[dict[str, str]] = []
-    for name, policy in STATIC_POLICIES.items():
+    for name, policy in named_policies().items():
         about = {"source": policy.source, "ties": policy.ties, "cost": policy.cost}
-        rows.append({"name": name, "decides": "before anything runs", **about})
-    solver = {"source": "OR-Tools CP-SAT", "ties": "the solver", "cost": "exponential"}
-    rows.append({"name": OPTIMAL, "decides": "before anything runs", **solver})
+        rows.append({"name": name, "decides": policy.decides, "rule": policy.rule, **about})
     return rows
 
 

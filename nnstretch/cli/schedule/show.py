@@ -24,11 +24,14 @@ def show_policies(rows: list[dict[str, str]], console: Console) -> None:
     """Print every policy."""
     from rich.table import Table
 
-    table = Table("policy", "decides", "source", "equal choices", "cost per task")
-    for row in rows:
-        table.add_row(row["name"], row["decides"], row["source"], row["ties"], row["cost"])
-    console.print(table)
-    console.print("n tasks, P processors")
+    for decides in dict.fromkeys(row["decides"] for row in rows):
+        table = Table("policy", "chooses", "source", "equal choices", "cost per task")
+        table.title = f"decides {decides}"
+        for row in rows:
+            if row["decides"] == decides:
+                table.add_row(row["name"], row["rule"], row["source"], row["ties"], row["cost"])
+        console.print(table)
+    console.print("n tasks, of k kinds, that wait; P processors")
 
 
 def show_schedule(result: dict[str, Any], console: Console) -> None:

@@ -16,6 +16,8 @@ class StaticPolicy:
     """A rule that schedules a whole task graph before anything runs."""
 
     make: Callable[[TaskGraph], Trace]
+    rule: str
+    """What it chooses."""
     source: str
     ties: str
     """What decides between equal choices."""
@@ -27,14 +29,68 @@ TOPCUOGLU = "Topcuoglu, Hariri, Wu 2002"
 BRAUN = "Braun et al. 2001"
 INDEX = "first task, then first processor"
 STATIC_POLICIES = {
-    "heft": StaticPolicy(heft, TOPCUOGLU, INDEX, "O(needs x P + P log n)"),
-    "cpop": StaticPolicy(cpop, TOPCUOGLU, INDEX, "O(needs x P + P log n)"),
-    "peft": StaticPolicy(peft, "Arabnejad, Barbosa 2014", INDEX, "O(needs x P + P log n)"),
-    "min_min": StaticPolicy(min_min, BRAUN, INDEX, "O(n x P)"),
-    "max_min": StaticPolicy(max_min, BRAUN, INDEX, "O(n x P)"),
-    "etf_start": StaticPolicy(etf_start, "Hwang, Chow, Anger, Lee 1989", INDEX, "O(n x P)"),
-    "mct": StaticPolicy(mct, BRAUN, INDEX, "O(needs x P)"),
-    "met_static": StaticPolicy(met, BRAUN, INDEX, "O(needs x P)"),
-    "olb": StaticPolicy(olb, BRAUN, INDEX, "O(needs x P)"),
+    "heft": StaticPolicy(
+        heft,
+        "by upward rank, into the gap where it ends first",
+        TOPCUOGLU,
+        INDEX,
+        "O(needs x P + P log n)",
+    ),
+    "cpop": StaticPolicy(
+        cpop,
+        "critical path on one processor, all else where it ends first",
+        TOPCUOGLU,
+        INDEX,
+        "O(needs x P + P log n)",
+    ),
+    "peft": StaticPolicy(
+        peft,
+        "by optimistic cost, where end and optimistic cost are least",
+        "Arabnejad, Barbosa 2014",
+        INDEX,
+        "O(needs x P + P log n)",
+    ),
+    "min_min": StaticPolicy(
+        min_min,
+        "ready task that can end first",
+        BRAUN,
+        INDEX,
+        "O(n x P)",
+    ),
+    "max_min": StaticPolicy(
+        max_min,
+        "ready task whose earliest end is last",
+        BRAUN,
+        INDEX,
+        "O(n x P)",
+    ),
+    "etf_start": StaticPolicy(
+        etf_start,
+        "pair of ready task and processor that starts first",
+        "Hwang, Chow, Anger, Lee 1989",
+        INDEX,
+        "O(n x P)",
+    ),
+    "mct": StaticPolicy(
+        mct,
+        "first ready task, where it ends first",
+        BRAUN,
+        INDEX,
+        "O(needs x P)",
+    ),
+    "met_static": StaticPolicy(
+        met,
+        "first ready task, where it takes least",
+        BRAUN,
+        INDEX,
+        "O(needs x P)",
+    ),
+    "olb": StaticPolicy(
+        olb,
+        "first ready task, processor that is free first",
+        BRAUN,
+        INDEX,
+        "O(needs x P)",
+    ),
 }
 """By the name that `schedule --policy` takes."""
