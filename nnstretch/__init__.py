@@ -17,6 +17,7 @@ task.py           one sub-graph for one input
 task_graph.py     tasks that need each other, with their costs
 trace.py          what ran where and when
 protocols.py      interfaces: policy, executor, backend
+chip/             one accelerator, instances of sub-graphs, parts of tensors
 _packages.py      lazy names and callable packages
 
 Verbs:
@@ -34,6 +35,7 @@ study/      Optuna studies
 export/     bundles and single files
 schedule/   which task where and when
 run/        backends, sessions, servers, pipelines
+accelerate/ inside one accelerator: instances on chip
 bench/      fair comparisons
 report/     one HTML page
 cli/        one module a verb

@@ -28,10 +28,12 @@ VERBS = frozenset(
         "report",
         "study",
         "partition",
+        "accelerate",
     }
 )
 NOUNS = frozenset(path.stem for path in PACKAGE.glob("*.py")) - {"__init__", "__main__"} | {
     "bundle",
+    "chip",
     "files",
 }
 ALSO = {
@@ -42,6 +44,7 @@ ALSO = {
     "export": {"capture"},
     "profile": {"predict", "capture", "export"},
     "partition": {"capture", "stretch", "export"},
+    "accelerate": {"schedule", "capture"},
     "study": {"stretch", "capture", "train", "export", "schedule", "run", "report"},
 }
 """The only verbs that may use another."""

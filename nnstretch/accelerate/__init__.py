@@ -1,0 +1,12 @@
+"""Inside one accelerator: sub-graph instances on chip, simulated and executed.
+
+machine/            descriptions and rates of machines
+network_batches.py  one network at any batch
+chip_graph.py       operators as an accelerator computes them
+operator_work.py    what they ask of matrix and vector unit
+steps/              the steps of scheduling, each a pure function
+engines/            tile loops, addresses, instructions, trace
+policies.py         ddr, gb, lb, ordered, graphturbo
+bounds.py           the rate that no schedule beats
+accelerate.py       a network on a machine, as JSON
+"""

@@ -1,0 +1,198 @@
+"""C2 and C4: the instructions of every tile, engine by engine, in program order.
+
+A weight tile crosses DDR to the global buffer (DMA), goes on to the local buffers (hoisting), then
+the matrix and the vector unit compute, and a result that does not stay is stored. The addresses
+that an instruction reads and writes say what it must wait for.
+"""
+
+from __future__ import annotations
+
+from nnstretch.accelerate.engines.layer_work import LayerWork, Stream
+from nnstretch.accelerate.engines.placement import PlacedProgram
+from nnstretch.accelerate.engines.program import ChipStep
+from nnstretch.accelerate.engines.tiling import (
+    Tiling,
+    result_tile_bytes,
+    stream_tile_bytes,
+    tile_shape,
+    tile_weight_bytes,
+)
+from nnstretch.accelerate.machine.rates import HOST, MATRIX, PORT, VECTOR, ChipRates
+from nnstretch.chip.instances import DDR, LOCAL, SHARED, Instruction, Region
+
+
+def instructions_of(placed: PlacedProgram, rates: ChipRates) -> tuple[Instruction, ...]:
+    """Return the instructions of a program in program order."""
+    emitter = Emitter(placed, rates)
+    for step in placed.program.steps:
+        emitter.add_step(step)
+    return tuple(emitter.instructions)
+
+
+class Emitter:
+    """Writer of instructions, step by step."""
+
+    def __init__(self, placed: PlacedProgram, rates: ChipRates) -> None:
+        self.placed = placed
+        self.rates = rates
+        self.instructions: list[Instruction] = []
+        self.kernel = -1
+        self.step = 0
+
+    def add_step(self, step: ChipStep) -> None:
+        """Add the instructions of a step, with a launch before a new kernel."""
+        self.step = step.number
+        if step.kernel != self.kernel:
+            self.kernel = step.kernel
+            if self.rates.accelerator.launch_us:
+                self.emit(f"launch {step.instance}", HOST, self.rates.accelerator.launch_us)
+        if step.operators:
+            self.add_layer(step)
+        else:
+            self.add_concatenation(step)
+
+    def emit(
+        self,
+        name: str,
+        engine: str,
+        duration_us: float,
+        reads: tuple[Region, ...] = (),
+        writes: tuple[Region, ...] = (),
+        size_bytes: int = 0,
+    ) -> None:
+        """Append an instruction."""
+        self.instructions.append(
+            Instruction(
+                name, engine, duration_us, reads, writes, self.kernel, self.step, size_bytes
+            )
+        )
+
+    def add_concatenation(self, step: ChipStep) -> None:
+        """Add one copy for each piece."""
+        target = self.placed.program.storages[step.writes]
+        cores = target.binding.cores
+        region = self.placed.region(step.writes)
+        for index, reading in enumerate(step.readings):
+            source = self.placed.program.storages[reading.storage]
+            size_bytes = self.placed.program.chip.bytes_of(reading.tensor, reading.box)
+            engine, cost_us = PORT, self.rates.exchange_us(size_bytes / cores, cores)
+            if (source.scope, target.scope) != (LOCAL, LOCAL):
+                engine = self.rates.engine(source.scope, target.scope)
+                cost_us = self.rates.transfer_us(size_bytes, source.scope, target.scope, cores)
+            reads = (self.placed.region(reading.storage),)
+            writes = (share(region, index, len(step.readings)),)
+            self.emit(f"{step.name} {reading.storage}", engine, cost_us, reads, writes, size_bytes)
+
+    def add_layer(self, step: ChipStep) -> None:
+        """Add the tile loop of a layer."""
+        work, tiling = self.placed.works[step.number], self.placed.tilings[step.number]
+        local = tuple(self.placed.region(name) for name in work.local_reads)
+        if work.exchanged_bytes:
+            cost_us = self.rates.exchange_us(work.exchanged_bytes, work.cores)
+            moved = int(work.exchanged_bytes * work.cores)
+            self.emit(f"{step.name} exchange", PORT, cost_us, local, (), moved)
+        number = 0
+        for output in range(tiling.outputs):
+            for index in range(tiling.inputs):
+                slot = self.load_weights(step, work, tiling, output * tiling.inputs + index)
+                for row in range(tiling.rows):
+                    self.add_tile(step, work, tiling, (output, index, row), slot, local)
+                    number += 1
+
+    def load_weights(
+        self, step: ChipStep, work: LayerWork, tiling: Tiling, number: int
+    ) -> tuple[Region, ...]:
+        """Add the transfer of a weight tile; return where it lies."""
+        if not work.weight_bytes:
+            return ()
+        distinct, _ = tile_weight_bytes(work, tiling)
+        slot = tiling.weight_slots[number % len(tiling.weight_slots)]
+        rates, name = self.rates, f"{step.name} weights {number}"
+        engine = rates.engine(DDR, LOCAL)
+        if not tiling.staging_slots:
+            cost_us = rates.transfer_us(distinct, DDR, LOCAL, work.cores)
+            self.emit(name, engine, cost_us, (), (slot,), distinct)
+            return (slot,)
+        staging = tiling.staging_slots[number % len(tiling.staging_slots)]
+        cost_us = rates.transfer_us(distinct, DDR, SHARED, work.cores)
+        self.emit(name, engine, cost_us, (), (staging,), distinct)
+        cost_us = rates.transfer_us(distinct, SHARED, LOCAL, work.cores)
+        self.emit(f"{name} hoist", PORT, cost_us, (staging,), (slot,), distinct)
+        return (slot,)
+
+    def add_tile(
+        self,
+        step: ChipStep,
+        work: LayerWork,
+        tiling: Tiling,
+        place: tuple[int, int, int],
+        weights: tuple[Region, ...],
+        local: tuple[Region, ...],
+    ) -> None:
+        """Add what one tile loads, computes and stores."""
+        output, index, row = place
+        number = (output * tiling.inputs + index) * tiling.rows + row
+        reads = list(local)
+        for stream, slots in zip(work.streams, tiling.stream_slots, strict=True):
+            reads.append(self.load_operand(step, work, tiling, stream, slots, place))
+        streamed = work.result.scope != LOCAL
+        result = tiling.result_slots[number % len(tiling.result_slots)]
+        piece = output * tiling.rows + row
+        target = share(self.placed.region(step.writes), piece, tiling.outputs * tiling.rows)
+        if not streamed:
+            result = target
+        name = f"{step.name} {number}"
+        if work.shape is not None:
+            cost_us = self.rates.matrix_us(tile_shape(work.shape, tiling, self.rates))
+            self.emit(name, MATRIX, cost_us, (*weights, *reads), (result,))
+        if index != tiling.inputs - 1:
+            return
+        parts = tiling.outputs * tiling.rows
+        cost_us = self.rates.vector_us(work.simple / parts, work.special / parts)
+        if cost_us or work.shape is None:
+            operands = (result, *reads) if work.shape is not None else (*weights, *reads)
+            self.emit(f"{name} vector", VECTOR, cost_us, operands, (result,))
+        if streamed:
+            size_bytes = result_tile_bytes(work, tiling)
+            scope = work.result.scope
+            cost_us = self.rates.transfer_us(size_bytes, LOCAL, scope, work.cores)
+            engine = self.rates.engine(LOCAL, scope)
+            self.emit(f"{name} store", engine, cost_us, (result,), (target,), size_bytes)
+
+    def load_operand(
+        self,
+        step: ChipStep,
+        work: LayerWork,
+        tiling: Tiling,
+        stream: Stream,
+        slots: tuple[Region, ...],
+        place: tuple[int, int, int],
+    ) -> Region:
+        """Add the transfer of an operand's tile, unless it is there; return where it lies."""
+        output, index, row = place
+        if stream.kept:
+            number = (output * tiling.inputs + index) * tiling.rows + row
+            if tiling.rows * tiling.inputs == 1:
+                number = 0
+                if output:
+                    return slots[0]
+        else:
+            number = output * tiling.rows + row
+            if index:
+                return slots[number % len(slots)]
+        slot = slots[number % len(slots)]
+        size_bytes = stream_tile_bytes(work, stream, tiling)
+        cost_us = self.rates.transfer_us(size_bytes, stream.buffer, LOCAL, work.cores)
+        engine = self.rates.engine(stream.buffer, LOCAL)
+        reads = (self.placed.region(stream.storage),)
+        self.emit(
+            f"{step.name} {stream.storage} {number}", engine, cost_us, reads, (slot,), size_bytes
+        )
+        return slot
+
+
+def share(region: Region, index: int, count: int) -> Region:
+    """Return one of several equal shares of a region."""
+    size = region.stop - region.start
+    start = region.start + size * index // count
+    return Region(region.buffer, start, region.start + size * (index + 1) // count)

@@ -1,0 +1,181 @@
+"""What a description of an accelerator holds: every number with unit, source and kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Annotated
+
+from nnstretch.files.limits import Length, OneOf, Only, Range
+
+UNITS = {
+    "count": 1.0,
+    "tile": 1.0,
+    "cycle": 1.0,
+    "lane": 1.0,
+    "x": 1.0,
+    "position/cycle": 1.0,
+    "MAC/cycle": 1.0,
+    "B": 1.0,
+    "KiB": 1024.0,
+    "MiB": 1024.0**2,
+    "GiB": 1024.0**3,
+    "B/s": 1.0,
+    "GB/s": 1e9,
+    "TB/s": 1e12,
+    "Hz": 1.0,
+    "MHz": 1e6,
+    "GHz": 1e9,
+    "us": 1.0,
+    "list": 1.0,
+    "bool": 1.0,
+}
+COUNT, SIZE = ("count", "tile"), ("B", "KiB", "MiB", "GiB")
+RATE, CLOCK = ("B/s", "GB/s", "TB/s"), ("Hz", "MHz", "GHz")
+KINDS = ("published", "derived", "assumed")
+Text = Annotated[str, Length(1, 400)]
+Kind = Annotated[str, OneOf(KINDS)]
+AtMost = Annotated[float, Range(0, 1e18)]
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number with its unit, source and kind; null where nobody published it."""
+
+    value: AtMost | None
+    unit: Annotated[str, OneOf(tuple(UNITS))]
+    source: Text
+    kind: Kind
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if self.value is None and self.kind != "assumed":
+            raise ValueError(f"value is null and kind {self.kind}, what is not known is assumed")
+
+    @property
+    def amount(self) -> float:
+        """Return the value in bytes, bytes a second, hertz, microseconds, cycles or pieces."""
+        return (self.value or 0.0) * UNITS[self.unit]
+
+
+def of_unit(units: tuple[str, ...], least: float = 0.0, above: float = -1.0) -> Only:
+    """Return the rule that a number has one of some units and is not too small."""
+
+    def holds(number: Number) -> bool:
+        if number.unit not in units:
+            return False
+        return number.value is None or (number.value >= least and number.value > above)
+
+    low = f"more than {above:g}" if above >= 0 else f"at least {least:g}"
+    return Only(holds, f"a number of {low} in {' or '.join(units)}")
+
+
+Count = Annotated[Number, of_unit(COUNT, 1)]
+Size = Annotated[Number, of_unit(SIZE, above=0)]
+Bandwidth = Annotated[Number, of_unit(RATE, above=0)]
+Clock = Annotated[Number, of_unit(CLOCK, above=0)]
+Cycles = Annotated[Number, of_unit(("cycle",))]
+Lanes = Annotated[Number, of_unit(("lane",), above=0)]
+Times = Annotated[Number, of_unit(("x",), 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Element types with their source."""
+
+    value: Annotated[tuple[Annotated[str, OneOf(("fp32", "fp16", "bf16", "int8"))], ...], Length(1)]
+    unit: Annotated[str, OneOf(("list",))]
+    source: Text
+    kind: Kind
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """A property with its source."""
+
+    value: bool
+    unit: Annotated[str, OneOf(("bool",))]
+    source: Text
+    kind: Kind
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixRow:
+    """The matrix unit."""
+
+    rows: Count
+    columns: Count
+    fill: Cycles
+    positions: Annotated[Number, of_unit(("position/cycle",), above=0)] | None = None
+    depthwise: Annotated[Number, of_unit(("MAC/cycle",), above=0)] | None = None
+    int8_rate: Times | None = None
+    whole_tiles: Truth | None = None
+    weight_tiles: Count | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VectorRow:
+    """The vector unit."""
+
+    lanes: Lanes
+    simple: Cycles
+    special: Cycles
+
+
+@dataclass(frozen=True, slots=True)
+class BufferRow:
+    """A buffer."""
+
+    size: Size
+    bandwidth: Bandwidth
+
+
+@dataclass(frozen=True, slots=True)
+class DramRow:
+    """Memory outside the chip."""
+
+    bandwidth: Bandwidth
+    both_directions: Truth
+    size: Size | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MeshRow:
+    """What joins the cores of a cluster."""
+
+    bandwidth: Bandwidth
+
+
+@dataclass(frozen=True, slots=True)
+class AcceleratorFile:
+    """A described machine."""
+
+    format: int
+    name: Text
+    full_name: Text
+    clusters: Count
+    cores: Count
+    clock: Clock
+    types: Names
+    matrix: MatrixRow
+    vector: VectorRow
+    local_buffer: BufferRow
+    ddr: DramRow
+    kernel_launch: Annotated[Number, of_unit(("us",))]
+    global_buffer: BufferRow | None = None
+    mesh: MeshRow | None = None
+    about: Annotated[tuple[Text, ...], Length(0, 40)] = field(default=())
+    """Published facts that the model does not use, one sentence each."""
+
+
+def entries(row: object, prefix: str = "") -> Iterator[tuple[str, Number | Names | Truth]]:
+    """Yield every number of a description with its dotted name."""
+    for entry in fields(row):  # type: ignore[arg-type]
+        value = getattr(row, entry.name)
+        name = f"{prefix}{entry.name}"
+        if isinstance(value, Number | Names | Truth):
+            yield name, value
+        elif is_dataclass(value):
+            yield from entries(value, f"{name}.")

@@ -1,0 +1,176 @@
+"""`accelerators/NAME.yaml` -> Accelerator, read strictly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nnstretch.accelerate.machine.accelerator_file import AcceleratorFile, Number, entries
+from nnstretch.chip.accelerator import Accelerator, Dram, MatrixUnit, OnChipBuffer, VectorUnit
+from nnstretch.errors import BadInput, BrokenFile, UnknownName, closest
+from nnstretch.files.decode import decode, require_format
+from nnstretch.files.package_data import package_data
+from nnstretch.files.strict_yaml import parse_yaml
+
+FORMAT = 1
+MOST_BYTES = 1 << 20
+WITHOUT_SHARED = ("ddr", "lb")
+"""Policies that use the global buffer where it is known, and do without it where it is not."""
+
+
+def known_accelerators() -> tuple[str, ...]:
+    """Return the machines that ship with the package."""
+    return tuple(sorted(path.stem for path in package_data("accelerators").glob("*.yaml")))
+
+
+def load_accelerator(
+    name: str, assume: Sequence[str] = (), policy: str = "graphturbo"
+) -> Accelerator:
+    """Load a machine as shipped, or from a file.
+
+    `assume` are settings `FIELD=VALUE` in the field's own unit. Raises UnknownName, BrokenFile, or
+    BadInput for a value that was never published and that the policy needs.
+    """
+    file = read_accelerator(name)
+    return build_accelerator(override(file, assume), policy)
+
+
+def read_accelerator(name: str) -> AcceleratorFile:
+    """Read a description. Raises UnknownName without a file, BrokenFile for a wrong one."""
+    path = find_accelerator(name)
+    if path.stat().st_size > MOST_BYTES:
+        raise BrokenFile(f"{path.stat().st_size} bytes, {path}, needed are at most {MOST_BYTES}")
+    try:
+        data = parse_yaml(path.read_text(encoding="utf-8"), str(path))
+        require_format(data, (FORMAT,))
+        file: AcceleratorFile = decode(AcceleratorFile, data, "accelerator")
+    except ValueError as error:
+        raise BrokenFile(f"{path}, {error}") from None
+    return file
+
+
+def find_accelerator(name: str) -> Path:
+    """Return the file of a machine. Raises UnknownName where there is none."""
+    known = known_accelerators()
+    if name in known:
+        return package_data("accelerators") / f"{name}.yaml"
+    path = Path(name)
+    if name.endswith((".yaml", ".yml")) and path.is_file():
+        return path
+    near = closest(name, list(known)) or f"; known are {', '.join(known)}"
+    raise UnknownName(f"unknown accelerator {name!r}, it is no file NAME.yaml either{near}")
+
+
+def override(file: AcceleratorFile, assume: Sequence[str]) -> AcceleratorFile:
+    """Return a description with fields set, marked as assumed. Raises BadInput."""
+    names = dict(entries(file))
+    for setting in assume:
+        name, equals, text = setting.partition("=")
+        if name not in names or not isinstance(names[name], Number):
+            settable = [key for key, entry in names.items() if isinstance(entry, Number)]
+            near = closest(name, settable) or f"; fields are {', '.join(settable)}"
+            raise BadInput(f"unknown field {name!r}, --assume {setting}{near}")
+        number = names[name]
+        assert isinstance(number, Number)
+        value = parse_value(text, number) if equals else None
+        if value is None or not math.isfinite(value) or value < 0:
+            raise BadInput(
+                f"no value in {setting!r}, --assume, write {name}=NUMBER in {number.unit}, or with"
+                " its unit"
+            )
+        changed = replace(number, value=value, kind="assumed", source="--assume")
+        file = with_entry(file, name.split("."), changed)
+    return file
+
+
+def parse_value(text: str, number: Number) -> float | None:
+    """Return a value in the number's unit; the text may name one of its own."""
+    from nnstretch.accelerate.machine.accelerator_file import UNITS
+
+    for unit, factor in UNITS.items():
+        if unit in ("B", "x") or not text.endswith(unit):
+            continue
+        try:
+            return float(text[: -len(unit)]) * factor / UNITS[number.unit]
+        except ValueError:
+            continue
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def with_entry(row: Any, path: list[str], value: Number) -> Any:
+    """Return a row with one entry replaced."""
+    if len(path) == 1:
+        return replace(row, **{path[0]: value})
+    inner = with_entry(getattr(row, path[0]), path[1:], value)
+    return replace(row, **{path[0]: inner})
+
+
+def build_accelerator(file: AcceleratorFile, policy: str) -> Accelerator:
+    """Return the machine of a description. Raises BadInput for values that it lacks."""
+    unknown = [
+        name for name, entry in entries(file) if isinstance(entry, Number) and entry.value is None
+    ]
+    shared = file.global_buffer
+    if policy in WITHOUT_SHARED and any(name.startswith("global_buffer.") for name in unknown):
+        shared = None
+        unknown = [name for name in unknown if not name.startswith("global_buffer.")]
+    if unknown:
+        raise BadInput(
+            f"{', '.join(unknown)} of {file.name} never published, policy {policy} needs"
+            f" {'it' if len(unknown) == 1 else 'them'}, give --assume FIELD=VALUE"
+        )
+    matrix = file.matrix
+    rates: Mapping[str, float] = (
+        {} if matrix.int8_rate is None else {"int8": matrix.int8_rate.amount}
+    )
+    assumed = tuple(name for name, entry in entries(file) if entry.kind == "assumed")
+    return Accelerator(
+        name=file.name,
+        clusters=int(file.clusters.amount),
+        cores=int(file.cores.amount),
+        clock_hz=file.clock.amount,
+        element_types=file.types.value,
+        matrix=MatrixUnit(
+            int(matrix.rows.amount),
+            int(matrix.columns.amount),
+            matrix.fill.amount,
+            1.0 if matrix.positions is None else matrix.positions.amount,
+            0.0 if matrix.depthwise is None else matrix.depthwise.amount,
+            matrix.whole_tiles is not None and matrix.whole_tiles.value,
+            0 if matrix.weight_tiles is None else int(matrix.weight_tiles.amount),
+        ),
+        vector=VectorUnit(
+            file.vector.lanes.amount, file.vector.simple.amount, file.vector.special.amount
+        ),
+        local=OnChipBuffer(int(file.local_buffer.size.amount), file.local_buffer.bandwidth.amount),
+        ddr=Dram(
+            file.ddr.bandwidth.amount,
+            file.ddr.both_directions.value,
+            None if file.ddr.size is None else int(file.ddr.size.amount),
+        ),
+        shared=None
+        if shared is None
+        else OnChipBuffer(int(shared.size.amount), shared.bandwidth.amount),
+        mesh_bytes_per_s=None if file.mesh is None else file.mesh.bandwidth.amount,
+        launch_us=file.kernel_launch.amount,
+        type_rates=rates,
+        assumed=assumed,
+    )
+
+
+def require_type(machine: Accelerator, element_type: str | None) -> str:
+    """Return the type to compute in, the first one by default. Raises BadInput."""
+    if element_type is None:
+        return machine.element_types[0]
+    if element_type not in machine.element_types:
+        raise BadInput(
+            f"no type {element_type}, {machine.name}, it computes in"
+            f" {', '.join(machine.element_types)}"
+        )
+    return element_type

@@ -1,0 +1,69 @@
+"""One network at any number of inputs: exported once, read at each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from nnstretch.errors import BadInput
+from nnstretch.graph import Graph
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+
+class NetworkBatches:
+    """Graphs of a network by batch."""
+
+    def __init__(self, module: nn.Module, examples: tuple[torch.Tensor, ...], name: str) -> None:
+        self.module = module
+        self.examples = examples
+        self.name = name
+        self._program: Any = None
+        self._graphs: dict[int, Graph] = {}
+        self._weights: Mapping[str, torch.Tensor] = {}
+
+    def graph(self, batch: int) -> Graph:
+        """Return the graph of a batch. Raises BadInput where the network has a batch of its own."""
+        if batch not in self._graphs:
+            self._graphs[batch] = self.read(batch)
+        graph = self._graphs[batch]
+        if graph.inputs and graph.inputs[0].spec.shape[:1] != (batch,):
+            raise BadInput(
+                f"batch {batch}, {self.name}, the network computes"
+                f" {graph.inputs[0].spec.shape[0]} inputs at once and no other number"
+            )
+        return graph
+
+    def read(self, batch: int) -> Graph:
+        """Capture the network, or read its export again."""
+        from nnstretch.capture.exported_program import eval_mode, export_program
+        from nnstretch.capture.program_reader import read_program
+        from nnstretch.capture.silence import silence_python
+        from nnstretch.capture.torch_export import recall_captured
+
+        examples = self.inputs(batch)
+        known = recall_captured(self.module, examples, self.name)
+        if known is None:
+            import torch
+
+            with eval_mode(self.module), silence_python(), torch.no_grad():
+                if self._program is None:
+                    self._program = export_program(self.module, examples, self.name)
+                known = read_program(self._program, batch, self.name)
+        self._weights = known.weights
+        return known.graph
+
+    @property
+    def weights(self) -> Mapping[str, torch.Tensor]:
+        """Return the weights of the graph that was read last."""
+        return self._weights
+
+    def inputs(self, batch: int) -> tuple[torch.Tensor, ...]:
+        """Return example inputs repeated to a batch."""
+        repeated: list[torch.Tensor] = []
+        for example in self.examples:
+            times = -(-batch // example.shape[0])
+            repeated.append(example.repeat(times, *[1] * (example.dim() - 1))[:batch])
+        return tuple(repeated)

@@ -1,0 +1,122 @@
+"""What an operator asks of the matrix and the vector unit.
+
+A product of matrices is positions x inputs x outputs (M, K, N), several of them for groups and
+heads. Everything else counts simple and special operations by element; which of them an operator
+has follows from its formula, how long they take is the machine's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from nnstretch.accelerate.chip_graph import ChipGraph
+from nnstretch.chip.boxes import Box, box_shape, whole
+from nnstretch.structure.arguments import conv_groups
+from nnstretch.structure.macs import CONVOLUTIONS
+from nnstretch.structure.slices import window_geometry
+
+PRODUCTS = frozenset({"matmul", "bmm", "mm", "addmm", "baddbmm"})
+MATRIX_KINDS = CONVOLUTIONS | PRODUCTS | {"linear"}
+_OPERATIONS = {
+    "softmax": (3, 2),  # maximum, difference, sum; exponential, division
+    "log_softmax": (4, 2),
+    "layer_norm": (6, 1),  # mean, difference, square, sum, scale, shift; root
+    "rms_norm": (3, 1),
+    "group_norm": (6, 1),
+    "instance_norm": (6, 1),
+    "batch_norm": (1, 0),  # a product and a sum with constants
+    "gelu": (3, 1),
+    "silu": (1, 2),
+    "sigmoid": (1, 2),
+    "tanh": (1, 2),
+    "glu": (1, 2),
+    "hardswish": (4, 0),
+    "hardsigmoid": (3, 0),
+    "div": (0, 1),
+    "exp": (0, 1),
+    "log": (0, 1),
+    "sqrt": (0, 1),
+    "rsqrt": (0, 1),
+    "erf": (0, 1),
+    "pow": (1, 0),
+    "elu": (2, 1),
+}
+"""Simple and special operations by element, where they are not one simple operation."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixShape:
+    """Products of M x K by K x N matrices."""
+
+    count: int
+    """Products that share nothing: groups of a convolution, heads of attention."""
+    positions: int
+    inputs: int
+    outputs: int
+    depthwise: bool = False
+    weighted: bool = True
+    """Whether the K x N matrix is a trained weight."""
+
+    @property
+    def macs(self) -> int:
+        """Return the multiply-accumulates."""
+        return self.count * self.positions * self.inputs * self.outputs
+
+
+def is_matrix(chip: ChipGraph, name: str) -> bool:
+    """Return whether an operator runs on the matrix unit."""
+    return chip.nodes[name].kind in MATRIX_KINDS
+
+
+def matrix_shape(chip: ChipGraph, name: str, box: Box | None = None) -> MatrixShape | None:
+    """Return the products of a part of an operator, None for one of the vector unit."""
+    node = chip.nodes[name]
+    if node.kind not in MATRIX_KINDS:
+        return None
+    sizes = node.output.shape if box is None else box_shape(box)
+    if node.kind in CONVOLUTIONS:
+        weight = chip.specs[node.inputs[1]].shape
+        groups = conv_groups(node)
+        channels = max(1, sizes[1] * groups // weight[0]) if groups > 1 else 1
+        positions = sizes[0] * prod(sizes[2:])
+        outputs = -(-sizes[1] // channels)
+        depthwise = groups > 1 and weight[0] == groups and weight[1] == 1
+        return MatrixShape(channels, positions, prod(weight[1:]), outputs, depthwise)
+    if node.kind == "linear":
+        inputs = chip.specs[node.inputs[1]].shape[1]
+        return MatrixShape(1, prod(sizes[:-1]), inputs, sizes[-1])
+    first, second = node.inputs[-2:] if len(node.inputs) > 1 else node.inputs * 2
+    inputs = chip.specs[first].shape[-1]
+    weighted = chip.roots[second] in chip.weights
+    if weighted:
+        return MatrixShape(1, prod(sizes[:-1]), inputs, sizes[-1])
+    return MatrixShape(prod(sizes[:-2]), sizes[-2], inputs, sizes[-1], weighted=False)
+
+
+def weight_bytes(chip: ChipGraph, name: str, box: Box | None = None) -> int:
+    """Return the bytes of the weights that a part of an operator reads."""
+    area = whole(chip.specs[name].shape) if box is None else box
+    total = 0
+    for root, part in chip.read_boxes(name, area).items():
+        if root in chip.weights:
+            rows = part
+            if chip.nodes[name].kind == "embedding" and root == chip.nodes[name].inputs[0]:
+                count = prod(box_shape(area[:-1]))
+                rows = ((0, min(count, part[0][1])), part[1])  # a table is read row by row
+            total += chip.bytes_of(root, rows)
+    return total
+
+
+def vector_operations(chip: ChipGraph, name: str) -> tuple[float, float]:
+    """Return simple and special operations by element of the output."""
+    node = chip.nodes[name]
+    if node.kind in MATRIX_KINDS:
+        return 0.0, 0.0
+    if node.kind.startswith(("max_pool", "avg_pool")):
+        dims = 1 if node.kind.endswith("1d") else 2
+        return float(prod(window[0] for window in window_geometry(node, dims))), 0.0
+    if node.kind in ("mean", "sum", "amax", "amin", "adaptive_avg_pool2d", "adaptive_avg_pool1d"):
+        return chip.specs[node.inputs[0]].elements / node.output.elements, 0.0
+    simple, special = _OPERATIONS.get(node.kind, (1, 0))
+    return float(simple), float(special)

@@ -1,0 +1,1 @@
+"""`nnstretch accelerate`: accelerate.py is the verb."""

@@ -1,0 +1,148 @@
+"""Schedule a network inside one accelerator, simulate it, and hold it against what none beats.
+
+The accelerator is a file: clusters of cores with a matrix unit, a vector unit and buffers that
+software manages. The network is cut into groups, each into instances that fit the local buffers;
+instances are ordered so that few tensors wait, tensors get addresses, and what does not fit leaves
+the chip by name. Every number is modelled, none measured.
+
+  nnstretch accelerate torchvision:resnet50 --accelerator stcp920 --batch 64
+  nnstretch accelerate torchvision:resnet50 --accelerator stcp920 --batch 64 --policy ddr
+  nnstretch accelerate torchvision:mobilenet_v2 --accelerator ethos-u55-128
+  nnstretch accelerate timm:vit_base_patch16_224 --accelerator mychip.yaml --batch 8
+
+Policies: ddr (every layer through DDR), gb (results in the global buffer), lb (in the local ones),
+ordered (groups in ordered parts), graphturbo (the same, engines run ahead across layers).
+docs/accelerator.md says how to describe a machine, what is modelled and what is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nnstretch.accelerate.engines.dependencies import OVERLAPS
+from nnstretch.accelerate.policies import POLICIES
+from nnstretch.cli.arguments import add_model, shape_of
+from nnstretch.cli.output_path import check_writable
+
+if TYPE_CHECKING:
+    from nnstretch.accelerate.policies import ClusterSchedule
+
+SUMMARY = "schedule a network inside one accelerator, on chip"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments to its parser."""
+    add_model(parser)
+    parser.add_argument(
+        "--accelerator",
+        required=True,
+        help="a machine: a name under accelerators/ (stcp920) or a file NAME.yaml of that form",
+    )
+    parser.add_argument("--batch", type=int, default=1, help="inputs in all (default: 1)")
+    parser.add_argument("--policy", choices=POLICIES, default="graphturbo")
+    parser.add_argument(
+        "--per-cluster",
+        type=int,
+        default=None,
+        help="inputs that a cluster computes at once (default: the fastest of its share's halves)",
+    )
+    parser.add_argument(
+        "--overlap",
+        choices=OVERLAPS,
+        default=None,
+        help="load, compute and store: in turn, overlapped in a layer, or across layers",
+    )
+    parser.add_argument("--dtype", default=None, help="fp16, int8, ... (default: the machine's)")
+    parser.add_argument(
+        "--assume",
+        metavar="FIELD=VALUE",
+        action="append",
+        default=[],
+        help="set a field of the description, in its own unit or with one (4MiB)",
+    )
+    parser.add_argument(
+        "--trace", metavar="FILE.json", default=None, help="timeline of the engines, for Perfetto"
+    )
+    parser.add_argument("--input", type=shape_of, default=None, help="input shape, batch first")
+
+
+def main(args: argparse.Namespace) -> dict[str, Any]:
+    """Run the verb and return its result as JSON data. Raises BadInput, UnknownName, BadPlan."""
+    from nnstretch.accelerate.accelerate import AccelerateRequest, accelerate, result_json
+    from nnstretch.accelerate.machine.load_accelerator import load_accelerator, require_type
+    from nnstretch.accelerate.machine.rates import ChipRates
+    from nnstretch.accelerate.policies import ScheduleOptions
+
+    trace_path = check_writable(args.trace, args.accelerator, args.model)
+    machine = load_accelerator(args.accelerator, args.assume, args.policy)
+    rates = ChipRates(machine, require_type(machine, args.dtype))
+    options = ScheduleOptions(args.policy, args.overlap)
+    request = AccelerateRequest(rates, args.batch, options, args.per_cluster)
+    network = load_network(args.model, args.input)
+    result = accelerate(network.graph, request)
+    if trace_path is not None:
+        write_trace(trace_path, result.schedule, args.model)
+    return result_json(result, args.model)
+
+
+def write_trace(path: Path, schedule: ClusterSchedule, model: str) -> None:
+    """Write what each engine of a cluster does when, for ui.perfetto.dev."""
+    from nnstretch.accelerate.engines.simulate import trace_of
+    from nnstretch.run.perfetto import TraceLabels, write_traces
+
+    trace = trace_of(schedule.instructions, schedule.needs)
+    write_traces(path, {"one cluster (modelled)": trace}, TraceLabels(model, {}), "modelled")
+
+
+def load_network(model: str, input_shape: tuple[int, ...] | None) -> Any:
+    """Load the network that MODEL names, at any batch. Raises BadInput for a plan."""
+    import torch
+
+    from nnstretch.accelerate.network_batches import NetworkBatches
+    from nnstretch.capture import default_input, load_model
+    from nnstretch.cli.loaded_model import is_plan
+    from nnstretch.errors import BadInput
+
+    if is_plan(model):
+        raise BadInput(f"{model} is a plan, accelerate, name the network of one of its branches")
+    module = load_model(model)
+    examples = getattr(module, "example_inputs", None)
+    if examples is None or input_shape is not None:
+        examples = (torch.zeros(input_shape or default_input(model, module)),)
+    return NetworkBatches(module, tuple(examples), model)
+
+
+def show(result: dict[str, Any], console: Any) -> None:
+    """Print a result for people."""
+    from rich.table import Table
+
+    bound = result["throughput_per_s"] / result["bound_per_s"]
+    console.print(
+        f"[bold]{result['model']}[/bold] on {result['accelerator']}, batch {result['batch']},"
+        f" {result['policy']}, {result['element_type']} (modelled)"
+    )
+    console.print(
+        f"{result['throughput_per_s']:,.1f} inputs/s, {result['latency_ms']:.3f} ms,"
+        f" {bound:.0%} of the bound {result['bound_per_s']:,.1f}/s ({result['bound_by']})"
+    )
+    console.print(
+        f"{result['per_cluster']} a cluster x {result['iterations']} passes,"
+        f" {result['instances']} instances of {result['groups']} groups,"
+        f" {result['ddr_bytes'] / 1e6:,.1f} MB through DDR"
+        f" ({result['weights_ddr_bytes'] / 1e6:,.1f} MB weights),"
+        f" {len(result['assumed'])} assumed values"
+    )
+    table = Table("group", "operators", "parts", "peak MB", "first", "last")
+    for group in result["group_list"][:40]:
+        names = group["operators"]
+        peak_mb = f"{group['peak_bytes'] / 1e6:.2f}"
+        parts = str(group["factor"]) if group["fits"] else "none fits"
+        table.add_row(group["name"], str(len(names)), parts, peak_mb, names[0], names[-1])
+    console.print(table)
+    for spill in result["spills"][:20]:
+        console.print(
+            f"{spill['tensor']}: {spill['from']} -> {spill['to']}, {spill['bytes']} B,"
+            f" {spill['rule']}"
+        )

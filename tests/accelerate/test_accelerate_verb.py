@@ -1,0 +1,109 @@
+"""`nnstretch accelerate`: what it answers, and how it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nnstretch.cli import run_verb
+
+TINY = """
+import torch
+from torch import nn
+
+class Tiny(nn.Module):
+    def __init__(self, channels=8):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, channels, 3, padding=1), nn.BatchNorm2d(channels), nn.ReLU())
+        self.body = nn.Conv2d(channels, channels, 3, padding=1)
+        self.head = nn.Linear(channels, 4)
+        self.example_inputs = (torch.zeros(1, 3, 16, 16),)
+
+    def forward(self, x):
+        x = self.stem(x)
+        x = torch.relu(self.body(x) + x)
+        return self.head(x.mean((2, 3)))
+
+def tiny():
+    return Tiny()
+
+def odd():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.LPPool2d(2, 3))
+"""
+
+
+@pytest.fixture
+def networks(tmp_path: Path) -> Path:
+    path = tmp_path / "nets.py"
+    path.write_text(TINY, encoding="utf-8")
+    return path
+
+
+def answer(capsys: pytest.CaptureFixture[str], *argv: object) -> dict:
+    status = run_verb("accelerate", [*map(str, argv), "--json"])
+    out, err = capsys.readouterr()
+    assert (status, err) == (0, ""), err
+    return json.loads(out)  # type: ignore[no-any-return]
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *argv: object) -> str:
+    assert run_verb("accelerate", [*map(str, argv), "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1), err
+    return err.strip().removeprefix("nnstretch: ")
+
+
+FIELDS = """
+    throughput_per_s latency_ms ddr_bytes utilisation peak_bytes groups instances bound_per_s bound_by
+    per_cluster iterations kernels instructions weights_ddr_bytes spills recomputed_macs assumed
+    scheduling_s max_abs_error
+"""
+
+
+@pytest.mark.parametrize("policy", ["ddr", "gb", "lb", "ordered", "graphturbo"])
+def test_every_policy_answers_with_the_fields_of_the_contract(
+    capsys: pytest.CaptureFixture[str], networks: Path, policy: str
+) -> None:
+    result = answer(
+        capsys, f"{networks}:tiny", "--accelerator", "stcp920", "--batch", 8, "--policy", policy
+    )
+    assert set(FIELDS.split()) <= set(result)
+    assert result["throughput_per_s"] == pytest.approx(8 / result["latency_ms"] * 1000)
+    assert result["throughput_per_s"] <= result["bound_per_s"]
+    assert result["peak_bytes"]["local"] <= 8 * 1_310_720
+
+
+def test_results_that_stay_on_chip_save_traffic(
+    capsys: pytest.CaptureFixture[str], networks: Path
+) -> None:
+    command = (f"{networks}:tiny", "--accelerator", "stcp920", "--batch", 4, "--policy")
+    in_ddr, on_chip = answer(capsys, *command, "ddr"), answer(capsys, *command, "graphturbo")
+    assert on_chip["ddr_bytes"] < in_ddr["ddr_bytes"]
+    assert on_chip["latency_ms"] < in_ddr["latency_ms"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("tiny", "--accelerator", "stcp92"), "close to it: stcp920"),
+        (("tiny", "--accelerator", "stcp920", "--batch", 0), "batch is 0"),
+        (
+            ("tiny", "--accelerator", "stcp920", "--batch", 2, "--per-cluster", 3),
+            "1 to the batch of 2",
+        ),
+        (("tiny", "--accelerator", "stcp920", "--dtype", "fp64"), "no type fp64"),
+        (("tiny", "--accelerator", "nvdla-64", "--policy", "gb"), "gb needs a global buffer"),
+        (("tiny", "--accelerator", "ipu-like"), "ddr.bandwidth of ipu-like never published"),
+        (("odd", "--accelerator", "stcp920"), "no cost of"),
+        (
+            ("tiny", "--accelerator", "stcp920", "--assume", "local_buffer.size=64"),
+            "does not fit even alone",
+        ),
+    ],
+)
+def test_bad_input_is_one_line_that_names_the_culprit(
+    capsys: pytest.CaptureFixture[str], networks: Path, arguments: tuple[object, ...], words: str
+) -> None:
+    assert words in refusal(capsys, f"{networks}:{arguments[0]}", *arguments[1:])

@@ -1,0 +1,124 @@
+"""Descriptions of accelerators: every constant has a source; bad ones are refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nnstretch.accelerate.machine.accelerator_file import Number, entries
+from nnstretch.accelerate.machine.load_accelerator import (
+    known_accelerators,
+    load_accelerator,
+    read_accelerator,
+    require_type,
+)
+from nnstretch.errors import BadInput, BrokenFile, NnstretchError, UnknownName
+from nnstretch.files.package_data import package_data
+
+SHIPPED = """
+    ascend910-like ethos-u55-128 goya-like ipu-like nvdla-1024 nvdla-128 nvdla-2048 nvdla-256
+    nvdla-32 nvdla-512 nvdla-64 stcp920 tpuv1 zigzag-tpu-like
+"""
+
+
+def test_all_machines_are_shipped() -> None:
+    assert known_accelerators() == tuple(SHIPPED.split())
+
+
+@pytest.mark.parametrize("name", known_accelerators())
+def test_every_constant_has_a_source_and_a_kind(name: str) -> None:
+    listed = dict(entries(read_accelerator(name)))
+    assert len(listed) > 12
+    for field, entry in listed.items():
+        assert len(entry.source) > 4, field
+        assert entry.kind in ("published", "derived", "assumed"), field
+        if isinstance(entry, Number) and entry.value is None:
+            assert entry.kind == "assumed", field
+
+
+def test_the_printed_form_of_a_machine() -> None:
+    assert str(load_accelerator("stcp920")) == (
+        "stcp920: 4 clusters of 8 cores at 1 GHz, fp16, int8\n"
+        "  matrix  64 x 32, fill 64 cycles\n"
+        "  vector  64 lanes\n"
+        "  local   1310720 B a core, 512 GB/s\n"
+        "  global  8388608 B a cluster, 256 GB/s\n"
+        "  ddr     34 GB/s a cluster, both directions at once"
+    )
+
+
+def test_the_peak_is_the_published_one() -> None:
+    machine = load_accelerator("stcp920")
+    assert machine.macs_per_s("fp16") * 2 == 32.768e12
+    assert machine.macs_per_s("int8") == 2 * machine.macs_per_s("fp16")
+    assert load_accelerator("tpuv1").macs_per_s("int8") * 2 == pytest.approx(92e12, rel=0.01)
+
+
+def test_assumed_values_are_listed() -> None:
+    assert "kernel_launch" in load_accelerator("stcp920").assumed
+    assert "clusters" in load_accelerator("stcp920", ["clusters=2"]).assumed
+    assert load_accelerator("stcp920", ["local_buffer.size=64KiB"]).local.size_bytes == 65536
+
+
+def changed(tmp_path: Path, old: str, new: str) -> str:
+    text = (package_data("accelerators") / "stcp920.yaml").read_text(encoding="utf-8")
+    assert old in text
+    path = tmp_path / "mine.yaml"
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("value: 34.0, unit: GB/s", "value: 0, unit: GB/s", ("ddr.bandwidth", "more than 0")),
+        ("value: 34.0, unit: GB/s", "value: -3, unit: GB/s", ("ddr.bandwidth", "-3")),
+        ("value: 34.0, unit: GB/s", "value: 34.0", ("ddr.bandwidth", "'unit' is missing")),
+        ("value: 34.0, unit: GB/s", "value: 34.0, unit: MiB", ("ddr.bandwidth", "GB/s")),
+        ("value: 34.0, unit: GB/s", "value: .nan, unit: GB/s", ("ddr.bandwidth", "nan")),
+        ("value: 8, unit: MiB", "value: -8, unit: MiB", ("global_buffer.size", "-8")),
+        ("ddr:", "drr:", ("unknown key 'drr'", "close to it: ddr")),
+        ("format: 1", "format: 2", ("unknown format 2",)),
+        ("  lanes:", "  lanes: [", ("is no YAML",)),
+        ("kind: published", "kind: guessed", ("unknown kind 'guessed'",)),
+        ("clusters: {value: 4", "clusters: {value: null", ("value is null",)),
+    ],
+)
+def test_a_wrong_description_is_refused_by_name(
+    tmp_path: Path, old: str, new: str, words: tuple[str, ...]
+) -> None:
+    with pytest.raises(BrokenFile) as refusal:
+        load_accelerator(changed(tmp_path, old, new))
+    for word in words:
+        assert word in str(refusal.value), refusal.value
+    assert "\n" not in str(refusal.value)
+
+
+def refusal_of(*arguments: object) -> str:
+    with pytest.raises(NnstretchError) as refusal:
+        load_accelerator(*arguments)  # type: ignore[arg-type]
+    return str(refusal.value)
+
+
+def test_unknown_machines_and_fields_name_what_is_close() -> None:
+    with pytest.raises(UnknownName, match="close to it: stcp920"):
+        load_accelerator("stcp92")
+    assert "close to it: clock" in refusal_of("stcp920", ["clok=3"])
+    assert "write clock=NUMBER in GHz" in refusal_of("stcp920", ["clock=fast"])
+
+
+def test_values_that_nobody_published_are_all_named() -> None:
+    text = refusal_of("ascend910-like")
+    assert "local_buffer.size, global_buffer.size of ascend910-like never published" in text
+    assert "--assume FIELD=VALUE" in text
+    assert "global_buffer" not in refusal_of("ascend910-like", (), "lb")
+    given_sizes = ["local_buffer.size=1", "global_buffer.size=32"]
+    assert load_accelerator("ascend910-like", given_sizes).shared_bytes == 32 << 20
+
+
+def test_a_type_that_the_machine_lacks_is_refused() -> None:
+    machine = load_accelerator("stcp920")
+    assert require_type(machine, None) == "fp16"
+    with pytest.raises(BadInput, match="no type fp32, stcp920, it computes in fp16, int8"):
+        require_type(machine, "fp32")
