@@ -6,8 +6,8 @@ line, 2 wrong usage, 130 interrupted; a result that says it was `interrupted` is
 far.
 
 Verbs, in the order of the story: inspect.py, import_.py, profile.py, predict.py, search/, study/,
-train.py, quantize.py, export.py, partition/, run/, accelerate/, bench.py, schedule/, report.py. They
-share:
+train.py, quantize.py, export.py, partition/, run/, accelerate/, bench.py, schedule/, report.py.
+They share:
 
 arguments.py     MODEL, SOC, shapes, quantities
 loaded_model.py  the network and chip that the arguments name
