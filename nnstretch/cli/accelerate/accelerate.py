@@ -18,16 +18,20 @@ docs/accelerator.md says how to describe a machine, what is modelled and what is
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.accelerate.engines.dependencies import OVERLAPS
 from nnstretch.accelerate.policies import POLICIES
-from nnstretch.cli.arguments import add_model, shape_of
+from nnstretch.cli.arguments import add_inputs, add_model
 from nnstretch.cli.output_path import check_writable
+from nnstretch.errors import BadInput
 
 if TYPE_CHECKING:
+    from nnstretch.accelerate.network_batches import NetworkBatches
     from nnstretch.accelerate.policies import ClusterSchedule
+    from nnstretch.graph import InputShape
 
 SUMMARY = "schedule a network inside one accelerator, on chip"
 
@@ -65,7 +69,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trace", metavar="FILE.json", default=None, help="timeline of the engines, for Perfetto"
     )
-    parser.add_argument("--input", type=shape_of, default=None, help="input shape, batch first")
+    add_inputs(parser)
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
@@ -80,7 +84,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     rates = ChipRates(machine, require_type(machine, args.dtype))
     options = ScheduleOptions(args.policy, args.overlap)
     request = AccelerateRequest(rates, args.batch, options, args.per_cluster)
-    network = load_network(args.model, args.input)
+    network = load_network(args.model, args.input, args.outputs)
     result = accelerate(network.graph, request)
     if trace_path is not None:
         write_trace(trace_path, result.schedule, args.model)
@@ -96,21 +100,22 @@ def write_trace(path: Path, schedule: ClusterSchedule, model: str) -> None:
     write_traces(path, {"one cluster (modelled)": trace}, TraceLabels(model, {}), "modelled")
 
 
-def load_network(model: str, input_shape: tuple[int, ...] | None) -> Any:
+def load_network(
+    model: str, inputs: Sequence[InputShape], outputs: Sequence[str]
+) -> NetworkBatches:
     """Load the network that MODEL names, at any batch. Raises BadInput for a plan."""
-    import torch
-
     from nnstretch.accelerate.network_batches import NetworkBatches
-    from nnstretch.capture import default_input, load_model
+    from nnstretch.capture import example_inputs, load_model
+    from nnstretch.capture.model_spec import spec_with
     from nnstretch.cli.loaded_model import is_plan
-    from nnstretch.errors import BadInput
 
     if is_plan(model):
         raise BadInput(f"{model} is a plan, accelerate, name the network of one of its branches")
-    module = load_model(model)
+    spec = spec_with(model, inputs, outputs)
+    module = load_model(spec)
     examples = getattr(module, "example_inputs", None)
-    if examples is None or input_shape is not None:
-        examples = (torch.zeros(input_shape or default_input(model, module)),)
+    if examples is None or inputs:
+        examples = example_inputs(spec, module, inputs)
     return NetworkBatches(module, tuple(examples), model)
 
 
