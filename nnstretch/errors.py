@@ -23,9 +23,24 @@ Every message is one line that reads WHAT, WHERE, WHY and carries its numbers: t
 line prints it behind `nnstretch: ` and exits with status 1.
 """
 
+LONGEST_MESSAGE = 2000
+"""Characters of a refusal; names in forged files may have millions."""
+
 
 class NnstretchError(Exception):
-    """The tool refuses; the message names the culprit."""
+    """The tool refuses; the message names the culprit, and its middle is left out if it is long."""
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(shorten_message(str(message)))
+
+
+def shorten_message(text: str) -> str:
+    """Return a text without its middle where it is longer than any refusal."""
+    if len(text) <= LONGEST_MESSAGE:
+        return text
+    end = LONGEST_MESSAGE // 3
+    cut = len(text) - 2 * end
+    return f"{text[:end]}... {cut} characters ...{text[-end:]}"
 
 
 def one_line(what: object) -> str:

@@ -55,7 +55,7 @@ def tell(story: Story, epochs: int, retrain_epochs: int, repeat: int) -> dict[st
     p, plan = story.path, story.path("plan.yaml")
     network, soc = (MODEL, "--input", SHAPE), ("--soc", "mi9")
     weights, branched = p("original/weights.safetensors"), p("branched/weights.safetensors")
-    length = ("--trainer.max_epochs", str(epochs), "--out", p("original"))
+    length = ("--trainer.max_epochs", str(epochs), "--overwrite", "--out", p("original"))
     trained = story.verb(
         "train", "digits", "--model", MODEL, *length, keep="training_original.json"
     )
@@ -65,7 +65,7 @@ def tell(story: Story, epochs: int, retrain_epochs: int, repeat: int) -> dict[st
         *("--out", plan),
         keep="search.json",
     )
-    length = ("--trainer.max_epochs", str(retrain_epochs), "--out", p("branched"))
+    length = ("--trainer.max_epochs", str(retrain_epochs), "--overwrite", "--out", p("branched"))
     start = ("--plan", plan, "--weights", weights)
     retrained = story.verb("train", "digits", *start, *length, keep="training_branched.json")
     alone = (*soc, "--processor", found["original"]["fastest"], "--out", p("original.nns"))

@@ -9,6 +9,7 @@ Verbs, in the order of the story: inspect.py, import_.py, profile.py, predict.py
 train.py, quantize.py, export.py, partition/, run/, accelerate/, bench.py, schedule/, report.py.
 They share:
 
+parser.py        the parser of a verb, and numbers
 arguments.py     MODEL, SOC, shapes, quantities
 loaded_model.py  the network and chip that the arguments name
 output_path.py   checks of paths before any long work
@@ -27,7 +28,8 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-from nnstretch.errors import BadInput, NnstretchError, one_line
+from nnstretch.cli.parser import VerbParser
+from nnstretch.errors import BadInput, NnstretchError, closest, one_line
 
 VERBS = (
     "inspect",
@@ -80,7 +82,7 @@ def verb_of(argv: list[str]) -> tuple[str, list[str]]:
 def parser_of(verb: str) -> argparse.ArgumentParser:
     """Return the parser of a verb."""
     module = verb_module(verb)
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog=f"nnstretch {verb}",
         description=module.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -126,9 +128,9 @@ def main(argv: list[str] | None = None) -> int:
         print(f"nnstretch {__version__}")
         return 0
     if argv[0] not in VERBS:
-        print(
-            f"nnstretch: unknown verb {argv[0]!r}, it is one of {', '.join(VERBS)}", file=sys.stderr
-        )
+        near = closest(argv[0][:40], list(VERBS))
+        known = f"it is one of {', '.join(VERBS)}"
+        print(f"nnstretch: unknown verb {argv[0][:40]!r}, {known}{near}", file=sys.stderr)
         return 2
     return run_verb(*verb_of(argv))
 

@@ -6,6 +6,7 @@ import argparse
 import math
 from typing import Any
 
+from nnstretch.cli.parser import NUMBER
 from nnstretch.errors import BadInput
 from nnstretch.files.input_shapes import parse_input_shapes
 from nnstretch.graph import InputShape
@@ -69,13 +70,12 @@ def quantity(text: str | None, original: float, option: str, otherwise: float) -
     """Parse a limit: `1.6e9` is absolute, `0.885x` a share of the original's. Raises BadInput."""
     if text is None:
         return otherwise
-    try:
-        value = float(text[:-1]) * original if text.endswith("x") else float(text)
-    except ValueError:
-        value = math.nan
+    number = text.removesuffix("x")
+    value = float(number) if NUMBER.fullmatch(number) else math.nan
+    value *= original if number != text else 1
     if not 0 <= value < math.inf:
         raise BadInput(
-            f"{option} is {text!r}, command line, write a number or a ratio such as 0.885x"
+            f"{option} is {text!r:.80}, command line, write a number or a ratio such as 0.885x"
         )
     return value
 

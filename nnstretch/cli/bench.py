@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from nnstretch.cli.arguments import CALIBRATION_IMAGES, MODEL_HELP, names_of
 from nnstretch.cli.loaded_model import load_model_argument
 from nnstretch.cli.output_path import check_writable
+from nnstretch.cli.parser import finite_number, whole_number
 from nnstretch.cli.progress import progress_stages
 from nnstretch.errors import BadInput, UnknownName
 
@@ -73,7 +74,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--calibration-images",
-        type=int,
+        type=whole_number,
         default=CALIBRATION_IMAGES,
         metavar="N",
         help=f"how many ({CALIBRATION_IMAGES})",
@@ -317,16 +318,13 @@ def show(result: dict[str, Any], console: Any) -> None:
 
 
 def _count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 100_000:
+    if not 1 <= whole_number(text) <= 100_000:
         raise argparse.ArgumentTypeError(f"{text!r} is not a count from 1 to 100000")
     return int(text)
 
 
 def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
+    value = finite_number(text)
     if not 0 < value <= SECONDS:
         raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds above 0, up to {SECONDS}")
     return value

@@ -27,6 +27,7 @@ from nnstretch.bundle.variants import load_variants
 from nnstretch.cli.arguments import CALIBRATION_IMAGES, SOC_HELP, add_inputs, add_model
 from nnstretch.cli.loaded_model import load_model_argument, load_soc_of
 from nnstretch.cli.output_path import check_writable
+from nnstretch.cli.parser import whole_number
 from nnstretch.cli.progress import progress
 from nnstretch.errors import BadInput
 
@@ -82,7 +83,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--calibration-images",
-        type=int,
+        type=whole_number,
         default=CALIBRATION_IMAGES,
         metavar="N",
         help=f"how many of them (default {CALIBRATION_IMAGES})",

@@ -1,4 +1,9 @@
-"""Check paths of results before any long work."""
+"""Check paths of results before any long work: one rule for every verb's --out.
+
+A file takes the place of an older one in one step, when it is complete; a verb that fails or is
+interrupted leaves the older one whole. A folder of finished work (a training) is replaced with
+--overwrite only. `profile` and `study` go on with what lies in theirs.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +11,14 @@ import os
 from pathlib import Path
 
 from nnstretch.errors import BadInput
+from nnstretch.files.read import as_path
 
 
 def check_writable(path: str | Path | None, *sources: str | Path | None) -> Path | None:
     """Return the path. Raises BadInput where it cannot be written or is one of the sources."""
     if path is None:
         return None
-    out = Path(path)
+    out = as_path(path, "output")
     if not out.parent.is_dir():
         raise BadInput(f"cannot write {out}, no folder {out.parent}, create it first")
     if out.is_dir():
@@ -30,6 +36,18 @@ def check_writable(path: str | Path | None, *sources: str | Path | None) -> Path
                 f"cannot write {out}, it is the command's own input {source}, name another file"
             )
     return out
+
+
+def check_replaceable(folder: Path, finished: str | None, overwrite: bool) -> None:
+    """Refuse to replace finished work unasked; `finished` says what it is, None without any.
+
+    Raises BadInput.
+    """
+    if finished is not None and not overwrite:
+        raise BadInput(
+            f"cannot write {folder}, it holds {finished}, name another --out or replace it with"
+            " --overwrite"
+        )
 
 
 def is_same(out: Path, source: str) -> bool:

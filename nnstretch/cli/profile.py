@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from nnstretch.cli.parser import finite_number, whole_number
 from nnstretch.errors import BadInput
 
 if TYPE_CHECKING:
@@ -26,10 +27,7 @@ SUMMARY = "measure this machine's kernels and fit a latency predictor"
 
 def seconds(text: str) -> float:
     """Parse a positive number of seconds. Raises ArgumentTypeError when it is none."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
+    value = finite_number(text)
     if not 1 <= value <= 1e6:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no time, write seconds between 1 and 1000000"
@@ -39,7 +37,7 @@ def seconds(text: str) -> float:
 
 def count(text: str) -> int:
     """Parse a positive number of pieces. Raises ArgumentTypeError when it is none."""
-    if not (text.isascii() and text.isdecimal() and 100 <= int(text) <= 1_000_000):
+    if not 100 <= whole_number(text) <= 1_000_000:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no number of kernels, write one between 100 and 1000000"
         )
@@ -88,7 +86,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default=20_000,
         help="most kernels to measure on one core (default 20000)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the draw of kernels")
+    parser.add_argument("--seed", type=whole_number, default=0, help="of the draw of kernels")
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.arguments import recipe_overrides
 from nnstretch.cli.output_path import check_writable
+from nnstretch.cli.parser import finite_number, whole_number
 from nnstretch.cli.progress import progress_stages
 
 if TYPE_CHECKING:
@@ -66,21 +67,21 @@ def add_image_arguments(parser: argparse.ArgumentParser) -> None:
     """Add how many images to use, and how much accuracy may be lost on them."""
     parser.add_argument(
         "--calibration",
-        type=int,
+        type=whole_number,
         default=CALIBRATION_IMAGES,
         metavar="N",
         help=f"training images on which ranges are measured (default {CALIBRATION_IMAGES})",
     )
     parser.add_argument(
         "--images",
-        type=int,
+        type=whole_number,
         default=None,
         metavar="N",
         help="held-out images to check on (default: all)",
     )
     parser.add_argument(
         "--max-drop",
-        type=float,
+        type=finite_number,
         default=1.0,
         metavar="POINTS",
         help=(

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.arguments import recipe_overrides
+from nnstretch.cli.output_path import check_replaceable
 from nnstretch.errors import BadInput
 from nnstretch.files.read import file_sha256
 
@@ -59,8 +60,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CKPT",
         help="the original's weights to distil from, where --weights are not these",
     )
-    where = "where the result goes, in place of a finished training's (trained)"
+    where = "where the result goes (trained)"
     parser.add_argument("--out", metavar="FOLDER", type=Path, default=Path("trained"), help=where)
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace a finished training in FOLDER"
+    )
     parser.add_argument(
         "--resume", action="store_true", help="continue the interrupted training in FOLDER"
     )
@@ -105,6 +109,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         )
     files = {"plan": plan_file, "weights": args.weights, "teacher": args.teacher}
     if not args.resume:
+        check_replaceable(args.out, finished_training(args.out), args.overwrite)
         refuse_own_input(args.out, {"weights": args.weights, "teacher": args.teacher})
     begun = resumed_recipe(recipe) if args.resume else recipe
     from nnstretch.train.failures import explain_failures
@@ -120,6 +125,15 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         args,
         {what: describe_file(file) for what, file in files.items() if file is not None},
     )
+
+
+def finished_training(out: Path) -> str | None:
+    """Return in words what a folder holds that a training has finished."""
+    from nnstretch.train.preflight import is_training_folder
+    from nnstretch.train.training_folder import HISTORY_FILE
+
+    is_finished = (out / HISTORY_FILE).is_file() and is_training_folder(out)
+    return f"a finished training ({HISTORY_FILE})" if is_finished else None
 
 
 def refuse_own_input(out: Path, files: Mapping[str, str | None]) -> None:

@@ -57,7 +57,7 @@ def check_file(path: Path, what: str, most_bytes: int) -> int:
         raise UnknownName(f"no {what} {path}, it is a folder, needed is a file")
     for is_kind, kind in ENDLESS_KINDS:
         if is_kind(status.st_mode):
-            raise BrokenFile(f"no {what} {path}, it is {kind}, no regular file to read to its end")
+            raise BrokenFile(f"{what} {path} is no regular file, it is {kind}")
     if status.st_size > most_bytes:
         raise BrokenFile(
             f"{what} {path} is too large, {status.st_size} bytes, needed are at most {most_bytes}"

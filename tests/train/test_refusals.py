@@ -65,6 +65,23 @@ def test_files_that_no_training_left_are_not_replaced(name: str, tmp_path: Path)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "somebody's")]
 
 
+def test_a_finished_training_is_replaced_only_when_that_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fit(small_net(), ONE_EPOCH, tmp_path, progress=False)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    words = ["train", "digits", "--model", "timm:no_such_network", *QUICK, "--out", str(tmp_path)]
+    assert command(words) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "it holds a finished training (training.json)" in said
+    assert "replace it with --overwrite" in said
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+    assert command([*words, "--overwrite"]) == 1  # the next fault is the network's name
+    assert "no_such_network" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+
+
 def test_a_plan_gives_way_to_itself_only(tmp_path: Path) -> None:
     plan, other = branched_plan(tmp_path), branched_plan(tmp_path, ("cpu", "gpu"))
     (tmp_path / "out").mkdir()
@@ -94,6 +111,7 @@ def test_a_recipe_is_not_replaced_by_what_it_became(
                 "--optimizer.lr",
                 "0.01",
                 "--json",
+                "--overwrite",
                 "--out",
                 str(tmp_path / "out"),
             ]

@@ -207,7 +207,7 @@ def test_a_setting_without_effect_is_refused(
     assert command([*words, "--teacher", str(tmp_path / "t.safetensors")]) == 1
     assert "t.safetensors would not be asked, loss.distill is 0.0" in capsys.readouterr().err
     assert command([*words, "--weights", str(tmp_path)]) == 1
-    assert "it is no file" in capsys.readouterr().err
+    assert "it is a folder" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

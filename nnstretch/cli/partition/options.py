@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from nnstretch.cli.parser import whole_number
 from nnstretch.errors import BadInput
 from nnstretch.pipeline import DEFAULT_CAPACITY, MAX_CORE, MAX_REPLICAS
 from nnstretch.schedule.cpu_affinity import affinity
@@ -19,10 +20,16 @@ PYTHON_STAGES = ("before", "after")
 def add_stage_arguments(parser: argparse.ArgumentParser) -> None:
     """Add these arguments to the verb's parser."""
     add = parser.add_argument
-    add("--threads", type=int, default=1, metavar="N", help="of each stage's backend (default 1)")
+    add(
+        "--threads",
+        type=whole_number,
+        default=1,
+        metavar="N",
+        help="of each stage's backend (default 1)",
+    )
     add(
         "--capacity",
-        type=int,
+        type=whole_number,
         default=DEFAULT_CAPACITY,
         metavar="N",
         help=f"items that may wait in front of a stage (default {DEFAULT_CAPACITY})",

@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Any
 from nnstretch.cli.arguments import SOC_HELP, add_fallback, add_inputs, add_model, names_of
 from nnstretch.cli.loaded_model import is_plan, load_soc_of
 from nnstretch.cli.output_path import check_writable
+from nnstretch.cli.parser import whole_number
 from nnstretch.cli.partition.options import (
     add_stage_arguments,
     check_stage_arguments,
@@ -71,7 +72,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add = parser.add_argument
     add("--soc", required=True, help=SOC_HELP)
-    add("--stages", type=int, metavar="K", help="how many (default: as many as are best)")
+    add("--stages", type=whole_number, metavar="K", help="how many (default: as many as are best)")
     add(
         "--processors",
         type=names_of,
@@ -86,7 +87,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--top",
-        type=int,
+        type=whole_number,
         default=1,
         metavar="N",
         help="this many candidates, the best first (default 1)",

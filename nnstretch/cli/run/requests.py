@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.bundle.bundle import Bundle
+from nnstretch.cli.parser import finite_number, whole_number
 from nnstretch.cli.progress import progress_stages, warn_uncalibrated
 from nnstretch.errors import BadInput
 from nnstretch.schedule import Disturbances, Interference, Outage
@@ -48,7 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how many ask at once, each again when it is answered (1)",
     )
     group.add_argument(
-        "--deadline-ms", type=float, metavar="D", help="after which a request ends with an error"
+        "--deadline-ms",
+        type=finite_number,
+        metavar="D",
+        help="after which a request ends with an error",
     )
     group.add_argument(
         "--busy",
@@ -64,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def count(text: str) -> int:
     """Parse a positive number of pieces. Raises ArgumentTypeError when it is none."""
-    if not text.isdecimal() or not 1 <= int(text) <= 1_000_000:
+    if not 1 <= whole_number(text) <= 1_000_000:
         raise argparse.ArgumentTypeError(f"{text!r} is not a count from 1 to 1000000")
     return int(text)
 

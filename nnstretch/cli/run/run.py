@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.output_path import check_writable
+from nnstretch.cli.parser import whole_number
 from nnstretch.cli.run import pipeline as run_pipeline
 from nnstretch.cli.run import requests as run_requests
 from nnstretch.cli.run.show import show as show
@@ -202,6 +203,7 @@ def check_single_output(path: Path | None, manifest: Manifest) -> None:
 
 def seed_of(text: str) -> int:
     """Parse a count from 0. Raises ArgumentTypeError when it is none."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a count from 0")
-    return int(text)
+    seed = whole_number(text)
+    if seed < 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a count from 0")
+    return seed

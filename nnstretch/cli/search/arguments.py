@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from nnstretch.cli.arguments import SOC_HELP, add_fallback, add_inputs, add_model, names_of
+from nnstretch.cli.parser import finite_number, whole_number
 
 MERGES = {"concat": ("concat",), "project": ("project",), "both": ("concat", "project")}
 MEASURES = ("macs", "params")
@@ -26,7 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_inputs(parser)
     parser.add_argument(
         "--top",
-        type=int,
+        type=whole_number,
         default=1,
         metavar="K",
         help=(
@@ -51,7 +52,7 @@ def add_space(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what is searched")
     group.add_argument(
         "--width-steps",
-        type=int,
+        type=whole_number,
         default=None,
         metavar="N",
         help=(
@@ -76,7 +77,7 @@ def add_segment_limits(group: argparse._ArgumentGroup) -> None:
     """Add the limits of one segment and its branches."""
     group.add_argument(
         "--alpha",
-        type=float,
+        type=finite_number,
         default=0.5,
         help=(
             "copies, synchronising and merging of a segment over its original latency, at most"
@@ -85,7 +86,7 @@ def add_segment_limits(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--beta",
-        type=float,
+        type=finite_number,
         default=0.8,
         help=(
             "latency of a branch over the original segment's on the fastest processor, at most"
@@ -94,13 +95,13 @@ def add_segment_limits(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--min-depth",
-        type=float,
+        type=finite_number,
         default=0.3,
         help="share of blocks that a branch keeps, at least (default 0.3)",
     )
     group.add_argument(
         "--min-width",
-        type=float,
+        type=finite_number,
         default=0.2,
         help="share of channels that a branch keeps, at least (default 0.2)",
     )
@@ -156,7 +157,7 @@ def add_views(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--pareto-steps",
-        type=int,
+        type=whole_number,
         default=8,
         metavar="N",
         help="searches behind a front (default 8)",

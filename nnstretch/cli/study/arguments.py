@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from nnstretch.cli.arguments import SOC_HELP, add_fallback, add_inputs, add_model, names_of
+from nnstretch.cli.parser import finite_number, whole_number
 
 OBJECTIVES = ("latency", "measured", "accuracy", "both")
 SAMPLERS = ("tpe", "nsga2", "gp", "random")
@@ -39,7 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_evaluation(parser)
     parser.add_argument(
         "--lease-s",
-        type=float,
+        type=finite_number,
         default=60.0,
         metavar="S",
         help="run a trial again when its worker is silent for S (default 60)",
@@ -68,11 +69,11 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
         "--sampler", choices=SAMPLERS, default="tpe", help="who proposes trials (default tpe)"
     )
     parser.add_argument(
-        "--seed", type=int, default=None, help="of the sampler; give every worker its own"
+        "--seed", type=whole_number, default=None, help="of the sampler; give every worker its own"
     )
     parser.add_argument(
         "--warm",
-        type=int,
+        type=whole_number,
         default=5,
         metavar="K",
         help="start from the K best plans of the exact search (default 5)",
@@ -123,7 +124,7 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
         ("min-width", 0.2, "share of channels that a branch keeps, at least"),
     ):
         parser.add_argument(
-            f"--{name}", type=float, default=value, help=f"{what} (default {value})"
+            f"--{name}", type=finite_number, default=value, help=f"{what} (default {value})"
         )
     for name in ("min-macs", "max-macs", "min-params"):
         parser.add_argument(
@@ -136,7 +137,7 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
 
 def positive_integer(text: str) -> int:
     """Parse a positive whole number. Raises ArgumentTypeError when it is none."""
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 10_000_000):
+    if not 1 <= whole_number(text) <= 10_000_000:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no count, write a whole number of at least 1"
         )

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.arguments import recipe_overrides
+from nnstretch.cli.parser import finite_number, whole_number
 from nnstretch.cli.study.capacity_json import as_json
 from nnstretch.cli.study.capacity_show import show as show
 from nnstretch.errors import BadInput
@@ -34,10 +35,10 @@ def ratios(text: str) -> tuple[float, ...]:
     Raises ArgumentTypeError when the text holds no numbers.
     """
     try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
+        return tuple(finite_number(part.strip()) for part in text.split(","))
+    except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} are no shares, write them as in 1,0.5,0.3"
+            f"{text!r:.80} are no shares, write them as in 1,0.5,0.3"
         ) from None
 
 
@@ -54,7 +55,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="RECIPE.yaml, or the name of a shipped one (default digits)",
     )
     parser.add_argument(
-        "--epochs", type=int, default=None, help="of every training; short for --trainer.max_epochs"
+        "--epochs",
+        type=whole_number,
+        default=None,
+        help="of every training; short for --trainer.max_epochs",
     )
     add_variants(parser)
     parser.add_argument(
@@ -92,11 +96,15 @@ def add_variants(parser: argparse.ArgumentParser) -> None:
         help=f"shares of channels of the second branch (default {widths})",
     )
     parser.add_argument(
-        "--seeds", type=int, default=2, metavar="N", help="trainings of every network (default 2)"
+        "--seeds",
+        type=whole_number,
+        default=2,
+        metavar="N",
+        help="trainings of every network (default 2)",
     )
     parser.add_argument(
         "--tolerance",
-        type=float,
+        type=finite_number,
         default=0.5,
         metavar="POINTS",
         help=(

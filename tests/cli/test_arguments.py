@@ -1,0 +1,113 @@
+"""Arguments that nobody can mean are refused by their names, shortly; close words are suggested."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from nnstretch.cli import PARTS, VERBS, main, parser_of
+from nnstretch.cli.arguments import quantity
+from nnstretch.cli.parser import finite_number, whole_number
+from nnstretch.errors import BadInput, BrokenFile
+
+NO_WHOLE = ("1_000", "1e3", "0x10", "1:30", "٣", "1.0", "", " 1", "nan", "inf", "1" + "0" * 400)
+NO_NUMBER = ("nan", "inf", "-inf", "1e400", "1_0", "0x10", "1:30", "٣", "", " 1", "1" + "0" * 400)
+ACCEPTED_WORDS = ("low_snr", "file", "folder")
+
+
+def numeric_options() -> Iterator[tuple[str, str]]:
+    """Yield verb and option of every argument that is parsed as a number."""
+    for verb in (*VERBS, *PARTS):
+        for action in parser_of(verb)._actions:
+            if action.option_strings and is_numeric(action.type):
+                yield verb, action.option_strings[0]
+
+
+def is_numeric(parse: Callable[[str], Any] | None) -> bool:
+    """Return whether a parser of an argument takes 7 or 700 for a number."""
+    for text in ("7", "700"):
+        try:
+            if parse is not None and type(parse(text)) in (int, float):
+                return True
+        except (argparse.ArgumentTypeError, ValueError, TypeError):
+            continue
+    return False
+
+
+OPTIONS = list(numeric_options())
+
+
+def test_every_verb_of_numbers_is_seen() -> None:
+    assert {"run", "search", "profile", "study", "partition", "bench"} <= {v for v, _ in OPTIONS}
+    assert ("run", "--deadline-ms") in OPTIONS
+    assert ("search", "--alpha") in OPTIONS
+    assert ("profile", "--budget-s") in OPTIONS
+    assert not [
+        option
+        for verb in VERBS
+        for option in parser_of(verb)._actions
+        if option.type in (int, float)
+    ]
+
+
+@pytest.mark.parametrize(("verb", "option"), OPTIONS)
+def test_a_number_that_nobody_can_mean_is_refused_by_its_option(
+    verb: str, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for text in ("nan", "inf", "1e400", "1_0", "0x10", "1:30", "٣", "1" + "0" * 5000):
+        with pytest.raises(SystemExit) as end:
+            main([*verb.split(), "x", f"{option}={text}"])
+        assert end.value.code == 2
+        said = capsys.readouterr().err.splitlines()[-1]
+        assert option in said
+        assert len(said) < 400
+
+
+@pytest.mark.parametrize("text", NO_WHOLE)
+def test_what_is_no_whole_number(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="no whole number in plain decimals"):
+        whole_number(text)
+
+
+@pytest.mark.parametrize("text", NO_NUMBER)
+def test_what_is_no_finite_number(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is no number"):
+        finite_number(text)
+    with pytest.raises(BadInput, match="--min-macs is "):
+        quantity(text, 100.0, "--min-macs", 0.0)
+    with pytest.raises(BadInput, match="--min-macs is "):
+        quantity(f"{text}x", 100.0, "--min-macs", 0.0)
+
+
+def test_numbers_as_people_write_them() -> None:
+    assert [whole_number(text) for text in ("0", "-3", "+7", "012")] == [0, -3, 7, 12]
+    assert [finite_number(text) for text in ("1", "-.5", "1.", "2e3", "1.5e-2")] == [
+        *(1.0, -0.5, 1.0, 2000.0, 0.015)
+    ]
+    assert quantity("0.5x", 100.0, "--min-macs", 0.0) == 50
+    assert quantity("1.6e9", 100.0, "--min-macs", 0.0) == 1.6e9
+
+
+def test_close_verbs_and_options_are_suggested(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serch", "x"]) == 2
+    assert "unknown verb 'serch'" in (said := capsys.readouterr().err)
+    assert "; close to it: search" in said
+    for words, near in ((["--procesors", "cpu"], "--processors"), (["--beat=1"], "--beta")):
+        with pytest.raises(SystemExit) as end:
+            main(["search", "x", "--soc", "mi9", *words])
+        assert end.value.code == 2
+        assert near in capsys.readouterr().err.splitlines()[-1].partition("close to it: ")[2]
+
+
+def test_a_refusal_is_short_whatever_it_names(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(str(BrokenFile("member " + "x" * 1_000_000 + " ends here"))) < 2100
+    assert str(BrokenFile("member " + "x" * 1_000_000 + " ends here")).endswith(" ends here")
+    assert str(BrokenFile("short, a.nns, why")) == "short, a.nns, why"
+    with pytest.raises(SystemExit):
+        main(["search", "x", "--soc", "mi9", "y" * 100_000])
+    assert len(capsys.readouterr().err.splitlines()[-1]) < 2200
+    assert main(["z" * 100_000]) == 2
+    assert len(capsys.readouterr().err) < 400
