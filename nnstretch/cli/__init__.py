@@ -9,8 +9,7 @@ Verbs, in the order of the story: inspect.py, import_.py, profile.py, predict.py
 train.py, quantize.py, export.py, partition/, run/, accelerate/, bench.py, schedule/, report.py.
 They share:
 
-parser.py        the parser of a verb, and numbers
-arguments.py     MODEL, SOC, shapes, quantities
+arguments.py     the parser; MODEL, SOC, shapes, quantities
 loaded_model.py  the network and chip that the arguments name
 output_path.py   checks of paths before any long work
 progress.py      progress bars
@@ -28,7 +27,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-from nnstretch.cli.parser import VerbParser
+from nnstretch.cli.arguments import VerbParser
 from nnstretch.errors import BadInput, NnstretchError, closest, one_line
 
 VERBS = (

@@ -1,13 +1,15 @@
-"""Arguments that several verbs share: MODEL, SOC, shapes, names, limits and recipe keys."""
+"""The parser of a verb, and arguments that several verbs share: MODEL, SOC, shapes, names, numbers,
+limits and recipe keys.
+"""
 
 from __future__ import annotations
 
 import argparse
-import math
-from typing import Any
+import re
+from math import inf, isfinite, nan
+from typing import Any, NoReturn
 
-from nnstretch.cli.parser import NUMBER
-from nnstretch.errors import BadInput
+from nnstretch.errors import BadInput, closest, one_line, shorten_message
 from nnstretch.files.input_shapes import parse_input_shapes
 from nnstretch.graph import InputShape
 
@@ -17,6 +19,60 @@ MODEL_HELP = (
 )
 CALIBRATION_IMAGES = 64
 SOC_HELP = "a chip: a name under latency_predictors/ (mi9) or a folder of that form"
+
+
+WHOLE = re.compile(r"[-+]?[0-9]+", re.ASCII)
+NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?", re.ASCII)
+NOT_FINITE = re.compile(r"[-+]?(nan|inf|infinity)", re.I)
+MOST_DIGITS = 18
+UNKNOWN_OPTION = re.compile(r"unrecognized arguments: (-[^ =]+)")
+
+
+class VerbParser(argparse.ArgumentParser):
+    """Parser whose refusals are short and name options that are close to an unknown one."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print usage and what is wrong, and exit with status 2."""
+        near = ""
+        if unknown := UNKNOWN_OPTION.match(message):
+            near = closest(unknown[1][:40], list(self._option_string_actions))
+        super().error(shorten_message(one_line(message)) + near)
+
+    def _get_value(self, action: argparse.Action, text: str) -> Any:
+        try:
+            return super()._get_value(action, text)  # type: ignore[misc]
+        except BadInput as error:
+            name = (action.option_strings or [action.metavar or action.dest])[0]
+            raise BadInput(f"{name} is {text:.80}, command line, {error}") from None
+
+
+def whole_number(text: str) -> int:
+    """Parse a whole number in plain decimals.
+
+    Raises ArgumentTypeError for anything else, BadInput for one that counts nothing.
+    """
+    if not WHOLE.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r:.80} is no whole number in plain decimals")
+    if len(text) > MOST_DIGITS:
+        raise BadInput(f"it has {len(text)} digits, needed are at most {MOST_DIGITS}")
+    return int(text)
+
+
+def plain_number(text: str) -> float:
+    """Parse a number in plain decimals, or nan or inf. Raises ArgumentTypeError for others."""
+    if NOT_FINITE.fullmatch(text):
+        return nan if text.lower().endswith("nan") else inf
+    if not NUMBER.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r:.80} is no number in plain decimals")
+    return float(text)
+
+
+def finite_number(text: str) -> float:
+    """Parse a finite number. Raises ArgumentTypeError for none, BadInput for nan and infinity."""
+    number = plain_number(text)
+    if not isfinite(number):
+        raise BadInput("needed is a finite number")
+    return number
 
 
 def inputs_of(text: str) -> tuple[InputShape, ...]:
@@ -71,9 +127,9 @@ def quantity(text: str | None, original: float, option: str, otherwise: float) -
     if text is None:
         return otherwise
     number = text.removesuffix("x")
-    value = float(number) if NUMBER.fullmatch(number) else math.nan
+    value = float(number) if NUMBER.fullmatch(number) else nan
     value *= original if number != text else 1
-    if not 0 <= value < math.inf:
+    if not 0 <= value < inf:
         raise BadInput(
             f"{option} is {text!r:.80}, command line, write a number or a ratio such as 0.885x"
         )

@@ -22,10 +22,15 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.arguments import CALIBRATION_IMAGES, MODEL_HELP, names_of
+from nnstretch.cli.arguments import (
+    CALIBRATION_IMAGES,
+    MODEL_HELP,
+    names_of,
+    plain_number,
+    whole_number,
+)
 from nnstretch.cli.loaded_model import load_model_argument
 from nnstretch.cli.output_path import check_writable
-from nnstretch.cli.parser import finite_number, whole_number
 from nnstretch.cli.progress import progress_stages
 from nnstretch.errors import BadInput, UnknownName
 
@@ -319,12 +324,14 @@ def show(result: dict[str, Any], console: Any) -> None:
 
 def _count(text: str) -> int:
     if not 1 <= whole_number(text) <= 100_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a count from 1 to 100000")
+        raise argparse.ArgumentTypeError(f"{text!r:.80} is not a count from 1 to 100000")
     return int(text)
 
 
 def _seconds(text: str) -> float:
-    value = finite_number(text)
+    value = plain_number(text)
     if not 0 < value <= SECONDS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds above 0, up to {SECONDS}")
+        raise argparse.ArgumentTypeError(
+            f"{text!r:.80} is no time in seconds above 0, up to {SECONDS}"
+        )
     return value

@@ -24,10 +24,15 @@ from typing import TYPE_CHECKING, Any
 
 from nnstretch.bundle.manifest import FORMATS, plans_by_name
 from nnstretch.bundle.variants import load_variants
-from nnstretch.cli.arguments import CALIBRATION_IMAGES, SOC_HELP, add_inputs, add_model
+from nnstretch.cli.arguments import (
+    CALIBRATION_IMAGES,
+    SOC_HELP,
+    add_inputs,
+    add_model,
+    whole_number,
+)
 from nnstretch.cli.loaded_model import load_model_argument, load_soc_of
 from nnstretch.cli.output_path import check_writable
-from nnstretch.cli.parser import whole_number
 from nnstretch.cli.progress import progress
 from nnstretch.errors import BadInput
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.parser import finite_number, whole_number
+from nnstretch.cli.arguments import plain_number, whole_number
 from nnstretch.errors import BadInput
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ SUMMARY = "measure this machine's kernels and fit a latency predictor"
 
 def seconds(text: str) -> float:
     """Parse a positive number of seconds. Raises ArgumentTypeError when it is none."""
-    value = finite_number(text)
+    value = plain_number(text)
     if not 1 <= value <= 1e6:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no time, write seconds between 1 and 1000000"
+            f"{text!r:.80} is no time, write seconds between 1 and 1000000"
         )
     return value
 
@@ -39,7 +39,7 @@ def count(text: str) -> int:
     """Parse a positive number of pieces. Raises ArgumentTypeError when it is none."""
     if not 100 <= whole_number(text) <= 1_000_000:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no number of kernels, write one between 100 and 1000000"
+            f"{text!r:.80} is no number of kernels, write one between 100 and 1000000"
         )
     return int(text)
 

@@ -19,9 +19,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.arguments import recipe_overrides
+from nnstretch.cli.arguments import finite_number, recipe_overrides, whole_number
 from nnstretch.cli.output_path import check_writable
-from nnstretch.cli.parser import finite_number, whole_number
 from nnstretch.cli.progress import progress_stages
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from nnstretch.cli.parser import whole_number
+from nnstretch.cli.arguments import whole_number
 from nnstretch.errors import BadInput
 from nnstretch.pipeline import DEFAULT_CAPACITY, MAX_CORE, MAX_REPLICAS
 from nnstretch.schedule.cpu_affinity import affinity

@@ -38,10 +38,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.arguments import SOC_HELP, add_fallback, add_inputs, add_model, names_of
+from nnstretch.cli.arguments import (
+    SOC_HELP,
+    add_fallback,
+    add_inputs,
+    add_model,
+    names_of,
+    whole_number,
+)
 from nnstretch.cli.loaded_model import is_plan, load_soc_of
 from nnstretch.cli.output_path import check_writable
-from nnstretch.cli.parser import whole_number
 from nnstretch.cli.partition.options import (
     add_stage_arguments,
     check_stage_arguments,

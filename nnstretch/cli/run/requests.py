@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.bundle.bundle import Bundle
-from nnstretch.cli.parser import finite_number, whole_number
+from nnstretch.cli.arguments import finite_number, whole_number
 from nnstretch.cli.progress import progress_stages, warn_uncalibrated
 from nnstretch.errors import BadInput
 from nnstretch.schedule import Disturbances, Interference, Outage
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def count(text: str) -> int:
     """Parse a positive number of pieces. Raises ArgumentTypeError when it is none."""
     if not 1 <= whole_number(text) <= 1_000_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a count from 1 to 1000000")
+        raise argparse.ArgumentTypeError(f"{text!r:.80} is not a count from 1 to 1000000")
     return int(text)
 
 

@@ -28,8 +28,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nnstretch.cli.arguments import whole_number
 from nnstretch.cli.output_path import check_writable
-from nnstretch.cli.parser import whole_number
 from nnstretch.cli.run import pipeline as run_pipeline
 from nnstretch.cli.run import requests as run_requests
 from nnstretch.cli.run.show import show as show

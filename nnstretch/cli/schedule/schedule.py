@@ -24,10 +24,11 @@ Open the trace in ui.perfetto.dev; a unit of the file is a microsecond there.
 from __future__ import annotations
 
 import argparse
-from math import inf, nan
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nnstretch.cli.arguments import plain_number
 from nnstretch.cli.output_path import check_writable
 from nnstretch.cli.schedule.show import show as show
 from nnstretch.errors import BadInput
@@ -201,10 +202,7 @@ def policy_rows() -> list[dict[str, str]]:
 
 def seconds_of(text: str) -> float:
     """Parse a time limit. Raises ArgumentTypeError for anything but a positive number."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = nan
+    seconds = plain_number(text)
     if not 0 < seconds < inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time, write seconds such as 60")
+        raise argparse.ArgumentTypeError(f"{text!r:.80} is no time, write seconds such as 60")
     return seconds

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from nnstretch.cli.arguments import SOC_HELP, add_fallback, add_inputs, add_model, names_of
-from nnstretch.cli.parser import finite_number, whole_number
+from nnstretch.cli.arguments import (
+    SOC_HELP,
+    add_fallback,
+    add_inputs,
+    add_model,
+    finite_number,
+    names_of,
+    whole_number,
+)
 
 MERGES = {"concat": ("concat",), "project": ("project",), "both": ("concat", "project")}
 MEASURES = ("macs", "params")

@@ -5,8 +5,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from nnstretch.cli.arguments import SOC_HELP, add_fallback, add_inputs, add_model, names_of
-from nnstretch.cli.parser import finite_number, whole_number
+from nnstretch.cli.arguments import (
+    SOC_HELP,
+    add_fallback,
+    add_inputs,
+    add_model,
+    finite_number,
+    names_of,
+    whole_number,
+)
 
 OBJECTIVES = ("latency", "measured", "accuracy", "both")
 SAMPLERS = ("tpe", "nsga2", "gp", "random")
@@ -139,6 +146,6 @@ def positive_integer(text: str) -> int:
     """Parse a positive whole number. Raises ArgumentTypeError when it is none."""
     if not 1 <= whole_number(text) <= 10_000_000:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no count, write a whole number of at least 1"
+            f"{text!r:.80} is no count, write a whole number of at least 1"
         )
     return int(text)

@@ -17,8 +17,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.arguments import recipe_overrides
-from nnstretch.cli.parser import finite_number, whole_number
+from nnstretch.cli.arguments import finite_number, recipe_overrides, whole_number
 from nnstretch.cli.study.capacity_json import as_json
 from nnstretch.cli.study.capacity_show import show as show
 from nnstretch.errors import BadInput
@@ -36,7 +35,7 @@ def ratios(text: str) -> tuple[float, ...]:
     """
     try:
         return tuple(finite_number(part.strip()) for part in text.split(","))
-    except argparse.ArgumentTypeError:
+    except (argparse.ArgumentTypeError, BadInput):
         raise argparse.ArgumentTypeError(
             f"{text!r:.80} are no shares, write them as in 1,0.5,0.3"
         ) from None
