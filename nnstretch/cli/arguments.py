@@ -42,7 +42,7 @@ class VerbParser(argparse.ArgumentParser):
         try:
             return super()._get_value(action, text)  # type: ignore[misc]
         except BadInput as error:
-            name = (action.option_strings or [action.metavar or action.dest])[0]
+            name = action.option_strings[0] if action.option_strings else str(action.dest)
             raise BadInput(f"{name} is {text:.80}, command line, {error}") from None
 
 
