@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from random import Random
+from time import process_time
 from typing import Any
 
 import pytest
@@ -26,6 +28,8 @@ from nnstretch.schedule.static_schedules.ranks import (
 from nnstretch.schedule.static_schedules.table import STATIC_POLICIES
 from nnstretch.schedule.task_graphs.indexed_graph import index_graph
 from nnstretch.schedule.task_graphs.lower_bounds import lower_bounds
+from nnstretch.soc import Processor
+from nnstretch.task import Task, WorkKey
 from nnstretch.task_graph import TaskGraph
 from nnstretch.testing.strategies import costed_task_graphs
 from nnstretch.trace import Trace
@@ -161,3 +165,21 @@ def test_a_second_job_takes_only_gaps(first: TaskGraph, second: TaskGraph) -> No
     for span in after.spans:
         for start_us, end_us in occupied.get(span.processor, ()):
             assert span.end_us <= start_us or end_us <= span.start_us
+
+
+def test_ten_thousand_tasks_take_heft_less_than_two_seconds() -> None:
+    draw = Random(0)
+    processors = tuple(Processor(f"p{number}", "cpu", 1) for number in range(8))
+    tasks: list[Task] = []
+    costs: dict[tuple[WorkKey, str], float] = {}
+    for number in range(10_000):
+        earlier = range(max(number - 1000, 0), number)
+        needs = [f"t{need}" for need in draw.sample(earlier, min(3, len(earlier)))]
+        tasks.append(Task(f"t{number}", f"t{number}", frozenset(needs)))
+        for processor in processors:
+            costs[f"t{number}", processor.name] = draw.uniform(1, 100)
+    graph = TaskGraph("large", tuple(tasks), processors, costs)
+    began = process_time()
+    trace = heft(graph)
+    assert process_time() - began < 2.0
+    check_trace(trace, graph.tasks, graph.cost_us, exact=True)
