@@ -6,20 +6,29 @@ One pinned thread a processor. Interrupted runs go on where they stopped. The fo
 chip for every other verb (`--soc FOLDER`), with CARD.md beside it: what was measured, and how far
 off it is.
 
+The budget covers all: probing what the backend fuses, measuring, fitting, what lies around kernels,
+validation. What did not fit is listed on the card.
+
+--for NETWORK measures the kernels of that network first, and others near them, so that `predict`
+covers it. A folder that is there keeps what it has; the budget is then what this run may add.
+
   nnstretch profile --out latency_predictors/host --backend onnxruntime --budget-s 420
   nnstretch profile --out phone --backend litert --budget-s 420 --processors big=7,little=0
   nnstretch profile --out quick --budget-s 30 --validate none
+  nnstretch profile --out latency_predictors/host --budget-s 60 --for det.onnx@1,3,320,320
 """
 
 from __future__ import annotations
 
 import argparse
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.arguments import plain_number, whole_number
 from nnstretch.errors import BadInput
 
 if TYPE_CHECKING:
+    from nnstretch.graph import Graph
     from nnstretch.profile.profile_run import ProfileResult
 
 SUMMARY = "measure this machine's kernels and fit a latency predictor"
@@ -62,7 +71,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--budget-s",
         type=seconds,
         default=420.0,
-        help="seconds of measuring, all processors together (default 420)",
+        help="seconds of the whole run, all processors together (default 420)",
+    )
+    parser.add_argument(
+        "--for",
+        dest="targets",
+        metavar="MODEL[@SHAPE]",
+        action="append",
+        default=[],
+        help="measure this network's kernels first; repeatable; @1,3,320,320 is its input's shape",
     )
     parser.add_argument(
         "--processors",
@@ -91,9 +108,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
     """Run the verb and return its result as JSON data."""
+    started_s = perf_counter()
     from nnstretch.cli.progress import progress_stages
     from nnstretch.profile import profile
 
+    targets: list[Graph] = []
+    for text in args.targets:
+        targets += target_graphs(text)
     with progress_stages() as progress:
         result = profile(
             args.out,
@@ -105,9 +126,31 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
             seed=args.seed,
             fresh=args.fresh,
             most_kernels=args.kernels,
+            targets=targets,
+            started_s=started_s,
             progress=progress,
         )
     return document(result)
+
+
+def target_graphs(text: str) -> list[Graph]:
+    """Return the graphs of MODEL[@SHAPE]: the network's, or those of a plan's branches.
+
+    Raises BadInput for a shape that is none.
+    """
+    from nnstretch.cli.loaded_model import load_model_argument
+    from nnstretch.files.input_shapes import parse_input_shapes
+
+    spec, at, shape = text.rpartition("@")
+    named_shape = at and shape[:1].isdigit()
+    inputs = parse_input_shapes(shape) if named_shape else ()
+    model = load_model_argument(spec if named_shape else text, inputs)
+    if model.plan is None:
+        return [model.graph]
+    from nnstretch.stretch.lowering.lower import lower
+
+    lowered = lower(model.analysis, model.plan)
+    return [branch.graph for segment in lowered.segments for branch in segment.branches]
 
 
 def networks(text: str) -> tuple[str, ...]:
@@ -150,7 +193,9 @@ def document(result: ProfileResult) -> dict[str, Any]:
         "networks": rows,
         "refused": result.refused,
         "power_w": result.power_w,
-        "seconds": result.seconds,
+        "seconds": result.budget.elapsed_s,
+        "phases_s": {"planned": result.budget.planned_s, "taken": result.budget.taken_s},
+        "skipped": result.budget.skipped,
         "provenance": result.soc.provenance,
     }
 
@@ -174,4 +219,6 @@ def show(result: dict[str, Any], console: Any) -> None:
         console.print(table)
     for name, reason in result["refused"].items():
         console.print(f"[yellow]not told:[/yellow] {name}: {reason}")
+    for what in result["skipped"]:
+        console.print(f"[yellow]no time left for:[/yellow] {what}")
     console.print(f"source: {result['provenance']}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnstretch.files.limits import REQUIRED, Length, Range
+from nnstretch.kernel import WEIGHTED
 from nnstretch.predict.boosted_trees import STEEPEST, Forest
 from nnstretch.predict.features import Column, ColumnOrFlag, FeatureBatch, FlagOrNothing, Numbers
 from nnstretch.predict.sampled_range import (
@@ -21,6 +23,8 @@ from nnstretch.predict.sampled_range import (
     Rising,
 )
 
+FOLDED = ("scale", "shift")
+"""Followers that a backend which fuses them folds into the weights."""
 FASTEST = 1e-9
 SLOWEST = 1e12
 """Microseconds that a latency or a rate may have at least and at most."""
@@ -109,7 +113,8 @@ class KernelFamily:
 
     def is_extrapolation(self, kernels: FeatureBatch) -> Numbers:
         """Return 1 where nothing like it was measured, else 0."""
-        strange_forms = [not set(form[2]) <= set(self.followers) for form in kernels.forms]
+        known = set(self.followers)
+        strange_forms = [not known.issuperset(costly(form[0], form[2])) for form in kernels.forms]
         strange = np.array(strange_forms, dtype=bool)[kernels.form]
         for name, (low, high) in self.measured_ranges.items():
             amount = kernels.column(name)
@@ -121,3 +126,10 @@ class KernelFamily:
     def measured_ranges(self) -> Ranges:
         """Return the ranges of all features that the file knows."""
         return {"macs": self.macs, "working_bytes": self.working_bytes} | self.ranges
+
+
+def costly(kind: str, epilogue: Sequence[str]) -> list[str]:
+    """Return the followers that cost something: a weight takes in numbers that scale or shift."""
+    if kind not in WEIGHTED:
+        return list(epilogue)
+    return [follower for follower in epilogue if follower not in FOLDED]

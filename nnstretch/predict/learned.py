@@ -19,7 +19,7 @@ from nnstretch.errors import UnsupportedOp
 from nnstretch.graph import ELEMENT_BYTES
 from nnstretch.kernel import Kernel
 from nnstretch.predict.features import FeatureBatch, Form, Numbers, feature_batch, feature_grid
-from nnstretch.predict.kernel_family import KernelFamily
+from nnstretch.predict.kernel_family import KernelFamily, costly
 from nnstretch.predict.roofline import (
     MOST,
     NORMAL_90,
@@ -99,7 +99,8 @@ class Learned:
         """Return how a covered kernel lies outside of what was measured, empty if it does not."""
         batch = feature_batch((kernel,), ELEMENT_BYTES[self.dtype])
         family = self.families[kernel_family(batch.forms[0])]
-        unknown = [follower for follower in kernel.epilogue if follower not in family.followers]
+        followers = costly(kernel.kind, kernel.epilogue)
+        unknown = [follower for follower in followers if follower not in family.followers]
         if unknown:
             return f"{unknown[0]} was never measured behind {kernel.kind}"
         ranges = family.measured_ranges
@@ -114,7 +115,7 @@ class Learned:
         if op and op not in self.families[name].ops:
             return f"kind {kind!r} of operator {op!r}"
         known = set[str]().union(*(family.followers for family in self.families.values()))
-        unknown = [follower for follower in epilogue if follower not in known]
+        unknown = [follower for follower in costly(kind, epilogue) if follower not in known]
         return f"operator {unknown[0]!r} fused behind {kind!r}" if unknown else None
 
     def unsupported(self, reason: str, kernel: Kernel) -> UnsupportedOp:

@@ -1,6 +1,7 @@
 """Measure this machine and fit its predictors.
 
 profile_run.py         whole profile run
+budget.py              seconds of each phase
 interleaved_timing.py  interleaved timing
 fusion_probe.py        which operators a backend fuses
 fusion_report.py       fused kernels beside the launches of ONNX Runtime
@@ -20,12 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from nnstretch._packages import make_callable
 from nnstretch.errors import BadInput
 
 if TYPE_CHECKING:
+    from nnstretch.graph import Graph
     from nnstretch.profile.profile_run import ProfileResult
 
 make_callable(__name__)
@@ -43,16 +46,22 @@ def profile(
     seed: int = 0,
     fresh: bool = False,
     most_kernels: int = 20_000,
+    targets: Sequence[Graph] = (),
+    started_s: float = -1.0,
     progress: Callable[[str, float, float], None] | None = None,
 ) -> ProfileResult:
     """Measure this machine's kernels, fit a predictor, and write a chip to the folder `out`.
 
-    `processors` is NAME=CORE,... ; `networks` are only predicted and measured, to validate. Raises
-    BadInput for a folder that cannot be used, a budget too short, or a package that is missing;
-    BrokenFile for a foreign journal.
+    The budget covers everything: what did not fit into it is told. `processors` is NAME=CORE,... ;
+    `networks` are only predicted and measured, to validate. Kernels of `targets` are measured
+    first, with others near them. `started_s` is when the budget began, as `time.perf_counter`
+    tells. Raises BadInput for a folder that cannot be used, a budget too short, or a package that
+    is missing; BrokenFile for a foreign journal.
     """
     from nnstretch.profile.backends.registry import meter_for
 
+    if started_s < 0:
+        started_s = perf_counter()
     meter = meter_for(backend, dtype)
     try:
         from nnstretch.profile.profile_run import ProfileRequest, ProfileRun
@@ -61,6 +70,14 @@ def profile(
             f"profiling is not installed ({error}), command line, pip install 'nnstretch[profile]'"
         ) from error
     request = ProfileRequest(
-        Path(out), budget_s, processors, tuple(networks), seed, fresh, most_kernels
+        Path(out),
+        budget_s,
+        processors,
+        tuple(networks),
+        seed,
+        fresh,
+        most_kernels,
+        tuple(targets),
+        started_s,
     )
     return ProfileRun(request, meter, progress or (lambda what, done, total: None)).run()

@@ -6,9 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
+import numpy as np
+
 from nnstretch.kernel import FusionRules
+from nnstretch.predict.learned import Learned
 from nnstretch.profile.backends.meter import Meter
+from nnstretch.profile.budget import Budget
 from nnstretch.profile.machine import Cluster, PinnedProcessor
+from nnstretch.profile.sampling.kernel_sampler import KernelSampler
 from nnstretch.profile.sampling.sample import Sample
 from nnstretch.profile.validation import HeldOutNetwork, summary
 from nnstretch.soc import Soc
@@ -33,6 +38,7 @@ class CardFacts:
     """Of it, in runs before this one."""
     power_w: float | None
     """Mean power while kernels were measured; None where the platform does not tell."""
+    budget: Budget
 
 
 def card(facts: CardFacts) -> str:
@@ -69,6 +75,8 @@ def card(facts: CardFacts) -> str:
             f"{facts.soc.merge.fixed_us:.1f} us and {facts.soc.merge.us_per_kib:.4f} us per KiB. "
             + contention_lines(facts.soc)
             + power(facts.power_w),
+            "## Budget\n",
+            budget_text(facts.budget),
             "## Fused\n",
             fusion(facts),
             "## Error\n",
@@ -126,14 +134,26 @@ def power(power_w: float | None) -> str:
     )
 
 
+def budget_text(budget: Budget) -> str:
+    """Return the plan of the budget, what was taken, and what there was no time for."""
+    rows = (
+        f"{phase} | {planned_s:.0f} | {budget.taken_s.get(phase, 0.0):.1f}"
+        for phase, planned_s in budget.planned_s.items()
+    )
+    text = f"{budget.total_s:.0f} s for all of this run; what a phase leaves goes to the next.\n\n"
+    text += table("phase | planned s | taken s", rows)
+    if budget.skipped:
+        text += "\nNo time was left for:\n\n"
+        text += "".join(f"- {what}\n" for what in budget.skipped)
+    return text
+
+
 def fusion(facts: CardFacts) -> str:
     """Return which operators the backend fuses."""
     tested = (
         "found by the two-operator test, T1 + T2 - T12 > 0.5 min(T1, T2), or by counted launches"
     )
-    tested += (
-        "; a batch norm, a scale or a shift behind a convolution is taken to fold into its weights"
-    )
+    tested += "; a batch norm behind a convolution is taken to fold into its weights"
     how = "read off converted files" if facts.meter.rules else tested
     by_kind: dict[str, list[str]] = {}
     for kind, op in sorted(facts.rules.pairs):
@@ -186,3 +206,35 @@ def table(header: str, body: Iterable[str]) -> str:
     """Return a Markdown table."""
     rule = " | ".join("---" for _ in header.split("|"))
     return "\n".join(f"| {line} |" for line in (header, rule, *body)) + "\n"
+
+
+def quality(where: str, sampler: KernelSampler) -> str:
+    """Return how quiet the machine was, in one sentence."""
+    spreads = [sample.spread for sample in sampler.samples]
+    spread = f", median spread between the quartiles {np.median(spreads):.1%}" if spreads else ""
+    text = f"{where}: {len(spreads)} kernels{spread}, {sampler.disturbed} medleys measured again"
+    if sampler.refused:
+        text += "; refused by the backend: " + ", ".join(
+            f"{label} ({count})" for label, count in sorted(sampler.refused.items())
+        )
+    return text
+
+
+def provenance(
+    meter: Meter,
+    machine: str,
+    predictors: Mapping[str, Learned],
+    rows: Sequence[HeldOutNetwork],
+    kernels: int,
+) -> str:
+    """Return what was measured, by whom, and the held-out error, in one sentence."""
+    error = next(iter(predictors.values())).relative_error
+    how = f"{machine}, {meter.version}, {meter.dtype}, one pinned thread"
+    text = f"measured on this machine ({how}), {kernels} kernels, left-out error {error:.1%} (rms)"
+    if rows:
+        facts = summary(rows)
+        text += (
+            f"; {len(rows)} whole networks never sampled: mean error {facts['mape']:.1%},"
+            f" {facts['within_10_percent']:.0%} within 10%"
+        )
+    return text

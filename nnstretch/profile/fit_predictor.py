@@ -8,7 +8,7 @@ Deterministic: folds are dealt by rank of size, and the trees grow from a fixed 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -160,9 +160,15 @@ class TrainingKernels:
 
 
 def fit(
-    samples: Sequence[Sample], processor: str, dtype: str, growths: Sequence[TreeSettings] = GROWTHS
+    samples: Sequence[Sample],
+    processor: str,
+    dtype: str,
+    growths: Sequence[TreeSettings] = GROWTHS,
+    may_grow: Callable[[str, int], bool] = lambda name, count: True,
 ) -> Learned:
     """Fit a predictor to measured kernels; seconds for thousands of samples.
+
+    `may_grow` is asked whether there is time to grow trees for a family of so many samples.
 
     Raises BadInput where there is none, or one that took no time.
     """
@@ -185,9 +191,10 @@ def fit(
     )
     names = np.array([kernel_family(form) for form in data.kernels.forms])[data.kernels.form]
     families, wrong, time_us = {}, [], []
-    for name in sorted(set(names.tolist())):
+    for name, count in Counter(names.tolist()).most_common():
         rows = np.flatnonzero(names == name)
-        families[name], residual = fit_family(data.take(rows), growths)
+        grows = count >= MANY and bool(growths) and may_grow(name, count)
+        families[name], residual = fit_family(data.take(rows), growths if grows else ())
         wrong.append(residual)
         time_us.append(data.latency_us[rows])
     everything = np.concatenate(wrong)
@@ -207,7 +214,7 @@ def fit_family(
     """Fit the model that is best on what is left out; return it and its log(measured / estimated)
     there.
     """
-    tried: list[TreeSettings | None] = [None, *(growths if len(data.latency_us) >= MANY else ())]
+    tried: list[TreeSettings | None] = [None, *growths]
     residuals = [cross_validated_errors(data, growth) for growth in tried]
     errors = [float(np.mean(np.abs(residual))) for residual in residuals]
     best = int(np.argmin([errors[0] * BETTER, *errors[1:]]))

@@ -3,12 +3,13 @@
 The two-operator test of nn-Meter (MobiSys 2021), on whatever meter is at hand.
 
 Two operators are one kernel where the pair takes much less time than both alone: `T1 + T2 - T12 >
-0.5 min(T1, T2)`. A backend whose records count its launches is believed over the clock.
+0.5 min(T1, T2)`. A backend whose records count its launches is believed over the clock. A product
+or sum with a number (`scale`, `shift`) is tested like any other; a batch norm is always folded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +22,8 @@ from nnstretch.profile.sampling.kernel_spec import KernelSpec, Shape, kernel_of_
 
 MAP: Shape = (1, 64, 56, 56)
 """Large enough for an activation to cost about as much as the narrow convolution before it."""
+CONSTANTS = {"scale": "mul", "shift": "add"}
+"""Kind of an operator between a tensor and a number."""
 ROUNDS = 15
 BATCH = 24
 
@@ -36,20 +39,25 @@ class FusionProbe:
     launches: int | None
 
 
-def fused_pairs(meter: Meter) -> FusionRules:
-    """Return which operators the backend fuses. Raises BadInput where it cannot even run a
-    convolution.
+def fused_pairs(
+    meter: Meter, may_probe: Callable[[int], bool] = lambda chains: True
+) -> FusionRules:
+    """Return which operators the backend fuses; what there is no time to probe is not fused.
+
+    `may_probe` is asked before so many chains are measured. Raises BadInput where the backend
+    cannot even run a convolution.
     """
     blocked = meter.blocked()
     firsts, pairs = dict(first_kernels("blocked" if blocked else "")), list(candidates())
     followers = {(kind, op): follower(op, firsts[kind]) for kind, op in pairs}
-    alone = time_probes(meter, [(k,) for k in firsts.values()] + [(k,) for k in followers.values()])
+    singles = [(k,) for k in (*firsts.values(), *followers.values())]
+    alone = time_probes(meter, singles, may_probe)
     first = dict(zip(firsts, alone, strict=False))
     second = dict(zip(followers, alone[len(firsts) :], strict=True))
     both = dict(
         zip(
             pairs,
-            time_probes(meter, [(firsts[kind], followers[kind, op]) for kind, op in pairs]),
+            time_probes(meter, [(firsts[k], followers[k, op]) for k, op in pairs], may_probe),
             strict=True,
         )
     )
@@ -59,7 +67,7 @@ def fused_pairs(meter: Meter) -> FusionRules:
             f" {'x'.join(map(str, MAP))}"
         )
     pairs_fused = {pair for pair in pairs if is_fused(first[pair[0]], second[pair], both[pair])}
-    pairs_fused |= {(kind, op) for kind in FOLDED for op in ("batch_norm", "scale", "shift")}
+    pairs_fused |= {(kind, "batch_norm") for kind in FOLDED}
     return FusionRules(
         frozenset(pairs_fused), after_activation(meter, firsts["conv"], pairs_fused), blocked
     )
@@ -104,17 +112,18 @@ def candidates() -> Iterator[tuple[str, str]]:
     for kind, _ in first_kernels(""):
         yield from ((kind, op) for op in ACTIVATIONS)
         if kind in (*FOLDED, "linear"):
-            yield kind, "add"
+            yield from ((kind, op) for op in ("add", *CONSTANTS))
 
 
 def follower(op: str, first: Kernel) -> Kernel:
     """Return the kernel of an operator that follows another kernel."""
     out = first.shape_out
-    kind = "add" if op == "add" else "activation"
-    layout = "blocked" if op == "add" and len(out) == 4 else ""
-    return kernel_of_spec(
-        KernelSpec(kind, op, (out, out) if op == "add" else (out,), out), op, layout=layout
-    )
+    if op in ACTIVATIONS:
+        return kernel_of_spec(KernelSpec("activation", op, (out,), out), op)
+    kind = CONSTANTS.get(op, op)
+    operands = (out,) if op in CONSTANTS else (out, out)
+    layout = "blocked" if len(out) == 4 else ""
+    return kernel_of_spec(KernelSpec(kind, kind, operands, out), op, layout=layout)
 
 
 def after_activation(meter: Meter, conv: Kernel, pairs: set[tuple[str, str]]) -> bool:
@@ -126,11 +135,18 @@ def after_activation(meter: Meter, conv: Kernel, pairs: set[tuple[str, str]]) ->
     return is_fused(first, second, both)
 
 
-def time_probes(meter: Meter, chains: Sequence[tuple[Kernel, ...]]) -> list[FusionProbe | None]:
-    """Lower quartiles of the rounds."""
+def time_probes(
+    meter: Meter,
+    chains: Sequence[tuple[Kernel, ...]],
+    may_probe: Callable[[int], bool] = lambda chains: True,
+) -> list[FusionProbe | None]:
+    """Lower quartiles of the rounds; None for what is refused or not probed."""
     probes: list[FusionProbe | None] = []
     for at in range(0, len(chains), BATCH):
         batch = chains[at : at + BATCH]
+        if at and not may_probe(len(batch)):
+            probes += [None] * len(batch)
+            continue
         for chain, times in zip(batch, meter.measure(batch, ROUNDS), strict=True):
             probes.append(
                 FusionProbe(float(np.percentile(times, 25)), meter.launches(chain))

@@ -1,52 +1,54 @@
-"""The whole of a profile: probe, gather, fit, look around, validate, write.
+"""The whole of a profile: probe, gather, fit, look around, validate, write, within one budget.
 
 Resumes from the journal in its folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-
 from nnstretch.errors import BadInput
 from nnstretch.files.atomic import write_text
-from nnstretch.graph import ELEMENT_BYTES
+from nnstretch.graph import Graph
 from nnstretch.kernel import FusionRules
 from nnstretch.predict.learned import Learned
+from nnstretch.predict.load_soc import load_soc
 from nnstretch.predict.save_soc import save_soc
 from nnstretch.profile import energy
-from nnstretch.profile import system_costs as surroundings
 from nnstretch.profile.backends.meter import Meter
 from nnstretch.profile.backends.registry import cuda_devices, meter_for
-from nnstretch.profile.card import CardFacts, card
+from nnstretch.profile.budget import GROW_S, Budget, Clock, plan_budget
+from nnstretch.profile.card import CardFacts, card, provenance, quality
 from nnstretch.profile.fit_predictor import fit
 from nnstretch.profile.fusion_probe import fused_pairs
 from nnstretch.profile.machine import (
+    Cluster,
     PinnedProcessor,
     clusters,
     description,
     parse_processors,
     pin_process,
 )
-from nnstretch.profile.sampling.journal import NAME, ProfileJournal, open_journal
+from nnstretch.profile.sampling.journal import ProfileJournal, open_journal, remove_journal
 from nnstretch.profile.sampling.kernel_generator import load_prior
 from nnstretch.profile.sampling.kernel_sampler import KernelSampler
 from nnstretch.profile.sampling.sample import Sample, normalize_disturbed
+from nnstretch.profile.sampling.targets import target_kernels
+from nnstretch.profile.system_costs import measure_surroundings, representative_kernels
 from nnstretch.profile.uncertainty import relative_errors
-from nnstretch.profile.validation import HeldOutNetwork, summary, validate
-from nnstretch.soc import Link, Processor, Soc
+from nnstretch.profile.validation import HeldOutNetwork, validate
+from nnstretch.soc import Soc
 
 LEAST_SAMPLES = 50
+PROBE_SHARE = 0.4
+"""Of the time planned for sampling a cluster, at most, for probing what its backend fuses."""
 PER_CORE = ("recording_us", "harness_us", "framing_us", "call_us")
 """What meters remember of the harness; another core has its own."""
-QUEUED = 4
-"""Sub-graphs that may wait on an accelerator's stream."""
 Rules = dict[int, FusionRules]
 """By cluster."""
 Progress = Callable[[str, float, float], None]
@@ -67,6 +69,10 @@ class ProfileRequest:
     """Forget what was measured into the folder before."""
     most: int = 20_000
     """Kernels on one core; more take longer to fit than they tell."""
+    targets: tuple[Graph, ...] = ()
+    """Networks whose kernels are measured first; the budget is then this run's alone."""
+    started_s: float = -1.0
+    """When the budget began, by the clock; when the run begins, where it is negative."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +83,10 @@ class ProfileResult:
     samples: dict[int, list[Sample]]
     rows: list[HeldOutNetwork]
     refused: dict[str, str]
-    seconds: float
     power_w: float | None
     """Mean while kernels were measured; None where the platform does not tell."""
+    budget: Budget
+    """What each phase took, and what there was no time for."""
 
     @property
     def kernels(self) -> int:
@@ -94,31 +101,30 @@ class ProfileRun:
     wanted: ProfileRequest
     meter: Meter
     progress: Progress
+    clock: Clock = perf_counter
+    budget: Budget = field(init=False)
+
+    def __post_init__(self) -> None:
+        wanted = self.wanted
+        validates = bool(wanted.networks)
+        self.budget = plan_budget(wanted.budget_s, validates, self.clock, wanted.started_s)
 
     def run(self) -> ProfileResult:
         """Profile this machine. Raises BadInput for a folder that cannot be used or a budget too
         short to fit anything, BrokenFile for a foreign journal.
         """
-        started = perf_counter()
         core_clusters = clusters()
         chosen = parse_processors(
             self.wanted.processors, core_clusters, cuda_devices(self.meter.name)
         )
         folder, machine = prepare_folder(self.wanted.out), description()
-        cores = [[cluster.max_khz, *cluster.cores] for cluster in core_clusters]
-        head = {
-            "backend": self.meter.name,
-            "version": self.meter.version,
-            "dtype": self.meter.dtype,
-            "machine": machine,
-            "cores": cores,
-        }
         if self.wanted.fresh:
             remove_journal(folder)
-        journal, samples = open_journal(folder, head)
+        journal, samples = open_journal(folder, self.journal_head(machine, core_clusters))
         earlier_s, joules = journal.spent_s, energy.open_energy_meter()
         before_j, before_s = joules.joules() if joules else 0.0, perf_counter()
-        rules, notes = self.sample_clusters(journal, samples, chosen)
+        with self.budget.spend("sampling"):
+            rules, notes = self.sample_clusters(journal, samples, chosen)
         power_w = (
             (joules.joules() - before_j) / (perf_counter() - before_s)
             if joules and journal.spent_s > earlier_s
@@ -126,13 +132,16 @@ class ProfileRun:
         )
         samples = {place.cluster: samples[place.cluster] for place in chosen}
         count = sum(map(len, samples.values()))
-        predictors = self.fit_predictors(samples, chosen)
-        soc = self.describe_soc(predictors, rules, samples, chosen)
+        with self.budget.spend("fitting"):
+            predictors = self.fit_predictors(samples, chosen)
+        with self.budget.spend("surroundings"):
+            soc = self.describe_soc(predictors, rules, samples, chosen)
         soc = replace(soc, provenance=provenance(self.meter, machine, predictors, [], count))
         save_soc(soc, folder)
-        rows, refused = self.validate_networks(
-            predictors[chosen[0].name], rules[chosen[0].cluster], chosen[0].core
-        )
+        with self.budget.spend("validation"):
+            rows, refused = self.validate_networks(
+                predictors[chosen[0].name], rules[chosen[0].cluster], chosen[0].core
+            )
         soc = replace(soc, provenance=provenance(self.meter, machine, predictors, rows, count))
         save_soc(soc, folder)
         facts = CardFacts(
@@ -149,9 +158,20 @@ class ProfileRun:
             journal.spent_s,
             earlier_s,
             power_w,
+            self.budget,
         )
         write_text(folder / "CARD.md", card(facts))
-        return ProfileResult(soc, samples, rows, refused, perf_counter() - started, power_w)
+        return ProfileResult(soc, samples, rows, refused, power_w, self.budget)
+
+    def journal_head(self, machine: str, core_clusters: Sequence[Cluster]) -> dict[str, Any]:
+        """Return what must be the same for samples to belong together."""
+        return {
+            "backend": self.meter.name,
+            "version": self.meter.version,
+            "dtype": self.meter.dtype,
+            "machine": machine,
+            "cores": [[cluster.max_khz, *cluster.cores] for cluster in core_clusters],
+        }
 
     def sample_clusters(
         self,
@@ -159,35 +179,49 @@ class ProfileRun:
         samples: dict[int, list[Sample]],
         chosen: Sequence[PinnedProcessor],
     ) -> tuple[Rules, list[str]]:
-        """Sample kernels; every cluster gets an equal share of the budget."""
+        """Sample kernels; every cluster gets an equal share of what the budget has for it."""
         first = {place.cluster: place for place in reversed(chosen)}
-        left_s = max(0.0, self.wanted.budget_s - journal.spent_s) / len(first)
+        left_s = self.budget.left_s("sampling")
+        if not self.wanted.targets:
+            left_s = min(left_s, self.budget.planned_s["sampling"] - journal.spent_s)
+        each_s = max(0.0, left_s) / len(first)
+        probe_s = PROBE_SHARE * self.budget.planned_s["sampling"] / len(first)
+        known = self.known_rules()
         rules: Rules = {}
-        notes = []
+        notes: list[str] = []
         for place in reversed(first.values()):
-            until_s, meter = journal.spent_s + left_s, self.meter_of(place)
+            meter = self.meter_of(place)
             where = f"core {place.core}" if place.device == "cpu" else place.device
+            started_s = self.clock()
             with pin_process(place.core):
                 for cached in PER_CORE:
                     vars(meter).pop(cached, None)
-                rules[place.cluster] = self.probe_fusion(meter, journal)
-                cluster_samples = samples.setdefault(place.cluster, [])
-                gathering = KernelSampler(
+                rules[place.cluster] = known.get(place.name) or self.probe_fusion(
+                    meter, journal, probe_s
+                )
+                sampler = KernelSampler(
                     meter,
                     rules[place.cluster],
                     load_prior(),
                     journal,
                     place.cluster,
-                    cluster_samples,
+                    samples.setdefault(place.cluster, []),
                     self.wanted.seed,
+                    target_kernels(self.wanted.targets, rules[place.cluster]),
+                    self.clock,
                 )
-                gathering.run(
-                    until_s,
+                sampler.run(
+                    each_s - (self.clock() - started_s),
                     self.wanted.most,
                     self.find_doubts,
                     partial(self.report_progress, f"measuring kernels on {where}"),
                 )
-            notes.append(quality(where, gathering))
+            if sampler.unmeasured_targets:
+                self.budget.skipped.append(
+                    f"{sampler.unmeasured_targets} of {len(sampler.targets)} kernels of the"
+                    f" networks named, on {where}"
+                )
+            notes.append(quality(where, sampler))
         return rules, notes
 
     def meter_of(self, place: PinnedProcessor) -> Meter:
@@ -198,12 +232,32 @@ class ProfileRun:
             else meter_for(self.meter.name, self.meter.dtype, place.device)
         )
 
-    def probe_fusion(self, meter: Meter, journal: ProfileJournal) -> FusionRules:
-        """Return the backend's fusion rules, probed once and kept in the journal."""
-        started = perf_counter()
+    def known_rules(self) -> Mapping[str, FusionRules]:
+        """Return the rules in a folder that is only extended, by processor: none where it is new.
+
+        Its samples were drawn by them, and a short run has no time to probe them all.
+        """
+        if not self.wanted.targets or not (self.wanted.out / "soc.json").is_file():
+            return {}
+        soc = load_soc(self.wanted.out)
+        return {processor.name: soc.rules(processor.name) for processor in soc.processors}
+
+    def probe_fusion(self, meter: Meter, journal: ProfileJournal, allowed_s: float) -> FusionRules:
+        """Return the backend's fusion rules; what is not probed in time is not fused."""
+        started_s = self.clock()
+        unprobed = 0
+
+        def may_probe(chains: int) -> bool:
+            nonlocal unprobed
+            in_time = self.clock() - started_s < allowed_s
+            unprobed += 0 if in_time else chains
+            return in_time
+
         self.progress(f"probing what {meter.name} fuses", 0, 1)
-        rules = meter.rules or fused_pairs(meter)
-        journal.spend(perf_counter() - started)
+        rules = meter.rules or fused_pairs(meter, may_probe)
+        if unprobed:
+            self.budget.skipped.append(f"{unprobed} probes of fusion, taken as not fused")
+        journal.spend(self.clock() - started_s)
         return rules
 
     def find_doubts(self, samples: Sequence[Sample]) -> Sequence[float]:
@@ -225,6 +279,7 @@ class ProfileRun:
                 rules,
                 self.wanted.networks,
                 partial(self.report_progress, "validating on whole networks"),
+                self.budget,
             )
 
     def fit_predictors(
@@ -242,10 +297,16 @@ class ProfileRun:
                     f"{few}, at least {LEAST_SAMPLES} are needed; give a larger --budget-s"
                 )
             self.progress("fitting", 0, 1)
-            by_cluster[index] = fit(normalize_disturbed(cluster_samples), "", self.meter.dtype)
+            steady = normalize_disturbed(cluster_samples)
+            by_cluster[index] = fit(steady, "", self.meter.dtype, may_grow=self.may_grow)
         return {
             place.name: replace(by_cluster[place.cluster], processor=place.name) for place in chosen
         }
+
+    def may_grow(self, family: str, count: int) -> bool:
+        """Return whether there is time to grow trees for a family of so many samples."""
+        what = f"trees of {family}, {count} kernels"
+        return self.budget.allows("fitting", GROW_S * count, what)
 
     def describe_soc(
         self,
@@ -254,45 +315,19 @@ class ProfileRun:
         samples: dict[int, list[Sample]],
         chosen: Sequence[PinnedProcessor],
     ) -> Soc:
-        """Return the chip around the predictors.
-
-        Its first processor is the caller, which hands over to the others.
-        """
-        first, contention = chosen[0], {}
-        kernels = surroundings.representative_kernels(samples[first.cluster])
-        with pin_process(first.core):
-            self.progress("measuring what lies around kernels", 0, 1)
-            merge = surroundings.merge_link(
-                self.meter, ELEMENT_BYTES[self.meter.dtype], self.meter.call_us
-            )
-            for second in (place for place in chosen[1:] if place.device == "cpu"):
-                factor = surroundings.measure_contention(self.meter, kernels, second.core)
-                if factor is not None:
-                    contention[frozenset((first.name, second.name))] = factor
-        call = Link(round(self.meter.call_us, 3), 0.0)
-        processors = [Processor(first.name, "cpu", 1, call, asynchronous=False)]
-        processors += [self.processor(place, first, call) for place in chosen[1:]]
+        """Return the chip around the predictors."""
+        self.progress("measuring what lies around kernels", 0, 1)
+        kernels = representative_kernels(samples[chosen[0].cluster])
+        meters = {place.name: self.meter_of(place) for place in chosen}
+        costs = measure_surroundings(meters, chosen, kernels, self.budget)
         return Soc(
             name=self.wanted.out.resolve().name,
-            processors=tuple(processors),
+            processors=costs.processors,
             dtype=self.meter.dtype,
             predictors=predictors,
-            merge=merge,
-            contention=contention,
+            merge=costs.merge,
+            contention=costs.contention,
             fusion={place.name: rules[place.cluster] for place in chosen},
-        )
-
-    def processor(self, place: PinnedProcessor, first: PinnedProcessor, call: Link) -> Processor:
-        """Return a processor that the first hands over to.
-
-        Through a queue and another core, or through copies and a stream.
-        """
-        if place.device == "cpu":
-            sync_us = round(surroundings.queue_round_trip_us(first.core, place.core), 3)
-            return Processor(place.name, "cpu", 1, call, sync_us=sync_us, asynchronous=False)
-        copy_in, copy_out = surroundings.measure_copies(place.device)
-        return Processor(
-            place.name, "gpu", QUEUED, copy_in, copy_out, round(self.meter_of(place).call_us, 3)
         )
 
 
@@ -307,45 +342,3 @@ def prepare_folder(out: Path) -> Path:
     except OSError as error:
         raise BadInput(f"cannot write {out}, {error.strerror}") from None
     return out
-
-
-def remove_journal(folder: Path) -> None:
-    """Remove the journal. Raises BadInput."""
-    try:
-        (folder / NAME).unlink(missing_ok=True)
-    except OSError as error:
-        raise BadInput(
-            f"cannot remove {folder / NAME}, {error.strerror}, --fresh asks for it"
-        ) from None
-
-
-def quality(where: str, gathering: KernelSampler) -> str:
-    """Return how quiet the machine was, in one sentence."""
-    spreads = [sample.spread for sample in gathering.samples]
-    spread = f", median spread between the quartiles {np.median(spreads):.1%}" if spreads else ""
-    text = f"{where}: {len(spreads)} kernels{spread}, {gathering.disturbed} medleys measured again"
-    if gathering.refused:
-        text += "; refused by the backend: " + ", ".join(
-            f"{label} ({count})" for label, count in sorted(gathering.refused.items())
-        )
-    return text
-
-
-def provenance(
-    meter: Meter,
-    machine: str,
-    predictors: dict[str, Learned],
-    rows: list[HeldOutNetwork],
-    kernels: int,
-) -> str:
-    """Return what was measured, by whom, and the held-out error, in one sentence."""
-    error = next(iter(predictors.values())).relative_error
-    how = f"{machine}, {meter.version}, {meter.dtype}, one pinned thread"
-    text = f"measured on this machine ({how}), {kernels} kernels, left-out error {error:.1%} (rms)"
-    if rows:
-        facts: dict[str, Any] = summary(rows)
-        text += (
-            f"; {len(rows)} whole networks never sampled: mean error {facts['mape']:.1%},"
-            f" {facts['within_10_percent']:.0%} within 10%"
-        )
-    return text

@@ -9,26 +9,79 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from queue import SimpleQueue
-from threading import Thread
+from threading import Thread, Timer
 from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
 
+from nnstretch.graph import ELEMENT_BYTES
 from nnstretch.kernel import Kernel
 from nnstretch.profile.backends.meter import Meter
-from nnstretch.profile.machine import pin_process
+from nnstretch.profile.budget import CONTENTION_S, Budget
+from nnstretch.profile.machine import PinnedProcessor, pin_process
 from nnstretch.profile.sampling.kernel_spec import KernelSpec, kernel_of_spec
-from nnstretch.soc import Link
+from nnstretch.soc import Link, Processor
 
 ROUND_TRIPS = 400
 ROUNDS = 12
 MET = ((1, 64, 56, 56), (1, 128, 28, 28), (1, 256, 14, 14), (1, 256, 56, 56), (1, 512, 7, 7))
 """What two branches bring to a meeting point, each."""
+
+
+QUEUED = 4
+"""Sub-graphs that may wait on an accelerator's stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What lies around kernels, as a chip's description has it."""
+
+    processors: tuple[Processor, ...]
+    merge: Link
+    contention: Mapping[frozenset[str], float]
+
+
+def measure_surroundings(
+    meters: Mapping[str, Meter],
+    chosen: Sequence[PinnedProcessor],
+    kernels: Sequence[Kernel],
+    budget: Budget,
+) -> Surroundings:
+    """Measure what lies around kernels; the first processor hands over to the others."""
+    first = chosen[0]
+    meter = meters[first.name]
+    contention: dict[frozenset[str], float] = {}
+    with pin_process(first.core):
+        merge = merge_link(meter, ELEMENT_BYTES[meter.dtype], meter.call_us)
+        for second in (place for place in chosen[1:] if place.device == "cpu"):
+            what = f"contention of {first.name} and {second.name}"
+            if not budget.allows("surroundings", CONTENTION_S, what):
+                continue
+            left_s = budget.left_s("surroundings")
+            factor = measure_contention(meter, kernels, second.core, left_s)
+            if factor is not None:
+                contention[frozenset((first.name, second.name))] = factor
+    call = Link(round(meter.call_us, 3), 0.0)
+    processors = [Processor(first.name, "cpu", 1, call, asynchronous=False)]
+    processors += [describe(place, first, meters[place.name], call) for place in chosen[1:]]
+    return Surroundings(tuple(processors), merge, contention)
+
+
+def describe(place: PinnedProcessor, first: PinnedProcessor, meter: Meter, call: Link) -> Processor:
+    """Return a processor that the first hands over to.
+
+    Through a queue and another core, or through copies and a stream.
+    """
+    if place.device == "cpu":
+        sync_us = round(queue_round_trip_us(first.core, place.core), 3)
+        return Processor(place.name, "cpu", 1, call, sync_us=sync_us, asynchronous=False)
+    copy_in, copy_out = measure_copies(place.device)
+    return Processor(place.name, "gpu", QUEUED, copy_in, copy_out, round(meter.call_us, 3))
 
 
 def queue_round_trip_us(caller: int, worker: int) -> float:
@@ -120,10 +173,12 @@ def fit_line(points: Sequence[tuple[float, float]]) -> Link:
     return Link(round(max(0.0, float(fixed)), 3), round(max(0.0, float(slope)), 6))
 
 
-def measure_contention(meter: Meter, kernels: Sequence[Kernel], second_core: int) -> float | None:
+def measure_contention(
+    meter: Meter, kernels: Sequence[Kernel], second_core: int, wait_s: float = 60.0
+) -> float | None:
     """Measure how much slower kernels are while a second process runs the same ones; at least 1.
 
-    None where it could not be measured.
+    None where it could not be measured, or the process was not busy after `wait_s`.
     """
     chains = [(kernel,) for kernel in kernels]
     alone = total_us(meter.measure(chains, ROUNDS))
@@ -140,15 +195,19 @@ def measure_contention(meter: Meter, kernels: Sequence[Kernel], second_core: int
     )
     assert neighbour.stdin is not None
     assert neighbour.stdout is not None
+    too_late = Timer(wait_s, neighbour.kill)
+    too_late.start()
     try:
         neighbour.stdin.write(json.dumps([asdict(kernel) for kernel in kernels]) + "\n")
         neighbour.stdin.flush()
         if neighbour.stdout.readline().strip() != "busy":
             return None
+        too_late.cancel()
         beside = total_us(meter.measure(chains, ROUNDS))
     except OSError:
         return None
     finally:
+        too_late.cancel()
         neighbour.kill()
         neighbour.wait()
     return round(max(1.0, beside / alone), 4) if alone and beside else None

@@ -12,6 +12,7 @@ from nnstretch.errors import NnstretchError
 from nnstretch.kernel import FusionRules
 from nnstretch.predict.learned import Learned
 from nnstretch.profile.backends.meter import Meter
+from nnstretch.profile.budget import NETWORK_S, Budget
 from nnstretch.structure.kernel_fusion import fuse_kernels
 
 NETWORKS = (
@@ -73,14 +74,20 @@ def validate(
     rules: FusionRules,
     names: Sequence[str],
     progress: Callable[[int, int, str], None],
+    budget: Budget,
 ) -> tuple[list[HeldOutNetwork], dict[str, str]]:
     """Measure and predict held-out networks; return them, and why some could not be told.
 
-    An operator without an estimate, a file that cannot be written.
+    An operator without an estimate, a file that cannot be written. Those for which the budget has
+    no time are noted there.
     """
     rows, refused = [], {}
+    expected_s = NETWORK_S
     for done, name in enumerate(names):
         progress(done, len(names), name)
+        if not budget.allows("validation", expected_s, f"validating on {name}"):
+            continue
+        before_s = budget.clock()
         try:
             rows.append(measure_held_out(meter, learned, rules, name))
         except NnstretchError as error:
@@ -88,6 +95,7 @@ def validate(
         except Exception as error:
             # Runtimes and converters raise what they like: the profile itself must not be lost.
             refused[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        expected_s = max(expected_s if rows[1:] else 0.0, budget.clock() - before_s)
     progress(len(names), len(names), "")
     return rows, refused
 

@@ -10,8 +10,15 @@ from typing import Any
 from nnstretch.graph import Node, TensorSpec
 from nnstretch.kernel import PADDED, Kernel
 from nnstretch.structure.arguments import argument, conv_groups, largest_side
-from nnstretch.structure.kernel_operators import CONV_KINDS, kernel_kind, refs_once
+from nnstretch.structure.kernel_operators import (
+    CONV_KINDS,
+    TRANSPOSED_KIND,
+    kernel_kind,
+    refs_once,
+)
 from nnstretch.structure.macs import CONVOLUTIONS, product_macs
+
+PADDING_KINDS = tuple(kind for kind in CONV_KINDS if kind != TRANSPOSED_KIND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +131,9 @@ def is_padded(node: Node, kernel: Kernel) -> bool:
 
     Where both ends need it, runtimes pad as they go.
     """
-    if kernel.kind not in (*CONV_KINDS, "pool") or kernel.stride < 2 or len(kernel.shape_out) != 4:
+    if kernel.kind not in (*PADDING_KINDS, "pool") or kernel.stride < 2:
+        return False
+    if len(kernel.shape_out) != 4:
         return False
     padding = largest_side(argument(node, 3 if kernel.kind == "pool" else 4), 0)
     needed = (kernel.shape_out[-1] - 1) * kernel.stride + kernel.kernel - kernel.shapes_in[0][-1]

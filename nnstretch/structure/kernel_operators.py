@@ -41,7 +41,8 @@ _NAMES_OF_KIND = {
 KINDS = dict.fromkeys(ACTIVATIONS, "activation")
 for _kind, _names in _NAMES_OF_KIND.items():
     KINDS.update(dict.fromkeys(_names.split(), _kind))
-CONV_KINDS = ("conv", "gconv", "dwconv")
+TRANSPOSED_KIND = "tconv"
+CONV_KINDS = ("conv", "gconv", "dwconv", TRANSPOSED_KIND)
 
 
 def is_free(node: Node) -> bool:
@@ -61,6 +62,8 @@ def kernel_kind(node: Node, specs: Mapping[str, TensorSpec]) -> str:
         if groups == 1:
             return "conv"
         return "dwconv" if groups == specs[node.inputs[0]].shape[1] else "gconv"
+    if node.kind == "conv_transpose2d":
+        return TRANSPOSED_KIND
     if node.kind == "einsum" and "." in str(node.args[0]):
         return node.op
     kind = KINDS.get(node.kind, node.op)

@@ -5,6 +5,7 @@ registry.py            backend -> meter
 onnxruntime_meter.py   ONNX Runtime meter
 onnxruntime_layout.py  NCHWc probes
 onnx_models.py         kernels -> one ONNX model
+onnx_operators.py      operators of kernels as ONNX nodes
 onnx_network.py        module -> ONNX for validation
 litert_meter.py        LiteRT meter
 litert_network.py      module -> .tflite for validation

@@ -22,9 +22,9 @@ from nnstretch.profile.backends.onnx_models import (
     HEAD,
     SWEEP,
     TAIL,
-    OnnxModelBuilder,
     build,
 )
+from nnstretch.profile.backends.onnx_operators import OnnxModelBuilder
 from nnstretch.profile.backends.onnxruntime_layout import blocked_of
 from nnstretch.profile.sampling.kernel_spec import KernelSpec, kernel_of_spec
 

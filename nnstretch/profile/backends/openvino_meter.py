@@ -16,7 +16,7 @@ from openvino.preprocess import PrePostProcessor
 
 from nnstretch.errors import BadInput, UnsupportedOp
 from nnstretch.kernel import ChannelBlockedLayout, FusionRules, Kernel
-from nnstretch.profile.backends.onnx_models import (
+from nnstretch.profile.backends.onnx_operators import (
     OnnxModelBuilder,
     axis_of,
     emit,

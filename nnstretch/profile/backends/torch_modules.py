@@ -19,7 +19,7 @@ from torch import nn
 
 from nnstretch.errors import UnsupportedOp
 from nnstretch.kernel import Kernel
-from nnstretch.profile.backends.onnx_models import axis_of, inputs_of, padding, permutation
+from nnstretch.profile.backends.onnx_operators import axis_of, inputs_of, padding, permutation
 
 Run = Callable[..., torch.Tensor]
 ACTIVATIONS: dict[str, Run] = {

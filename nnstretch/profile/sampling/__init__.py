@@ -3,6 +3,7 @@
 kernel_spec.py       kernel from operator and shapes
 prior.py             operators of a zoo of networks, as a table to draw from
 kernel_generator.py  kernels drawn from a prior
+targets.py           kernels of networks that were named
 kernel_sampler.py    measure until the budget is spent
 sample.py            one measured kernel
 journal.py           resumable measurements

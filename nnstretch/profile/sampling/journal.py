@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
-from nnstretch.errors import BrokenFile
+from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.files.decode import decode
 from nnstretch.files.journal import append_rows, decode_row, read_journal
 from nnstretch.files.limits import Range
@@ -129,3 +129,13 @@ def decode_kernels(data: Any) -> tuple[Kernel, ...]:
     """Decode a list of kernels. Raises ValueError."""
     kernels: tuple[Kernel, ...] = decode(tuple[Kernel, ...], data, "kernels")
     return kernels
+
+
+def remove_journal(folder: Path) -> None:
+    """Remove the journal. Raises BadInput."""
+    try:
+        (folder / NAME).unlink(missing_ok=True)
+    except OSError as error:
+        raise BadInput(
+            f"cannot remove {folder / NAME}, {error.strerror}, --fresh asks for it"
+        ) from None

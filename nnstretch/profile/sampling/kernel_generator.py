@@ -24,6 +24,7 @@ from nnstretch.profile.sampling.kernel_spec import (
     kernel_of_spec,
     spec_of_kernel,
 )
+from nnstretch.structure.kernel_operators import TRANSPOSED_KIND
 from nnstretch.structure.layout_conversion import BLOCKED, kernel_layouts, reorder_kernel
 
 SHARES = {
@@ -56,6 +57,12 @@ STEMS = 0.08
 
 Every network has one, and it is among its most expensive kernels.
 """
+HEADS = 0.05
+"""Share of dense convolutions with few or odd outputs, as the ends of detectors and segmenters."""
+HEAD_WIDTHS = (1, 2, 3, 4, 5, 6, 7, 9, 10, 18, 19, 21, 27, 33, 51, 75, 84, 85, 91, 150, 255)
+STRETCHED = 0.06
+"""Share of convolutions over maps much wider than high, as of lines of text and spectra."""
+TOKEN_KINDS = frozenset({"linear", "add", "mul", "activation", "norm", "softmax"})
 NEAR = 1.25
 """Most that a neighbour's channels differ by."""
 CHANGED = 0.7
@@ -163,7 +170,24 @@ def draw_kernel(
     stem = kind == "conv" and rng.random() < STEMS
     recipe = rng.choice(prior.stems if stem else prior.recipes[kind])
     changed = perturb(recipe, rng, 0.4, 1.7) if rng.random() < CHANGED else recipe
+    if changed is not None and kind in CONVOLUTIONS:
+        changed = as_head_or_stretched(changed, rng)
     return None if changed is None else resize_spec(with_epilogue(changed, rules, rng, name))
+
+
+def as_head_or_stretched(recipe: KernelSpec, rng: random.Random) -> KernelSpec:
+    """Return a convolution that now and then has odd outputs, or a map wider than high."""
+    (batch, cin, height, width), out = recipe.shapes_in[0], recipe.shape_out
+    if recipe.kind == "conv" and cin > 4 and rng.random() < HEADS:
+        return replace(recipe, shape_out=(batch, rng.choice(HEAD_WIDTHS), *out[2:]))
+    if rng.random() < STRETCHED and height == width:
+        times = rng.choice((2, 3, 4, 8))
+        height = max(recipe.kernel // 2 + 1, height // times)
+        width = width * times
+        sides = (-(-height // recipe.stride), -(-width // recipe.stride))
+        shapes_in = ((batch, cin, height, width),)
+        return replace(recipe, shapes_in=shapes_in, shape_out=(batch, out[1], *sides))
+    return recipe
 
 
 def resize_spec(kernel: Kernel) -> Kernel | None:
@@ -241,6 +265,10 @@ def perturb(recipe: KernelSpec, rng: random.Random, low: float, high: float) -> 
             round_channels(size * rng.uniform(low, high), rng) for size in (first[1], out[1])
         )
         return replace(recipe, shapes_in=((first[0], cin),), shape_out=(out[0], cout))
+    if recipe.kind == TRANSPOSED_KIND:
+        return perturb_transposed(recipe, rng, low, high)
+    if recipe.kind == "linear" or (len(first) == 3 and recipe.kind in TOKEN_KINDS):
+        return perturb_tokens(recipe, rng, low, high)
     if len(first) != 4 or recipe.kind in ("reshape", "matmul", "softmax"):
         return recipe
     return perturb_maps(recipe, rng, low, high)
@@ -275,6 +303,34 @@ def perturb_convolution(
         shape_out=(batch, cout, *shrink),
         groups=groups,
     )
+
+
+def perturb_transposed(
+    recipe: KernelSpec, rng: random.Random, low: float, high: float
+) -> KernelSpec | None:
+    """Return a transposed convolution of nearby channels and sides; None where it is grouped."""
+    (batch, cin, height, width), out = recipe.shapes_in[0], recipe.shape_out
+    if recipe.groups > 1:
+        return None
+    cin, cout = (round_channels(size * rng.uniform(low, high), rng) for size in (cin, out[1]))
+    side, second_side = perturb_side(height, rng), perturb_side(width, rng)
+    grown = (side * recipe.stride, second_side * recipe.stride)
+    shapes_in = ((batch, cin, side, second_side),)
+    return replace(recipe, shapes_in=shapes_in, shape_out=(batch, cout, *grown))
+
+
+def perturb_tokens(recipe: KernelSpec, rng: random.Random, low: float, high: float) -> KernelSpec:
+    """Return an operator on tokens (batch, tokens, channels) with other counts of both.
+
+    What is the same in several operands stays the same.
+    """
+    sizes: dict[int, int] = {1: 1}
+    shapes = (*recipe.shapes_in, recipe.shape_out)
+    for size in sorted({size for shape in shapes for size in shape[1:]}):
+        if size > 1:
+            sizes[size] = max(2, round(size * rng.uniform(low, high)))
+    *shapes_in, out = ((*shape[:1], *(sizes[size] for size in shape[1:])) for shape in shapes)
+    return replace(recipe, shapes_in=tuple(shapes_in), shape_out=out)
 
 
 def perturb_maps(

@@ -1,6 +1,7 @@
 """Measure kernels until the budget is spent.
 
-First what networks use, then more of what is still told badly.
+First those of networks that were named, and others near them; then what networks use, then more of
+what is still told badly.
 
 Kernels over maps of one size take turns in a medley, because they stand side by side in networks,
 too: large maps push weights out of the near caches, small ones do not, so how long a kernel takes
@@ -40,6 +41,10 @@ RETRIES = 2
 PRIOR_SHARE = 0.55
 """Of the budget, before kernels are chosen by how badly they are told."""
 BAD = 0.10
+NEIGHBOURS = 6
+"""Kernels that are drawn near each target."""
+LARGE = 1e6
+"""Size of a medley below which its time is that of building it."""
 REFERENCE = kernel_of_spec(
     KernelSpec("conv", "conv2d", ((1, 128, 28, 28),), (1, 128, 28, 28), 3), "reference"
 )
@@ -64,41 +69,97 @@ class KernelSampler:
     cluster: int
     samples: list[Sample]
     seed: int = 0
+    targets: Sequence[Kernel] = ()
+    """Kernels of networks that were named: measured first, with others near them."""
+    clock: Callable[[], float] = perf_counter
+    begun_s: float = 0.0
+    allowed_s: float = float("inf")
+    slowest_s: float = 0.0
+    """Seconds for each unit of a medley's size, at most so far."""
+    neighbours_drawn: int = 0
+    """Of each target."""
+    attempted: set[tuple[object, ...]] = field(default_factory=set)
+    unmeasured_targets: int = 0
+    """Targets for which there was no time."""
     references_us: list[float] = field(default_factory=list)
     disturbed: int = 0
     """Medleys that were measured again."""
     refused: dict[str, int] = field(default_factory=dict)
     """Kernels that the backend could not run, by kind and operator."""
 
-    def run(self, until_s: float, most: int, doubts: Doubts, progress: Progress) -> None:
-        """Measure until the journal has spent so many seconds, or there are so many samples.
+    def run(self, allowed_s: float, most: int, doubts: Doubts, progress: Progress) -> None:
+        """Measure for so many seconds, or until there are so many samples.
 
-        A medley that was begun is finished.
+        A medley that was begun is finished; one that would not end in time is not begun.
         """
-        first_s = self.journal.spent_s
+        self.begun_s = self.clock()
+        self.allowed_s = allowed_s
         self.references_us = list(
             dict.fromkeys(s.reference_us for s in self.samples if s.reference_us > 0)
         )
+        seen = {sample.kernel.key for sample in self.samples}
+        wanted = [kernel for kernel in self.targets if kernel.key not in seen]
+        in_time = self.measure_all(wanted, most, progress)
+        self.unmeasured_targets = sum(kernel.key not in self.attempted for kernel in wanted)
+        if not in_time:
+            return
         fresh = generate_kernels(self.prior, self.rules, self.seed + len(self.samples))
         seen = {sample.kernel.key for sample in self.samples}
         fresh = (kernel for kernel in fresh if kernel.key not in seen)
-        switch_s = first_s + PRIOR_SHARE * (until_s - first_s)
-        while self.journal.spent_s < until_s and len(self.samples) < most:
-            started = perf_counter()
-            chosen = (
-                list(islice(fresh, CHUNK))
-                if self.journal.spent_s < switch_s or not self.samples
-                else self.draw_adaptively(fresh, doubts)
-            )
-            self.journal.spend(perf_counter() - started)
-            for medley in kernel_groups(chosen):
-                if self.journal.spent_s >= until_s or len(self.samples) >= most:
-                    return
-                started = perf_counter()
-                measured = self.measure_kernels(medley)
-                self.samples += measured
-                self.journal.append(self.cluster, measured, perf_counter() - started)
-                progress(self.journal.spent_s, until_s, len(self.samples))
+        switch_s = self.elapsed_s + PRIOR_SHARE * (allowed_s - self.elapsed_s)
+        while self.elapsed_s < allowed_s and len(self.samples) < most:
+            started_s = self.clock()
+            near = self.draw_neighbours(seen)
+            if near:
+                chosen = near
+            elif self.elapsed_s < switch_s or not self.samples:
+                chosen = list(islice(fresh, CHUNK))
+            else:
+                chosen = self.draw_adaptively(fresh, doubts)
+            self.journal.spend(self.clock() - started_s)
+            if not self.measure_all(chosen, most, progress):
+                return
+
+    @property
+    def elapsed_s(self) -> float:
+        """Return the seconds since the run began."""
+        return self.clock() - self.begun_s
+
+    def measure_all(self, kernels: Sequence[Kernel], most: int, progress: Progress) -> bool:
+        """Measure kernels in medleys; return False when the time or number of samples is up."""
+        in_time = True
+        for medley in kernel_groups(kernels):
+            left_s = self.allowed_s - self.elapsed_s
+            if left_s <= 0 or len(self.samples) >= most:
+                return False
+            size = sum(map(kernel_size, medley))
+            if size * self.slowest_s > left_s:
+                in_time = False  # a smaller one may still fit
+                continue
+            started_s = self.clock()
+            measured = self.measure_kernels(medley)
+            taken_s = self.clock() - started_s
+            if size > LARGE:
+                self.slowest_s = max(self.slowest_s, taken_s / size)
+            self.samples += measured
+            self.attempted.update(kernel.key for kernel in medley)
+            self.journal.append(self.cluster, measured, taken_s)
+            progress(self.elapsed_s, self.allowed_s, len(self.samples))
+        return in_time
+
+    def draw_neighbours(self, seen: set[tuple[object, ...]]) -> list[Kernel]:
+        """Draw kernels near the targets, each target as often as any other, up to `NEIGHBOURS`."""
+        chosen: dict[tuple[object, ...], Kernel] = {}
+        rng = random.Random(len(self.samples))
+        while self.neighbours_drawn < NEIGHBOURS and len(chosen) < CHUNK:
+            self.neighbours_drawn += 1
+            for target in self.targets:
+                name = f"like.{target.name}.{self.neighbours_drawn}"
+                kernel = perturb_kernel(target, self.rules, rng, name)
+                if kernel is not None and kernel.key not in seen:
+                    chosen.setdefault(kernel.key, kernel)
+        seen.update(chosen)
+        return list(chosen.values())
 
     def draw_adaptively(self, fresh: Iterator[Kernel], doubts: Doubts) -> list[Kernel]:
         """Draw half near the kernels that are off by more than a tenth, the worse the likelier.
@@ -129,6 +190,8 @@ class KernelSampler:
         best: list[tuple[float, ...]] = []
         best_us = float("inf")
         for attempt in range(1 + RETRIES):
+            if attempt and self.elapsed_s >= self.allowed_s:
+                break
             reference, *times = self.measure_undisturbed(
                 [(REFERENCE,), *((kernel,) for kernel in medley)]
             )

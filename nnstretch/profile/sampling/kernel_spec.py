@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from math import prod
 
 from nnstretch.kernel import Kernel
+from nnstretch.structure.kernel_operators import TRANSPOSED_KIND
+from nnstretch.structure.macs import ATTENTION
 
 CONVOLUTIONS = ("conv", "gconv", "dwconv")
 Shape = tuple[int, ...]
@@ -75,14 +77,19 @@ def macs(recipe: KernelSpec, cin: int) -> int:
     out = prod(recipe.shape_out)
     if recipe.kind in CONVOLUTIONS:
         return out * recipe.kernel**2 * cin // recipe.groups
+    if recipe.kind == TRANSPOSED_KIND:
+        return prod(recipe.shapes_in[0]) * recipe.kernel**2 * recipe.shape_out[1] // recipe.groups
     if recipe.kind == "linear":
         return out * cin
+    if recipe.op == ATTENTION:
+        query, key, value = (recipe.shapes_in * 3)[:3]
+        return prod(query) * key[-2] + prod(query[:-1]) * key[-2] * value[-1]
     return out * recipe.shapes_in[0][-1] if recipe.kind == "matmul" else 0
 
 
 def weight_elements(recipe: KernelSpec, cin: int, cout: int) -> int:
     """Return the number of a kernel's weights."""
-    if recipe.kind in CONVOLUTIONS:
+    if recipe.kind in (*CONVOLUTIONS, TRANSPOSED_KIND):
         return recipe.kernel**2 * cin * cout // recipe.groups + cout
     if recipe.kind == "linear":
         return cin * cout + cout

@@ -1,0 +1,82 @@
+"""Seconds that a profile may take, all phases together, and what did not fit into them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import perf_counter
+
+SHARES = {"sampling": 0.68, "fitting": 0.10, "surroundings": 0.06, "validation": 0.16}
+"""Of the budget, in the order of the phases; probing what a backend fuses is part of sampling."""
+CONTENTION_S = 4.0
+"""What starting a second process and measuring beside it takes."""
+NETWORK_S = 4.0
+"""What the first network takes to be captured, deployed and measured."""
+GROW_S = 0.006
+"""What trees take to grow and be compared, for each sample of a family."""
+Clock = Callable[[], float]
+
+
+@dataclass
+class Budget:
+    """One budget while it is spent; what a phase leaves goes to those behind it."""
+
+    total_s: float
+    shares: Mapping[str, float] = field(default_factory=lambda: dict(SHARES))
+    clock: Clock = perf_counter
+    started_s: float = field(default=-1.0)
+    """By the clock; now, where it is negative."""
+    taken_s: dict[str, float] = field(default_factory=dict)
+    """By phase."""
+    skipped: list[str] = field(default_factory=list)
+    """What there was no time for."""
+
+    def __post_init__(self) -> None:
+        if self.started_s < 0:
+            self.started_s = self.clock()
+
+    @property
+    def planned_s(self) -> dict[str, float]:
+        """Return the seconds planned for each phase."""
+        return {phase: share * self.total_s for phase, share in self.shares.items()}
+
+    @property
+    def elapsed_s(self) -> float:
+        """Return the seconds that are spent."""
+        return self.clock() - self.started_s
+
+    def left_s(self, phase: str) -> float:
+        """Return the seconds until a phase must end; not below zero."""
+        end_s = 0.0
+        for name, planned_s in self.planned_s.items():
+            end_s += planned_s
+            if name == phase:
+                break
+        return max(0.0, end_s - self.elapsed_s)
+
+    @contextmanager
+    def spend(self, phase: str) -> Iterator[None]:
+        """Count the time of a block for a phase."""
+        started_s = self.clock()
+        try:
+            yield
+        finally:
+            spent_s = self.clock() - started_s
+            self.taken_s[phase] = self.taken_s.get(phase, 0.0) + spent_s
+
+    def allows(self, phase: str, expected_s: float, what: str) -> bool:
+        """Return whether something still fits into a phase; it is noted where it does not."""
+        if self.left_s(phase) >= expected_s:
+            return True
+        self.skipped.append(what)
+        return False
+
+
+def plan_budget(total_s: float, validates: bool, clock: Clock, started_s: float) -> Budget:
+    """Return a budget; without validation its share goes to sampling."""
+    shares = dict(SHARES)
+    if not validates:
+        shares["sampling"] += shares["validation"]
+        shares["validation"] = 0.0
+    return Budget(total_s, shares, clock, started_s)
