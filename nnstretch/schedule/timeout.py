@@ -53,11 +53,5 @@ class Timeout:
         """Return the time left, s, None for any time; below 0 when it is over."""
         return None if self._until_s is None else self._until_s - perf_counter()
 
-    @property
-    def for_lock_s(self) -> float:
-        """Return the time left as a lock's `acquire` wants it: -1 for any time."""
-        left_s = self.left_s
-        return -1 if left_s is None else max(0.0, left_s)
-
     def __str__(self) -> str:
         return "any time" if self._timeout_s is None else f"{self._timeout_s:g} s"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from nnstretch.bundle.bundle import Bundle
 from nnstretch.bundle.pipeline_view import functions_of
-from nnstretch.errors import BadInput, UnknownName
+from nnstretch.errors import UnknownName
 from nnstretch.run.pipelines.item_buffer import ItemBuffer, StagePacing
 from nnstretch.run.pipelines.item_tensors import dead_tensors
 from nnstretch.run.pipelines.stage_functions import (
@@ -27,6 +27,7 @@ from nnstretch.schedule.pipeline_graph import (
     stage_graph,
     stages_with_copies,
 )
+from nnstretch.schedule.timeout import whole_number
 
 ON_ERROR = ("continue", "stop")
 MOST = 1_000_000
@@ -47,15 +48,10 @@ class PipelineOptions:
             raise UnknownName(
                 f"unknown on_error {self.on_error!r}, pipeline, it is one of {', '.join(ON_ERROR)}"
             )
-        if not (isinstance(self.results, int) and 1 <= self.results <= MOST):
-            raise BadInput(
-                f"results is {self.results!r}, pipeline, at least 1 has to wait until it is read,"
-                f" at most {MOST} may"
-            )
-        if not (isinstance(self.traced, int) and 0 <= self.traced <= MOST):
-            raise BadInput(
-                f"traced is {self.traced!r}, pipeline, a count of items from 0 to {MOST}"
-            )
+        waits = f"pipeline, at least 1 has to wait until it is read, at most {MOST} may"
+        whole_number("results", self.results, 1, MOST, waits)
+        counted = f"pipeline, a count of items from 0 to {MOST}"
+        whole_number("traced", self.traced, 0, MOST, counted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
-from nnstretch.errors import Cancelled, StageFailed, one_line
+from nnstretch.errors import Cancelled, StageFailed, describe_error
 from nnstretch.run.pipelines.item_tensors import Values
 from nnstretch.run.pipelines.stage_functions import PythonStage, SubgraphStage
 from nnstretch.schedule.cpu_affinity import sleep_until
@@ -121,14 +121,14 @@ class ItemBuffer:
         self.names = names
         self.records: list[list[WorkerRecord]] = []
         self.opened: dict[tuple[int, int], SubgraphStage | PythonStage] = {}
-        self.changes: dict[tuple[int, int], deque[tuple[int, str, Any]]] = {}
-        """By worker: from which item on a sub-graph is computed by something else."""
+        self._changes: dict[tuple[int, int], deque[tuple[int, dict[str, Any]]]] = {}
+        """By worker: from which item on which sub-graphs are computed by something else."""
         for stage, replica_names in enumerate(names):
             spans: list[deque[tuple[float, float, int]]] = [
                 deque(maxlen=traced) for _ in replica_names
             ]
             self.records.append([WorkerRecord(spans=spans_of_worker) for spans_of_worker in spans])
-            self.changes |= {(stage, replica): deque() for replica in range(len(replica_names))}
+            self._changes |= {(stage, replica): deque() for replica in range(len(replica_names))}
         self.stopped_by: int | None = None
         """The item that failed, where that stops the pipeline."""
         self.cancelled_from: int | None = None
@@ -142,17 +142,33 @@ class ItemBuffer:
         due_us = [0.0] * len(self._stage_graph) if self._pace else []
         self._places[item % len(self._places)] = InFlightItem(values, perf_counter(), due_us)
 
-    def take(self, item: int) -> InFlightItem:
-        """Take an item out of its place."""
-        place = item % len(self._places)
-        entry = self._places[place]
+    def at(self, item: int) -> InFlightItem:
+        """Return an item that is in its place."""
+        entry = self._places[item % len(self._places)]
         assert entry is not None
-        self._places[place] = None
         return entry
+
+    def drop(self, item: int) -> None:
+        """Forget an item."""
+        self._places[item % len(self._places)] = None
+
+    def replace_from(
+        self, item: int, subgraph: str, backends: Mapping[tuple[int, int], Any]
+    ) -> None:
+        """Compute a sub-graph by these, by worker, from `item` on, which nobody has begun.
+
+        What was to be used from there on is forgotten.
+        """
+        for worker, backend in backends.items():
+            changes = self._changes[worker]
+            if changes and changes[-1][0] == item:
+                changes[-1][1][subgraph] = backend
+            else:
+                changes.append((item, {subgraph: backend}))
 
     def stage_function(self, stage: int, replica: int) -> StageFunction:
         """Return what a worker does with each item; loads its files on the calling thread."""
-        record, changes = self.records[stage][replica], self.changes[stage, replica]
+        record, changes = self.records[stage][replica], self._changes[stage, replica]
         work = self._work(stage, replica)
         dead, places = self._dead[stage], self._places
         run = self._run_untimed if self._duration_us(stage, replica) is None else self._run_timed
@@ -161,7 +177,7 @@ class ItemBuffer:
             entry = places[item % len(places)]
             assert entry is not None
             while isinstance(work, SubgraphStage) and changes and changes[0][0] <= item:
-                work.replace(*changes.popleft()[1:])
+                work.replace(changes.popleft()[1])
             if entry.error is None:
                 entry.error = self._skip_reason(item)
             if entry.error is None:
@@ -246,7 +262,7 @@ class ItemBuffer:
     ) -> None:
         node = self._stage_graph[stage]
         where = f"stage {node.stage}{', ' if node.part else ''}{node.part}"
-        what = f"item {item} failed, {where}, {type(error).__name__}: {one_line(error)}"
+        what = f"item {item} failed, {where}, {describe_error(error)}"
         entry.error = StageFailed(what, node.stage, item)
         entry.error.__cause__ = error
         self.records[stage][replica].failed += 1

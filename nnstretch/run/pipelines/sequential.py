@@ -10,7 +10,7 @@ import numpy as np
 
 from nnstretch.bundle.bundle import Bundle
 from nnstretch.bundle.pipeline_view import functions_of
-from nnstretch.errors import BadInput, StageFailed, one_line
+from nnstretch.errors import BadInput, StageFailed, describe_error
 from nnstretch.run.backends.registry import Choice, choose_backends
 from nnstretch.run.pipelines.item_tensors import TensorForms, Values
 from nnstretch.run.pipelines.stage_functions import (
@@ -51,8 +51,7 @@ class SequentialPipeline:
             try:
                 work(values)
             except Exception as error:
-                reason = f"{type(error).__name__}: {one_line(error)}"
-                message = f"an item alone failed, stage {name}, {reason}"
+                message = f"an item alone failed, stage {name}, {describe_error(error)}"
                 raise StageFailed(message, name) from error
         return self.to_caller(values)
 

@@ -86,9 +86,9 @@ class SubgraphStage:
         """Load another file for a sub-graph, ready to take its place."""
         return self._subgraphs.load(subgraph, data)
 
-    def replace(self, subgraph: str, backend: Backend) -> None:
-        """Put another backend in place of a sub-graph's."""
-        self._subgraphs.backends[subgraph] = backend
+    def replace(self, backends: Mapping[str, Backend]) -> None:
+        """Put other backends in place of those of sub-graphs."""
+        self._subgraphs.backends |= backends
 
     def close(self) -> None:
         """End the threads of its branches."""

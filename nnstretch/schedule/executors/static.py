@@ -99,6 +99,7 @@ class StaticExecutor:
         self._wakeups = [self.producer, self.consumer, *(worker.wakeup for worker in every)]
         self._idle = spin_buffer() if any(worker.awake_s for worker in every) else b""
         self._threads = [self._thread(worker) for worker in every if worker is not caller]
+        self._gone: list[StaticWorker] = []
 
     def start(self) -> None:
         """Start every thread and wait until each has made its calls; where one raises, end all."""
@@ -127,11 +128,15 @@ class StaticExecutor:
         return is_passed(self._results, item)
 
     def submit(self) -> None:
-        """Add one item."""
-        self._source.passed += 1
-        for listener in self._source.listeners:
-            if listener.asleep:
-                listener.ring()
+        """Add one item; an interrupt leaves it added or not, and nobody asleep who should know."""
+        try:
+            self._source.passed += 1
+            for listener in self._source.listeners:
+                if listener.asleep:
+                    listener.ring()
+        except BaseException:
+            self._wake_all()
+            raise
 
     def run_once(self, caller: StaticWorker) -> None:
         """Submit an item, serve the caller's steps, and wait for all; raises what a step raises."""
@@ -147,10 +152,22 @@ class StaticExecutor:
         if self.error is not None:
             raise self.error
 
-    def close(self) -> None:
-        """Finish what was submitted and join every thread; harmless when repeated."""
+    def is_worker(self) -> bool:
+        """Return whether the calling thread is one of the executor's."""
+        return threading.current_thread() in self._threads
+
+    def has_ended(self) -> bool:
+        """Return whether no thread serves any more."""
+        return len(self._gone) == len(self._threads)
+
+    def stop(self) -> None:
+        """Let every thread end when it has finished what was submitted, and wait for none."""
         self._closing = True
         self._wake_all()
+
+    def close(self) -> None:
+        """Finish what was submitted and join every thread; harmless when repeated."""
+        self.stop()
         for thread in self._threads:  # the current one may be of them and collect garbage
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join()
@@ -178,6 +195,9 @@ class StaticExecutor:
                 item += worker.stride
         except BaseException as error:
             self._fail(error)
+        finally:
+            self._gone.append(worker)
+            self._wake_all()
 
     def _run_item(self, worker: StaticWorker, item: int) -> bool:
         """Take an item through a worker's steps; return False where no more will come.
