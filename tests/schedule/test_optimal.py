@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from nnstretch.errors import BadInput
 from nnstretch.files.task_graphs.read_task_graph import read_task_graph
-from nnstretch.schedule.simulation.check_trace import check_trace
 from nnstretch.schedule.static_schedules.optimal import optimal, ticks_per_us
 from nnstretch.schedule.static_schedules.table import STATIC_POLICIES
 from nnstretch.schedule.task_graphs.lower_bounds import lower_bounds
+from nnstretch.schedule.task_graphs.schedule_faults import schedule_faults
 from nnstretch.task_graph import TaskGraph, topological_order
 from nnstretch.testing.strategies import costed_task_graphs
 
@@ -27,7 +27,7 @@ def test_the_published_graph_has_an_optimum_of_73() -> None:
     pytest.importorskip("ortools")
     proven = optimal(TOPCUOGLU)
     assert proven.trace.makespan_us == proven.lower_bound_us == 73
-    check_trace(proven.trace, TOPCUOGLU.tasks, TOPCUOGLU.cost_us, TOPCUOGLU.transfer_us, exact=True)
+    assert schedule_faults(proven.trace, TOPCUOGLU, exact=True) == ()
 
 
 def test_a_rule_that_ends_at_a_bound_needs_no_solver(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +49,7 @@ def test_when_the_time_is_over_the_bound_stays_a_bound() -> None:
     graph = read_task_graph(DATA / "robot.stg", "4")
     proven = optimal(graph, time_limit_s=0.05)
     assert lower_bounds(graph).us <= proven.lower_bound_us < proven.trace.makespan_us <= 677
-    check_trace(proven.trace, graph.tasks, graph.cost_us, graph.transfer_us, exact=True)
+    assert schedule_faults(proven.trace, graph, exact=True) == ()
 
 
 def brute_force_us(graph: TaskGraph) -> float:
@@ -83,7 +83,7 @@ def test_the_optimum_is_that_of_brute_force(graph: TaskGraph) -> None:
     pytest.importorskip("ortools")
     proven = optimal(graph, 10.0)
     assert proven.trace.makespan_us == proven.lower_bound_us == brute_force_us(graph)
-    check_trace(proven.trace, graph.tasks, graph.cost_us, graph.transfer_us, exact=True)
+    assert schedule_faults(proven.trace, graph, exact=True) == ()
 
 
 @settings(max_examples=25, deadline=None)

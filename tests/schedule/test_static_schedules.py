@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 
 from nnstretch.files.task_graphs.read_task_graph import read_task_graph
-from nnstretch.schedule.simulation.check_trace import check_trace
 from nnstretch.schedule.static_schedules.insertion import (
     critical_path,
     critical_path_priorities_us,
@@ -28,6 +27,7 @@ from nnstretch.schedule.static_schedules.ranks import (
 from nnstretch.schedule.static_schedules.table import STATIC_POLICIES
 from nnstretch.schedule.task_graphs.indexed_graph import index_graph
 from nnstretch.schedule.task_graphs.lower_bounds import lower_bounds
+from nnstretch.schedule.task_graphs.schedule_faults import schedule_faults
 from nnstretch.soc import Processor
 from nnstretch.task import Task, WorkKey
 from nnstretch.task_graph import TaskGraph
@@ -131,7 +131,7 @@ STANDARD = [
 def test_standard_task_graphs_end_within_a_tenth_of_their_bounds(name: str, count: int) -> None:
     graph = read_task_graph(DATA / f"{name}.stg", str(count))
     trace = heft(graph)
-    check_trace(trace, graph.tasks, graph.cost_us, graph.transfer_us, exact=True)
+    assert schedule_faults(trace, graph, exact=True) == ()
     bounds = lower_bounds(graph)
     assert bounds.us <= trace.makespan_us <= 1.1 * bounds.us
 
@@ -149,7 +149,7 @@ def test_standard_task_graphs_end_at_their_critical_path(
 @given(graph=costed_task_graphs())
 def test_any_task_graph_becomes_a_schedule(name: str, graph: TaskGraph) -> None:
     trace = STATIC_POLICIES[name].make(graph)
-    check_trace(trace, graph.tasks, graph.cost_us, graph.transfer_us, exact=True)
+    assert schedule_faults(trace, graph, exact=True) == ()
     assert max(span.end_us for span in trace.spans) >= lower_bounds(graph).us - 1e-9
     assert STATIC_POLICIES[name].make(graph) == trace
 
@@ -161,7 +161,7 @@ def test_a_second_job_takes_only_gaps(first: TaskGraph, second: TaskGraph) -> No
     occupied = occupied_by(before)
     after = heft(second, occupied, 100.0)
     arrivals = {task.name: 100.0 for task in second.tasks}
-    check_trace(after, second.tasks, second.cost_us, second.transfer_us, arrivals, exact=True)
+    assert schedule_faults(after, second, arrivals, exact=True) == ()
     for span in after.spans:
         for start_us, end_us in occupied.get(span.processor, ()):
             assert span.end_us <= start_us or end_us <= span.start_us
@@ -182,4 +182,4 @@ def test_ten_thousand_tasks_take_heft_less_than_two_seconds() -> None:
     began = process_time()
     trace = heft(graph)
     assert process_time() - began < 2.0
-    check_trace(trace, graph.tasks, graph.cost_us, exact=True)
+    assert schedule_faults(trace, graph, exact=True) == ()

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from nnstretch.cli.arguments import plain_number
 from nnstretch.cli.output_path import check_writable
 from nnstretch.cli.schedule.show import show as show
-from nnstretch.errors import BadInput
+from nnstretch.errors import BadInput, Mismatch
 
 if TYPE_CHECKING:
     from nnstretch.cli.schedule.policies import NamedPolicy
@@ -110,9 +110,9 @@ def check_outputs(args: argparse.Namespace) -> None:
 def make_schedule(
     graph: TaskGraph, policy: NamedPolicy, args: argparse.Namespace
 ) -> tuple[Trace, ProvenSchedule | None]:
-    """Return a checked schedule, and what is proven where that is asked for."""
-    from nnstretch.schedule.simulation.check_trace import check_trace
+    """Return a checked schedule, and what is proven where that is asked for. Raises Mismatch."""
     from nnstretch.schedule.static_schedules.optimal import optimal
+    from nnstretch.schedule.task_graphs.schedule_faults import schedule_faults
 
     optimum = None
     if args.optimum or policy.make is None:
@@ -122,7 +122,8 @@ def make_schedule(
         trace = optimum.trace
     else:
         trace = policy.make(graph, args.seed)
-    check_trace(trace, graph.tasks, graph.cost_us, graph.transfer_us, exact=True)
+    if faults := schedule_faults(trace, graph, exact=True):
+        raise Mismatch(f"{args.policy} made no schedule of {args.file}, {faults[0]}")
     return trace, optimum
 
 
