@@ -16,12 +16,17 @@ from typing import Any
 
 
 def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a package's `__getattr__`, which imports a name from its module on first use."""
+    """Return a package's `__getattr__`, which imports a name from its module on first use.
+
+    Modules are named from the package on, or whole where they lie elsewhere.
+    """
 
     def load(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{package}.{homes[name]}"), name)
+        home = homes[name]
+        whole = home if home.startswith("nnstretch.") else f"{package}.{home}"
+        value = getattr(import_module(whole), name)
         vars(sys.modules[package]).setdefault(name, value)  # a sub-package of the name stays
         return value
 

@@ -130,7 +130,7 @@ def main() -> None:
     parser.add_argument("--scenes", type=int, default=1200)
     parser.add_argument("--epochs", type=int, default=14)
     args = parser.parse_args()
-    from nnstretch.train.checkpoints import save_weights
+    from nnstretch.stretch.weights.weights_file import save_weights
 
     began_s = perf_counter()
     network = trained([scene(number, TRAINING) for number in range(args.scenes)], args.epochs)

@@ -3,11 +3,11 @@
 A verb is a module with SUMMARY, `arguments(parser)`, `main(args) -> dict` (the JSON object of the
 contract) and `show(result, console)` (the same for people). Exit status: 0 done, 1 refused with one
 line, 2 wrong usage, 130 interrupted; a result that says it was `interrupted` is what there is so
-far.
+far, and one that says it is not `usable` ends in 1.
 
 Verbs, in the order of the story: inspect.py, import_.py, profile.py, predict.py, search/, study/,
-train.py, quantize.py, export.py, partition/, run/, accelerate/, bench.py, schedule/, report.py.
-They share:
+train.py, quantize.py, export.py, partition/, run/, accelerate/, bench.py, schedule/, report.py,
+doctor/. They share:
 
 arguments.py     the parser; MODEL, SOC, shapes, quantities
 loaded_model.py  the network and chip that the arguments name
@@ -46,12 +46,14 @@ VERBS = (
     "bench",
     "schedule",
     "report",
+    "doctor",
 )
 """In the order of the story; each is a module of this package (`import` is `import_`)."""
 
 
 MODULES = {
     "accelerate": "accelerate.accelerate",
+    "doctor": "doctor.doctor",
     "import": "import_",
     "partition": "partition.partition",
     "run": "run.run",
@@ -143,7 +145,15 @@ def run_verb(verb: str, argv: list[str]) -> int:
         module, args = verb_module(verb), parser_of(verb).parse_args(argv)
         result = module.main(args)
         tell(module, result, args.json)
-    except NnstretchError as refusal:
+    except NnstretchError as error:
+        print(f"nnstretch: {one_line(error)}", file=sys.stderr)
+        return 1
+    except ModuleNotFoundError as error:
+        from nnstretch.cli.doctor.extras import refusal_of
+
+        refusal = refusal_of(error, verb)
+        if refusal is None:
+            raise
         print(f"nnstretch: {one_line(refusal)}", file=sys.stderr)
         return 1
     except OSError as error:
@@ -158,6 +168,8 @@ def run_verb(verb: str, argv: list[str]) -> int:
     except KeyboardInterrupt:
         print("nnstretch: interrupted", file=sys.stderr)
         return 130
+    if result.get("usable") is False:
+        return 1
     return 130 if result.get("interrupted") is True else 0
 
 

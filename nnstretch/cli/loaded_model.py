@@ -70,7 +70,7 @@ class LoadedModel:
         A named plan's weights are its own; others are the original's, which it inherits.
         """
         from nnstretch.stretch.weights.branched_module import build_module, stretch
-        from nnstretch.train import load_weights
+        from nnstretch.stretch.weights.weights_file import load_weights
 
         if weights is None:
             return build_module(lowered, self.captured.weights)

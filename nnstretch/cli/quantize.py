@@ -134,7 +134,7 @@ def load_trained(
 ) -> nn.Module:
     """Build the recipe's network, or a plan's, with its trained weights."""
     from nnstretch.capture import load_model
-    from nnstretch.train import load_weights
+    from nnstretch.stretch.weights.weights_file import load_weights
 
     if plan_file is None:
         module = load_model(recipe.model)

@@ -232,7 +232,7 @@ def networks(
 def started_or_loaded(recipe: Recipe, weights: str | None) -> nn.Module:
     """Return the recipe's network with the weights of a file, or with those that it starts from."""
     from nnstretch.capture import load_model
-    from nnstretch.train import load_weights
+    from nnstretch.stretch.weights.weights_file import load_weights
     from nnstretch.train.branched_start import initialize_network, refuse_lost_weights
 
     if weights is None:
@@ -279,7 +279,7 @@ def teacher_text(recipe: Recipe) -> str:
 def load_weighted(model: str, weights: str) -> nn.Module:
     """Build a model and load its weights."""
     from nnstretch.capture import load_model
-    from nnstretch.train import load_weights
+    from nnstretch.stretch.weights.weights_file import load_weights
 
     module = load_model(model)
     load_weights(module, weights)
@@ -361,7 +361,7 @@ def tell_unexpected(
 
 def fits(module: nn.Module, weights: str) -> bool:
     """Return whether every weight of a file has its place in the module."""
-    from nnstretch.train.checkpoints import first_mismatch, read_tensors
+    from nnstretch.stretch.weights.weights_file import first_mismatch, read_tensors
 
     return first_mismatch(module, read_tensors(Path(weights))[0]) is None
 

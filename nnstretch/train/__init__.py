@@ -11,7 +11,7 @@
     callbacks.py        records of a training
     progress_bar.py     progress on standard error
     training_folder.py  files of a training
-    checkpoints.py      safetensors checkpoints
+    checkpoints.py      training states in safetensors
     failures.py         errors in a user's words
     hardware.py         accelerator, processes, precision
     sync_batchnorm.py   sync batch norm on CPUs too
@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING
 from nnstretch._packages import lazy_names
 
 if TYPE_CHECKING:
+    from nnstretch.stretch.weights.weights_file import first_mismatch as first_mismatch
+    from nnstretch.stretch.weights.weights_file import load_weights as load_weights
+    from nnstretch.stretch.weights.weights_file import save_weights as save_weights
     from nnstretch.train.branched_start import branched_network as branched_network
     from nnstretch.train.branched_start import initialize_network as initialize_network
-    from nnstretch.train.checkpoints import first_mismatch as first_mismatch
-    from nnstretch.train.checkpoints import load_weights as load_weights
-    from nnstretch.train.checkpoints import save_weights as save_weights
     from nnstretch.train.data.datamodule import load_held_out as load_held_out
     from nnstretch.train.recipe import Recipe as Recipe
     from nnstretch.train.recipe_loader import load_recipe as load_recipe
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from nnstretch.train.trainer import fit as fit
     from nnstretch.train.training_folder import EpochRecord as EpochRecord
 
+_WEIGHTS = "nnstretch.stretch.weights.weights_file"
 _HOMES = {
     "EpochRecord": "training_folder",
     "Recipe": "recipe",
@@ -50,11 +51,11 @@ _HOMES = {
     "fit": "trainer",
     "load_held_out": "data.datamodule",
     "load_recipe": "recipe_loader",
-    "load_weights": "checkpoints",
+    "load_weights": _WEIGHTS,
     "recipe_yaml": "recipe_loader",
-    "save_weights": "checkpoints",
+    "save_weights": _WEIGHTS,
     "initialize_network": "branched_start",
-    "first_mismatch": "checkpoints",
+    "first_mismatch": _WEIGHTS,
 }
 __all__ = sorted(_HOMES)
 __getattr__ = lazy_names(__name__, _HOMES)

@@ -18,9 +18,9 @@ from nnstretch.errors import BadInput
 from nnstretch.plan import Plan
 from nnstretch.stretch.weights.branched_module import StretchedNetwork, stretch
 from nnstretch.stretch.weights.initialization import initialize_weights, zero_residuals
-from nnstretch.train.checkpoints import load_weights
+from nnstretch.stretch.weights.weights_file import load_weights
+from nnstretch.train.data.batches import prepare_images
 from nnstretch.train.data.catalog import open_dataset
-from nnstretch.train.data.datamodule import prepare_images
 from nnstretch.train.data.sampling_order import shuffle_indices
 from nnstretch.train.hardware import process_rank
 from nnstretch.train.recipe import Recipe

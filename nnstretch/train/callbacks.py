@@ -16,7 +16,7 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.files.atomic import write_text
 from nnstretch.stretch.weights.branched_module import StretchedNetwork
-from nnstretch.train.checkpoints import save_weights
+from nnstretch.stretch.weights.weights_file import save_weights
 from nnstretch.train.classifier import Classifier
 from nnstretch.train.data.batches import ImageBatch
 from nnstretch.train.training_folder import (

@@ -15,7 +15,8 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from nnstretch.errors import BadInput, BrokenFile, Diverged
 from nnstretch.stretch.weights.precise_bn import norms_with_statistics, precise_bn
-from nnstretch.train.checkpoints import first_mismatch, weights_digest
+from nnstretch.stretch.weights.weights_file import first_mismatch
+from nnstretch.train.checkpoints import weights_digest
 from nnstretch.train.data.batches import (
     ImageBatch,
     no_readable_image_error,

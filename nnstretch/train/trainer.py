@@ -17,8 +17,9 @@ from torch import nn
 from nnstretch.errors import BadInput, one_line
 from nnstretch.files.atomic import write_text
 from nnstretch.stretch.weights.branched_module import StretchedNetwork
+from nnstretch.stretch.weights.weights_file import save_weights
 from nnstretch.train.callbacks import Records
-from nnstretch.train.checkpoints import SafeCheckpoint, save_weights
+from nnstretch.train.checkpoints import SafeCheckpoint
 from nnstretch.train.classifier import Classifier
 from nnstretch.train.data.batches import no_readable_image_error, refuse_unreadable
 from nnstretch.train.data.datamodule import Pictures

@@ -29,7 +29,7 @@ from nnstretch.export.litert import convert as litert
 from nnstretch.export.litert.convert import LiteRTRunner, to_int8, to_litert
 from nnstretch.export.quantize import AccuracyCheck, refuse_drop, summarize_accuracy
 from nnstretch.stretch import read_plan, stretch
-from nnstretch.train.checkpoints import load_weights, save_weights
+from nnstretch.stretch.weights.weights_file import load_weights, save_weights
 from nnstretch.train.data import open_dataset, prepare_images
 from nnstretch.train.data.calibration import select_images, shuffle_images
 from nnstretch.train.recipe import DataSettings

@@ -32,7 +32,7 @@ def parts() -> Iterator[Any]:
 def test_the_stages_find_the_shapes_of_photographs_it_never_saw(parts: Any) -> None:
     import torch
 
-    from nnstretch.train.checkpoints import load_weights
+    from nnstretch.stretch.weights.weights_file import load_weights
 
     network = parts["detector"].make()
     load_weights(network, HERE / "weights.safetensors")

@@ -83,7 +83,7 @@ def test_results_are_whole_until_others_take_their_place(
     assert any("events" in name for name in before)
     stopped(tmp_path, monkeypatch, seed=1)
     with monkeypatch.context() as patch:
-        patch.setattr("nnstretch.train.checkpoints.save_file", no_room)
+        patch.setattr("nnstretch.stretch.weights.weights_file.save_file", no_room)
         with pytest.raises(BadInput, match=r"cannot write .*No space left"):
             fit(small_net(), replace(LOGGED, seed=1), tmp_path, progress=False)
     assert held(tmp_path) == before

@@ -197,7 +197,7 @@ def load(args: argparse.Namespace) -> tuple[nn.Module, CapturedNetwork]:
     model = spec_with(args.model, args.input, args.outputs)
     module = load_model(model)
     if args.weights is not None:
-        from nnstretch.train import load_weights
+        from nnstretch.stretch.weights.weights_file import load_weights
 
         load_weights(module, args.weights)
     return module, trace(module, example_inputs(model, module, args.input), model)

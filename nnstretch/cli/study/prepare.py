@@ -128,7 +128,7 @@ def worker_of(
     from nnstretch.study.worker import StudyWorker
 
     if args.weights:
-        from nnstretch.train import load_weights
+        from nnstretch.stretch.weights.weights_file import load_weights
 
         load_weights(subject.module, args.weights)
     setting = setting_of(args, subject, soc, recipe)

@@ -1,6 +1,7 @@
 """A lowered plan becomes a torch module with weights inherited from the original.
 
 branched_module.py   torch module of a lowered plan
+weights_file.py      weights in safetensors
 inheritance.py       initial weights from the original
 channel_selection.py original channels that a branch keeps
 initialization.py    random initialization, zero-init residual

@@ -143,7 +143,7 @@ def capture_original(request: CapacityRequest) -> CapturedNetwork:
     import torch
 
     from nnstretch.capture import load_model, trace
-    from nnstretch.train import load_weights
+    from nnstretch.stretch.weights.weights_file import load_weights
 
     module = load_model(request.model)
     if request.weights is not None:

@@ -25,10 +25,10 @@ from nnstretch._packages import lazy_names
 
 if TYPE_CHECKING:
     from nnstretch.train.data.batches import ImageBatch as ImageBatch
+    from nnstretch.train.data.batches import prepare_images as prepare_images
     from nnstretch.train.data.catalog import open_dataset as open_dataset
     from nnstretch.train.data.datamodule import Pictures as Pictures
     from nnstretch.train.data.datamodule import load_held_out as load_held_out
-    from nnstretch.train.data.datamodule import prepare_images as prepare_images
     from nnstretch.train.data.dataset import Dataset as Dataset
     from nnstretch.train.data.dataset import Images as Images
     from nnstretch.train.data.dataset import InMemoryImages as InMemoryImages
@@ -41,7 +41,7 @@ _HOMES = {
     "Pictures": "datamodule",
     "load_held_out": "datamodule",
     "open_dataset": "catalog",
-    "prepare_images": "datamodule",
+    "prepare_images": "batches",
 }
 __all__ = sorted(_HOMES)
 __getattr__ = lazy_names(__name__, _HOMES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,9 +11,13 @@ from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
 from nnstretch.errors import BadInput, one_line
-from nnstretch.train.data.dataset import Images, InMemoryImages, UnreadableImage
+from nnstretch.train.data.dataset import Dataset, Images, InMemoryImages, UnreadableImage
 from nnstretch.train.data.sampling_order import BatchSelection, seed_global_generators
-from nnstretch.train.data.transforms import ImageTransform
+from nnstretch.train.data.transforms import (
+    ImageTransform,
+    normalize_images,
+    validation_transform,
+)
 from nnstretch.train.recipe import DataSettings
 
 
@@ -138,3 +142,20 @@ def report_skipped(problems: Iterable[str]) -> None:
 def no_readable_image_error(data: DataSettings) -> BadInput:
     """Return the error of a data set without a readable held-out image."""
     return BadInput(f"no held-out image can be read, data set {data.name}, at least one is needed")
+
+
+def prepare_images(
+    dataset: Dataset, images: Images, indices: Sequence[int], data: DataSettings, aloud: bool = True
+) -> tuple[Tensor, Tensor]:
+    """Return images as the network sees them in validation, float32 [n, 3, px, px], and labels.
+
+    Where `data` skips unreadable images they are named (if `aloud`); a training image is replaced
+    by the next, a held-out one is left out.
+    """
+    validates = images is dataset.held
+    batches = ImageBatches(images, validation_transform(images, data), 0, data.corrupt, validates)
+    batch = batches[BatchSelection(0, 0, 0, len(indices), tuple(indices))]
+    refuse_unreadable(batch, data)
+    if aloud:
+        report_skipped(batch.problems)
+    return normalize_images(batch.images, dataset), batch.labels

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from nnstretch.errors import BadInput
-from nnstretch.train.data.batches import no_readable_image_error
+from nnstretch.train.data.batches import no_readable_image_error, prepare_images
 from nnstretch.train.data.catalog import open_dataset
-from nnstretch.train.data.datamodule import prepare_images
 from nnstretch.train.data.dataset import (
     IMAGENET_MEAN,
     IMAGENET_STD,

@@ -19,11 +19,9 @@ from nnstretch.train.data.batches import (
     ImageBatch,
     ImageBatches,
     no_readable_image_error,
-    refuse_unreadable,
-    report_skipped,
+    prepare_images,
 )
 from nnstretch.train.data.catalog import open_dataset
-from nnstretch.train.data.dataset import Dataset, Images
 from nnstretch.train.data.sampling_order import (
     BatchSelection,
     ProcessShare,
@@ -33,7 +31,6 @@ from nnstretch.train.data.sampling_order import (
 from nnstretch.train.data.transforms import (
     ResizeAndCrop,
     needs_resize,
-    normalize_images,
     training_transform,
     validation_transform,
 )
@@ -176,23 +173,6 @@ def class_change(before: list[str], now: list[str]) -> str:
         return f"class {removed[0]} is gone"
     added = [name for name in now if name not in before]
     return f"class {added[0]} is new" if added else "their order is another"
-
-
-def prepare_images(
-    dataset: Dataset, images: Images, indices: Sequence[int], data: DataSettings, aloud: bool = True
-) -> tuple[Tensor, Tensor]:
-    """Return images as the network sees them in validation, float32 [n, 3, px, px], and labels.
-
-    Where `data` skips unreadable images they are named (if `aloud`); a training image is replaced
-    by the next, a held-out one is left out.
-    """
-    validates = images is dataset.held
-    batches = ImageBatches(images, validation_transform(images, data), 0, data.corrupt, validates)
-    batch = batches[BatchSelection(0, 0, 0, len(indices), tuple(indices))]
-    refuse_unreadable(batch, data)
-    if aloud:
-        report_skipped(batch.problems)
-    return normalize_images(batch.images, dataset), batch.labels
 
 
 def load_held_out(data: DataSettings) -> tuple[Tensor, Tensor]:

@@ -13,8 +13,7 @@ from support.trainings import UNMOVED, net, same_weights
 from nnstretch.errors import BadInput
 from nnstretch.train import evaluate, fit
 from nnstretch.train.data import InMemoryImages, open_dataset
-from nnstretch.train.data.batches import ImageBatches
-from nnstretch.train.data.datamodule import prepare_images
+from nnstretch.train.data.batches import ImageBatches, prepare_images
 from nnstretch.train.data.dataset import Dataset, Images, UnreadableImage
 from nnstretch.train.data.sampling_order import BatchSelection
 from nnstretch.train.data.transforms import (

@@ -1,0 +1,7 @@
+"""What is installed here and whether it works.
+
+doctor.py        the verb
+runtimes.py      does each runtime compute right, do two branches overlap?
+probe_bundle.py  small network for that
+extras.py        which packages each extra brings, and the command that brings them
+"""

@@ -1,0 +1,81 @@
+"""Weights in safetensors, which cannot run code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from nnstretch.errors import BadInput, BrokenFile
+from nnstretch.files.atomic import atomic_write
+from nnstretch.files.read import as_path
+from nnstretch.files.safetensors_header import check_header
+
+
+def save_weights(module: nn.Module, path: Path) -> None:
+    """Write a module's weights as safetensors."""
+    write_tensors(module.state_dict(), path)
+
+
+def load_weights(module: nn.Module, path: str | Path) -> None:
+    """Load a module's weights from a file. Raises BadInput, and changes nothing, on a mismatch."""
+    weights, _ = read_tensors(as_path(path, "weights"))
+    if reason := first_mismatch(module, weights):
+        raise BadInput(f"weights {path} do not fit the network, {reason}")
+    module.load_state_dict(weights)
+
+
+def first_mismatch(module: nn.Module, weights: Mapping[str, Tensor]) -> str | None:
+    """Return in words the first key that does not fit the network; None where all fit."""
+    state = module.state_dict()
+    missing = [key for key in state if key not in weights]
+    if missing:
+        return f"{missing[0]} is missing, as are {len(missing) - 1} more of {len(state)}"
+    unexpected = [key for key in weights if key not in state]
+    if unexpected:
+        return f"{unexpected[0]} is unexpected, as are {len(unexpected) - 1} more of {len(weights)}"
+    misshaped = [key for key in state if state[key].shape != weights[key].shape]
+    if misshaped:
+        key = misshaped[0]
+        return (
+            f"{key} has shape {format_shape(weights[key])}, the network wants"
+            f" {format_shape(state[key])}, as do {len(misshaped) - 1} more"
+        )
+    return None
+
+
+def format_shape(tensor: Tensor) -> str:
+    """Return a tensor's shape as text."""
+    return "x".join(map(str, tensor.shape)) or "scalar"
+
+
+def write_tensors(
+    tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None
+) -> None:
+    """Write tensors as safetensors. Raises BadInput when the file cannot be written."""
+    # safetensors wants every tensor contiguous, and none to share memory.
+    copies: dict[str, Tensor] = {}
+    for key, value in tensors.items():
+        copies[key] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
+    with atomic_write(path) as aside:
+        try:
+            save_file(copies, aside, metadata)
+        except SafetensorError as error:
+            raise BadInput(f"cannot write {path}, {error}, nothing is changed") from None
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return a file's tensors and the texts in its header.
+
+    Raises UnknownName for a missing file, BrokenFile for one that is no safetensors file.
+    """
+    check_header(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except SafetensorError as error:
+        raise BrokenFile(f"weights {path}, not a safetensors file, {error}") from None
