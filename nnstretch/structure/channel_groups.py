@@ -70,14 +70,17 @@ class ChannelGroups:
         return {self.root[group] for group in groups_in(dim)}
 
 
-def analyze_channels(graph: Graph) -> ChannelGroups:
-    """Analyze one graph, usually a section between two cuts."""
-    walk = propagate_channels(graph, {})
+def analyze_channels(graph: Graph, output_axis: int | None = None) -> ChannelGroups:
+    """Analyze one graph, usually a section between two cuts.
+
+    Its end may change along `output_axis` only, the dimension that holds its channels where None.
+    """
+    walk = propagate_channels(graph, {}, output_axis)
     for _ in range(MAX_WALKS):
         splits = refine_groups(walk)
         if splits == walk.splits:
             break
-        finer = propagate_channels(graph, splits)
+        finer = propagate_channels(graph, splits, output_axis)
         if not pinned_weights(finer) <= pinned_weights(walk):
             break
         walk = finer
@@ -85,7 +88,7 @@ def analyze_channels(graph: Graph) -> ChannelGroups:
 
 
 def propagate_channels(
-    graph: Graph, splits: Mapping[tuple[str, int], frozenset[int]]
+    graph: Graph, splits: Mapping[tuple[str, int], frozenset[int]], output_axis: int | None
 ) -> ChannelAnalysis:
     """Apply every node's rule in execution order."""
     walk = ChannelAnalysis(
@@ -105,7 +108,22 @@ def propagate_channels(
         walk.pin(walk.shape_of(name)[2:], "window of a convolution")
     for node in graph.nodes:
         walk.shapes[node.name] = apply_rule(walk, node)
+    pin_beside_channels(walk, output_axis)
     return walk
+
+
+def pin_beside_channels(walk: ChannelAnalysis, output_axis: int | None) -> None:
+    """Keep the size of the end's dimensions that hold no channels: nothing could restore it.
+
+    A detector's end is 1 x (4 + classes) x places: were its classes counted as channels, a narrower
+    branch would find other ones.
+    """
+    root = tuple(walk.find(group) for group in range(len(walk.parent)))
+    consumed = frozenset(root[group] for group in walk.consumed)
+    for name in walk.graph.outputs:
+        end = walk.shape_of(name)
+        axis = channel_dim(end, root, consumed) if output_axis is None else output_axis
+        walk.pin([dim for i, dim in enumerate(end) if i != axis], "beside the end's channels")
 
 
 def kernel_weights(graph: Graph) -> Iterator[str]:

@@ -84,8 +84,7 @@ def fit_polynomials(lower: Lower, origin: Point, strides: Point) -> KernelPolyno
     moves: list[Point] = [(), *((i,) for i in axes), *combinations_with_replacement(axes, 2)]
     try:
         samples = {move: lower(offset_point(origin, strides, move)) for move in moves}
-        far = [tuple(axes) * (3 + 2 * n) + (n % len(origin),) for n in range(CHECKS)]
-        points = [offset_point(origin, strides, move) for move in far]
+        points = [offset_point(origin, strides, far_move(axes, n)) for n in range(CHECKS)]
         checks = [(point, lower(point)) for point in points]
     except BadPlan:
         return None
@@ -100,6 +99,15 @@ def fit_polynomials(lower: Lower, origin: Point, strides: Point) -> KernelPolyno
         fit_quadratic({move: graph.params for move, (graph, _) in samples.items()}, strides),
     )
     return form if all(predicts_counts(form, *check) for check in checks) else None
+
+
+def far_move(axes: Sequence[int], number: int) -> Point:
+    """Return strides to a point far off: several along each axis, one more along one of them.
+
+    Without axes, as in a unit whose widths are all fixed, it is the origin.
+    """
+    further = axes[number % len(axes)] if axes else None
+    return tuple(axes) * (3 + 2 * number) + (() if further is None else (further,))
 
 
 def fit_kernels(

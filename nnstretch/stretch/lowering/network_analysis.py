@@ -71,12 +71,12 @@ class NetworkAnalysis:
 
     def analyze_section(self, graph: Graph, start: Cut, end: Cut) -> Section:
         """Analyze the channels of a section."""
-        channels = analyze_channels(graph)
+        axis_out = self.whole_network.axis(end.value)
+        channels = analyze_channels(graph, axis_out)
         if start.name == INPUT:
             axis_in = channels.input_dim
         else:
             axis_in = self.whole_network.axis(start.value)
-        axis_out = self.whole_network.axis(end.value)
         entry = channels.roots(channels.shapes[graph.inputs[0].name][0][axis_in])
         last = channels.roots(channels.shapes[graph.outputs[0]][0][axis_out])
         return Section(

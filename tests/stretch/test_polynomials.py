@@ -1,0 +1,73 @@
+"""Kernel counts of units as polynomials of their widths, also of units without any width."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from nnstretch import load_soc
+from nnstretch.capture import capture
+from nnstretch.kernel import Kernel
+from nnstretch.stretch.cost.polynomials import LoweredPoint, Point, fit_polynomials
+from nnstretch.stretch.search.search import search
+
+
+class PinnedUnit(nn.Module):
+    """Maps of 24 channels between convolutions that scale: matmul with a constant fixes the 24."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 24, 3, 2, 1)
+        self.body = nn.Sequential(nn.Conv2d(24, 48, 3, 1, 1), nn.ReLU(), nn.Conv2d(48, 24, 1))
+        self.register_buffer("mix", torch.randn(24, 24))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.stem(x)
+        x = torch.einsum("oc,bchw->bohw", self.mix, x)
+        x = self.body(x).relu()
+        return torch.einsum("oc,bchw->bohw", self.mix, x)
+
+
+def test_a_unit_without_any_width_has_constant_counts() -> None:
+    graph = capture(nn.Conv2d(3, 8, 3).eval(), torch.zeros(1, 3, 8, 8))
+    kernel = Kernel("k", "conv", 3, 8, 8, 6, 3, 1, 1, 1, graph.macs, 192, 288, 216)
+
+    def lower(point: Point) -> LoweredPoint:
+        assert point == ()
+        return graph, ((kernel,),)
+
+    form = fit_polynomials(lower, (), ())
+    assert form is not None
+    assert form.macs.at([]) == graph.macs
+    assert form.kernels[0][0][1]["cout"].at([]) == 8
+
+
+def test_a_network_whose_widths_are_fixed_is_searched() -> None:
+    graph = capture(PinnedUnit().eval(), torch.zeros(1, 3, 64, 64))
+    result = search(graph, load_soc("mi9"), fallback="nearest")
+    assert result.plans
+
+
+class Detector(nn.Module):
+    """A head whose end is 1 x (4 + classes) x places, as YOLO's: classes are no channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 32, 3, 2, 1), nn.ReLU(), nn.Conv2d(32, 64, 3, 2, 1), nn.ReLU(),
+            nn.Conv2d(64, 64, 3, 1, 1), nn.ReLU(),
+        )  # fmt: skip
+        self.boxes = nn.Conv2d(64, 4, 1)
+        self.classes = nn.Conv2d(64, 18, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.body(x)
+        maps = torch.cat([self.boxes(x), self.classes(x)], 1).flatten(2)
+        boxes, classes = maps.split([4, 18], 1)
+        return torch.cat([boxes * 2, classes.sigmoid()], 1)
+
+
+def test_a_detectors_classes_are_no_channels() -> None:
+    graph = capture(Detector().eval(), torch.zeros(1, 3, 160, 160))
+    result = search(graph, load_soc("mi9"), fallback="nearest", top=3)
+    assert all(scored.trial.macs > 0 for scored in result.plans)
