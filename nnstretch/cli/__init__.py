@@ -165,8 +165,10 @@ def run_verb(verb: str, argv: list[str]) -> int:
             f"nnstretch: {one_line(f'{verb} stopped, {where}, {error.strerror}')}", file=sys.stderr
         )
         return 1
-    except KeyboardInterrupt:
-        print("nnstretch: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        print(
+            f"nnstretch: {', '.join(('interrupted', *map(str, interrupt.args)))}", file=sys.stderr
+        )
         return 130
     if result.get("usable") is False:
         return 1

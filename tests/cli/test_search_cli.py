@@ -22,6 +22,7 @@ from rich.console import Console
 from nnstretch.cli import main
 from nnstretch.cli.loaded_model import load_model_argument
 from nnstretch.cli.progress import progress, progress_stages
+from nnstretch.cli.search import search as search_verb
 from nnstretch.cli.search import show as search_tables
 from nnstretch.cli.search.arguments import measures_of
 from nnstretch.files.plan_yaml import read_plan
@@ -287,3 +288,26 @@ def test_both_kinds_of_progress_tell_one_bar() -> None:
         tick(2, 2, "segment")
     with progress_stages(ticking=True) as tell:
         tell("pricing", 0, 0)
+
+
+def test_a_time_limit_ends_the_search_with_a_plan(
+    searched: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    out = tmp_path / "timed.yaml"
+    assert searched("--time-limit", "1e-9", "--out", str(out))["out_of_time"]
+    assert read_plan(out).segments
+    for wrong in ("0", "-1", "nan", "inf", "soon"):
+        with pytest.raises(SystemExit):
+            main(["search", "net.py:make", *COMMON, "--time-limit", wrong])
+
+
+def test_an_interrupt_before_there_is_a_plan_says_so(
+    capsys: pytest.CaptureFixture[str], model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(search_verb, "search_request", stopped)
+    status, _, err = called(capsys, "search", model, *COMMON)
+    assert status == 130
+    assert "interrupted, there is no plan yet" in err

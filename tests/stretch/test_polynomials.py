@@ -9,6 +9,7 @@ from nnstretch import load_soc
 from nnstretch.capture import capture
 from nnstretch.kernel import Kernel
 from nnstretch.stretch.cost.polynomials import LoweredPoint, Point, fit_polynomials
+from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.search import search
 
 
@@ -71,3 +72,44 @@ def test_a_detectors_classes_are_no_channels() -> None:
     graph = capture(Detector().eval(), torch.zeros(1, 3, 160, 160))
     result = search(graph, load_soc("mi9"), fallback="nearest", top=3)
     assert all(scored.trial.macs > 0 for scored in result.plans)
+
+
+def residual(width: int) -> nn.Module:
+    return Residual(
+        nn.Sequential(
+            nn.Conv2d(width, width, 3, 1, 1, groups=width),
+            nn.Conv2d(width, 2 * width, 1),
+            nn.ReLU(),
+            nn.Conv2d(2 * width, width, 1),
+        )
+    )
+
+
+class Residual(nn.Module):
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        added: torch.Tensor = x + self.body(x)
+        return added
+
+
+def multiplied() -> nn.Module:
+    """A depthwise convolution that doubles the channels between two stages, as FastViT's."""
+    return nn.Sequential(
+        nn.Conv2d(3, 64, 3, 2, 1),
+        *(nn.ReLU(), residual(64), residual(64)),
+        *(nn.Conv2d(64, 128, 7, 2, 3, groups=64), nn.BatchNorm2d(128)),
+        *(nn.Conv2d(128, 128, 1), nn.ReLU(), residual(128), residual(128)),
+        *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10)),
+    )
+
+
+def test_channels_that_a_depthwise_convolution_multiplies_are_cut_and_priced_exactly() -> None:
+    graph = capture(multiplied().eval(), torch.zeros(1, 3, 128, 128))
+    analysis = NetworkAnalysis(graph)
+    ends = {cut.name for cut in analysis.block_ends}
+    assert {"2", "3", "5", "8"} <= ends, "no stage is one with the one behind the multiplication"
+    result = search(analysis, load_soc("mi9"), fallback="nearest", top=3)
+    assert result.optimal, "tables and lowered plan agree"

@@ -4,6 +4,7 @@ plan.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ from nnstretch.stretch.cost.cost_model import estimate_plan
 from nnstretch.stretch.lowering.lower import lower
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.constraints import SegmentLimits, constraints_of
-from nnstretch.stretch.search.search import search
+from nnstretch.stretch.search.search import MAX_PARAMS, search
 
 INSTANCES = 240
 
@@ -92,6 +93,45 @@ def test_alternatives_fit_memory_too_and_where_nothing_fits_that_is_said() -> No
         search(NETWORK, nothing, ("cpu", "dsp"))
 
 
+@pytest.mark.parametrize("share", [0.85, 0.97])
+def test_parameters_that_are_bounded_from_above_leave_the_optimum_below(share: float) -> None:
+    binding = 0
+    for seed in range(24):
+        one = random_instance(seed)
+        free = one.answer()
+        if free is not None and any(s.branched for s in free.trial.plan.segments):
+            bound = replace(one, max_params=share * free.trial.params)
+            check_is_optimal(bound)
+            found = bound.answer()
+            assert found is None or found.trial.params <= bound.max_params
+            binding += found is not None
+    assert binding >= 3
+
+
+def test_parameters_are_bounded_by_default() -> None:
+    limits = SegmentLimits(alpha=5.0, beta=2.0)
+    free = search(NETWORK, chip(0.2), ("cpu", "dsp"), limits, max_params=math.inf)
+    usual = search(NETWORK, chip(0.2), ("cpu", "dsp"), limits)
+    assert usual.plans[0].trial.params <= MAX_PARAMS * NETWORK.params
+    assert free.plans[0].trial.latency_us <= usual.plans[0].trial.latency_us
+    most = search(
+        NETWORK, chip(0.2), ("cpu", "dsp"), limits, max_params=0.9 * NETWORK.params, top=3
+    )
+    assert all(found.trial.params <= 0.9 * NETWORK.params for found in most.plans)
+
+
+def test_a_time_limit_leaves_a_plan_however_early() -> None:
+    for seconds in (1e-9, 0.05):
+        result = search(NETWORK, chip(), ("cpu", "dsp"), time_limit_s=seconds)
+        assert result.plans
+        assert not result.interrupted
+        if result.out_of_time:
+            assert not result.optimal
+            assert result.plans[0].trial.latency_us <= min(result.original_us.values()) + 1e-9
+    assert search(NETWORK, chip(), ("cpu", "dsp"), time_limit_s=1e-9).out_of_time
+    assert not search(NETWORK, chip(), ("cpu", "dsp"), time_limit_s=1e9).out_of_time
+
+
 def test_only_projections_are_searched_where_only_they_are_asked_for() -> None:
     result = search(
         NETWORK,
@@ -160,7 +200,7 @@ def test_fewer_macs_than_any_plan_has_are_refused_at_once() -> None:
     )
 
 
-@pytest.mark.parametrize("stage", ["pricing", "following labels"])
+@pytest.mark.parametrize("stage", ["pricing segments", "pricing", "following labels"])
 def test_an_interrupt_leaves_a_plan_however_early(stage: str) -> None:
     def impatient(what: str, done: int, of: int) -> None:
         if what == stage:
@@ -180,7 +220,7 @@ def test_an_interrupt_leaves_a_plan_however_early(stage: str) -> None:
             chip(),
             ("cpu", "dsp"),
             min_macs=1.1 * NETWORK.macs,
-            progress=impatient if stage == "pricing" else stopped,
+            progress=impatient if stage != "following labels" else stopped,
         )
 
 

@@ -143,6 +143,7 @@ class Instance:
     bounds: NetworkLimits
     width_steps: int
     merges: tuple[str, ...]
+    max_params: float = math.inf
 
     @property
     def processors(self) -> tuple[str, ...]:
@@ -162,6 +163,7 @@ class Instance:
                 params,
                 width_steps=self.width_steps,
                 merges=self.merges,
+                max_params=self.max_params,
             )
         except NoPlan:
             return None
@@ -388,7 +390,7 @@ class BruteForce:
             for (k, _, _), rows in reached.items()
             if k == last
             for (m, n, _), (us, path) in rows.items()
-            if within(bounds, m, n)
+            if within(bounds, m, n) and n <= self.instance.max_params
         ]
         if not ends:
             return None

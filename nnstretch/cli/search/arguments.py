@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 
 from nnstretch.cli.arguments import (
     SOC_HELP,
@@ -52,6 +53,27 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_bounds(parser)
     add_fallback(parser)
     add_views(parser)
+    parser.add_argument(
+        "--time-limit",
+        type=seconds_of,
+        default=math.inf,
+        metavar="SECONDS",
+        help=(
+            "end the search after so long with the best plan so far and what nothing can beat"
+            " (default: until it is proven or effort ends)"
+        ),
+    )
+
+
+def seconds_of(text: str) -> float:
+    """Parse a time in seconds above 0. Raises ArgumentTypeError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is no time in seconds above 0")
+    return value
 
 
 def add_space(parser: argparse.ArgumentParser) -> None:
@@ -131,6 +153,15 @@ def add_bounds(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--min-params", default=None, metavar="N|Rx", help="parameters of the whole plan at least"
+    )
+    group.add_argument(
+        "--max-params",
+        default=None,
+        metavar="N|Rx",
+        help=(
+            "parameters of the whole plan at most (default 1.5x; branches on several processors"
+            " each hold weights, so a faster plan may hold many times more, say 10x, if allowed)"
+        ),
     )
 
 

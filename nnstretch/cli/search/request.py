@@ -38,6 +38,9 @@ def search_request(args: argparse.Namespace) -> SearchRequest:
         "max_macs": quantity(args.max_macs, graph.macs, "--max-macs", math.inf),
         "min_params": quantity(args.min_params, graph.params, "--min-params", 0.0),
     }
+    max_params = None
+    if args.max_params is not None:
+        max_params = quantity(args.max_params, graph.params, "--max-params", math.inf)
     return SearchRequest(
         subject.analysis,
         soc,
@@ -47,6 +50,8 @@ def search_request(args: argparse.Namespace) -> SearchRequest:
         args.width_steps,
         MERGES[args.merge],
         args.fallback,
+        max_params,
+        args.time_limit,
     )
 
 

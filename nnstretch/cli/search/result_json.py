@@ -38,6 +38,7 @@ def as_json(
         "optimal": result.optimal,
         "gap": result.gap,
         "interrupted": result.interrupted,
+        "out_of_time": result.out_of_time,
         "lower_bound_ms": result.lower_bound_us / 1000,
         "search_s": result.search_s,
         "plans": [plan_json(plan, result, analysis) for plan in result.plans],

@@ -3,7 +3,7 @@
 Meeting points, processors, depths, widths and merges are chosen together over the whole space. A
 speed-up is shown beside the original on its fastest processor and beside a single-branch network of
 the same MACs: how much is concurrency, and how much is a smaller network. Ctrl-C ends a search with
-the best plan so far and what nothing can beat (exit status 130).
+the best plan so far and what nothing can beat (exit status 130), as does --time-limit (status 0).
 
   nnstretch search torchvision:resnet18 --soc mi9 --processors cpu,dsp --out plan.yaml
   nnstretch search torchvision:resnet50 --soc mi9 --processors cpu,gpu,dsp --min-macs 0.885x --top 3
@@ -43,7 +43,10 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.predict.load_soc import soc_sha256
 
     picture, out = outputs(args)
-    question = search_request(args)
+    try:
+        question = search_request(args)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"there is no plan yet of {args.model}") from None
     if args.explain is not None:
         # An unknown cut is refused at once, not after a search.
         question.analysis.cut(args.explain)

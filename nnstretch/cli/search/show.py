@@ -20,6 +20,8 @@ def show(result: dict[str, Any], console: Any) -> None:
     )
     if result["interrupted"]:
         console.print("[yellow]interrupted: this is the best so far[/yellow]")
+    if result["out_of_time"]:
+        console.print("[yellow]the time limit has passed: this is the best so far[/yellow]")
     console.print(
         f"10^{result['space']['log10_size']:.1f} plans in {result['search_s']:.1f} s,"
         f" {proof_text(result)}"

@@ -49,13 +49,18 @@ def outside_blocks(graph: Graph, cuts: Iterable[Cut], stages: Sequence[BlockStag
 
 
 def outside_dense_blocks(cuts: Sequence[Cut], whole: ChannelGroups) -> list[Cut]:
-    """Return cuts whose free channels no later cut concatenates with further ones."""
+    """Return cuts whose free channels no later cut concatenates with further ones.
+
+    Channels that a grouped convolution multiplies are more, but nothing stands beside them.
+    """
     dims = [whole.shapes[cut.value][0][whole.axis(cut.value)] for cut in cuts]
     free = [whole.roots(dim) - whole.pinned.keys() for dim in dims]
-    size = [sum(part.size for part in dim) for dim in dims]
+    layout = [(sum(part.size for part in dim), len(dim)) for dim in dims]
 
     def grows(k: int, later: int) -> bool:
-        differs = free[k] != free[later] or size[k] != size[later]
+        (size, slices), (later_size, later_slices) = layout[k], layout[later]
+        is_longer = size != later_size and slices != later_slices
+        differs = free[k] != free[later] or is_longer
         return bool(free[k] & free[later]) and differs
 
     count = len(cuts)

@@ -91,17 +91,23 @@ class NetworkAnalysis:
     def inner_cuts(
         self, graph: Graph, channels: ChannelGroups, start: Cut, end: Cut, last: set[int]
     ) -> tuple[InnerCut, ...]:
-        """Return ends of blocks inside a section whose width is not fixed by its `last` groups."""
+        """Return ends of blocks inside a section whose width is not fixed by its `last` groups.
+
+        Of cuts of the same groups, the last alone: a depthwise convolution with more outputs than
+        inputs makes them wider, but they scale by one ratio.
+        """
         position = {node.name: i for i, node in enumerate(graph.nodes)}
         cuts: list[InnerCut] = []
-        for cut in self.block_ends:
+        seen: list[set[int]] = []
+        for cut in reversed(self.block_ends):
             if not start.position < cut.position < end.position or cut.value not in position:
                 continue
             dim = channels.shapes[cut.value][0][self.whole_network.axis(cut.value)]
             free = channels.roots(dim) - channels.pinned.keys()
-            if free and not free <= last:
+            if free and not free <= last and free not in seen:
                 cuts.append(InnerCut(position[cut.value], dim, self.feasible_widths(cut)))
-        return tuple(cuts)
+                seen.append(free)
+        return tuple(reversed(cuts))
 
     def feasible_widths(self, cut: Cut) -> FeasibleWidths:
         """Return the widths that the tensor at a cut can have."""

@@ -175,7 +175,7 @@ class ExactSearch:
         i, width = 0, self.space.original_width(0)
         steps: list[tuple[int, tuple[int, ...]]] = []
         latency_us = macs = params = 0.0
-        params_held = np.zeros((1, len(self.space.limited)))
+        params_held = np.zeros((1, len(self.space.holders)))
         while i < self.space.last:
             step = self.greedy_step(i, width, values)
             if step is None:

@@ -146,7 +146,7 @@ class NetworkLimits:
     max_macs: float = np.inf
     min_params: float = 0.0
     max_held: tuple[float, ...] = ()
-    """Parameters that each processor of `SearchSpace.limited` may hold; empty: no limit."""
+    """Parameters that each of `SearchSpace.holders` may hold; empty: no limit."""
 
     @property
     def any(self) -> bool:

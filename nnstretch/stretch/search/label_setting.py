@@ -80,7 +80,7 @@ class LabelSearch:
         """Extend labels from the network's input to its output."""
         space = self.space
         width = space.original_width(0)
-        start = LabelSet.at_input(width, len(space.limited), len(space.processors))
+        start = LabelSet.at_input(width, len(space.holders), len(space.processors))
         waiting: dict[int, list[LabelSet]] = {0: [start]}
         for i in range(space.last):
             if i in waiting:

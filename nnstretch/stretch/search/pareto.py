@@ -7,6 +7,7 @@ the front is not convex.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -53,6 +54,10 @@ class SearchRequest:
     width_steps: int | None
     merges: tuple[str, ...]
     fallback: str | None
+    max_params: float | None = None
+    """None for the search's default."""
+    time_limit_s: float = math.inf
+    """Of each single search."""
 
     def __call__(self, settings: Mapping[str, float], progress: Any, top: int = 1) -> SearchResult:
         """Search with settings that replace limits and tighten bounds.
@@ -79,6 +84,8 @@ class SearchRequest:
             progress=progress,
             fallback=self.fallback,
             merges=self.merges,
+            max_params=self.max_params,
+            time_limit_s=self.time_limit_s,
             **bounds,
         )
 

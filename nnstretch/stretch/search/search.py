@@ -29,12 +29,14 @@ from nnstretch.stretch.search.cost_tables import CostTables
 from nnstretch.stretch.search.labels import PlanPath
 from nnstretch.stretch.search.search_result import ScoredPlan, SearchResult, plan_error_us
 from nnstretch.stretch.search.search_space import SearchSpace
-from nnstretch.stretch.search.segment_options import segment_options
+from nnstretch.stretch.search.segment_options import SegmentOption, price_options
 from nnstretch.stretch.search.statistics import least_macs, log10_size, refusals
 from nnstretch.trial import Trial
 
 Progress = Callable[[str, int, int], None]
 MERGES = ("concat", "project")
+MAX_PARAMS = 1.5
+"""Parameters of a plan over the original's, at most, where no other limit is asked for."""
 AGREES = 1e-6
 """Relative difference up to which tables and the lowered plan agree on a latency."""
 
@@ -52,17 +54,21 @@ def search(
     progress: Progress | None = None,
     fallback: str | None = None,
     merges: Sequence[str] = MERGES,
+    max_params: float | None = None,
+    time_limit_s: float = math.inf,
 ) -> SearchResult:
     """Search the fastest plan of a network on a chip, proven, and `top` - 1 others.
 
-    The others differ from it in where or on what they branch. `min_macs`, `max_macs`, `min_params`
-    are absolute counts. An interrupt (KeyboardInterrupt) ends the search with the best plan so far.
-    Raises NoPlan where no plan satisfies the limits, UnknownName for a processor the chip lacks,
+    The others differ from it in where or on what they branch. `min_macs`, `max_macs`, `min_params`,
+    `max_params` are absolute counts; None allows 1.5 times the original's parameters. An interrupt
+    (KeyboardInterrupt) or `time_limit_s` ends the search with the best plan so far. Raises NoPlan
+    where no plan satisfies the limits, UnknownName for a processor the chip lacks,
     UnsupportedOp where a kernel was never measured and no `fallback` (`nearest`) is allowed.
     """
     began = time.perf_counter()
     check_settings(soc, processors, top, width_steps, merges)
     check_macs(min_macs, max_macs)
+    tell = until(began + time_limit_s, progress)
     analysis = graph if isinstance(graph, NetworkAnalysis) else NetworkAnalysis(graph)
     cost_model = CostModel(soc, fallback)
     check_covered(analysis, soc, processors, cost_model)
@@ -74,11 +80,32 @@ def search(
         width_steps,
         tuple(merges),
     )
-    problem = SearchProblem(
-        CostTables(space), NetworkLimits(min_macs, max_macs, min_params), progress
-    )
+    if max_params is None:
+        max_params = MAX_PARAMS * max(analysis.graph.params, min_params)
+    limits_of_all = NetworkLimits(min_macs, max_macs, min_params)
+    problem = SearchProblem(CostTables(space), limits_of_all, tell, max_params)
     result = problem.solve(top)
     return replace(result, search_s=time.perf_counter() - began)
+
+
+class OutOfTime(Exception):
+    """The time limit of a search has passed."""
+
+
+STOPS = (KeyboardInterrupt, OutOfTime)
+"""What ends a search early."""
+
+
+def until(deadline_s: float, progress: Progress | None) -> Progress:
+    """Return a progress that raises OutOfTime once `time.perf_counter` is past the deadline."""
+
+    def tell(what: str, done: int, of: int) -> None:
+        if time.perf_counter() > deadline_s:
+            raise OutOfTime
+        if progress is not None:
+            progress(what, done, of)
+
+    return tell
 
 
 @dataclass
@@ -87,11 +114,15 @@ class SearchProblem:
 
     tables: CostTables
     limits: NetworkLimits
-    progress: Progress | None
+    progress: Progress
+    max_params: float = math.inf
+    options: tuple[SegmentOption, ...] = ()
+    """Priced by `solve`."""
+    stopped_by: type[BaseException] | None = None
+    """What ended the search early."""
 
     def __post_init__(self) -> None:
         self.space = self.tables.space
-        self.options = tuple(segment_options(self.tables))
         self.originals = {p: self.estimate_original(p) for p in self.space.processors}
 
     def estimate_original(self, processor: str) -> Trial:
@@ -107,26 +138,56 @@ class SearchProblem:
 
     def solve(self, top: int) -> SearchResult:
         """Search, and score the plans. Raises NoPlan where none satisfies the limits."""
-        self.check_max_macs()
-        search, interrupted = self.search_within_memory()
-        plans = [] if search.best is None else [self.plan_from_path(search.best)]
-        if interrupted and not plans:
+        search: ExactSearch | None = None
+        try:
+            self.options = price_options(self.tables, self.progress)
+            self.check_max_macs()
+            search = self.search_within_memory()
+        except STOPS as stop:
+            self.stopped_by = type(stop)
+        if search is None or (self.stopped_by and search.best is None):
             plans = self.original_as_fallback()
+        else:
+            plans = [] if search.best is None else [self.plan_from_path(search.best)]
         if not plans:
-            raise NoPlan(self.explain_no_plan(interrupted))
-        if not interrupted:
-            try:
-                plans += [self.plan_from_path(path) for path in k_best(search, top - 1)]
-            except KeyboardInterrupt:
-                interrupted = True
+            raise NoPlan(self.explain_no_plan())
+        if search is None:
+            return self.unsearched_result(self.score(plans[0]))
+        if self.stopped_by is None:
+            plans += self.other_plans(search, top)
         scored = [self.score(plan) for plan in plans]
         proven = 1 if self.space.exact else 0
         scored[proven:] = sorted(scored[proven:], key=lambda plan: plan.trial.latency_us)
-        return self.result(scored, search, interrupted)
+        return self.result(scored, search)
 
-    def result(
-        self, scored: list[ScoredPlan], search: ExactSearch, interrupted: bool
-    ) -> SearchResult:
+    def other_plans(self, search: ExactSearch, top: int) -> list[Plan]:
+        """Return up to `top` - 1 good plans that differ from the best; none where time ends."""
+        try:
+            plans = [self.plan_from_path(path) for path in k_best(search, top - 1)]
+            return [plan for plan in plans if self.fits(plan)]
+        except STOPS as stop:
+            self.stopped_by = type(stop)
+            return []
+
+    def unsearched_result(self, scored: ScoredPlan) -> SearchResult:
+        """Return the original as the plan of a search that ended before all was priced."""
+        return SearchResult(
+            plans=(scored,),
+            original=self.originals[self.space.processors[0]],
+            original_us={p: trial.latency_us for p, trial in self.originals.items()},
+            original_error_us={p: plan_error_us(trial) for p, trial in self.originals.items()},
+            refused={},
+            log10_size=0.0,
+            optimal=False,
+            lower_bound_us=0.0,
+            search_s=0.0,
+            limits=self.space.limits,
+            fallbacks=dict(self.space.cost_model.fallbacks),
+            interrupted=self.stopped_by is KeyboardInterrupt,
+            out_of_time=self.stopped_by is OutOfTime,
+        )
+
+    def result(self, scored: list[ScoredPlan], search: ExactSearch) -> SearchResult:
         """Return the result; nothing is proven where tables and the lowered plan disagree."""
         best_us = scored[0].trial.latency_us
         agrees = self.space.exact and search.best is not None
@@ -150,39 +211,49 @@ class SearchProblem:
             search_s=0.0,
             limits=self.space.limits,
             fallbacks=dict(self.space.cost_model.fallbacks),
-            interrupted=interrupted,
+            interrupted=self.stopped_by is KeyboardInterrupt,
+            out_of_time=self.stopped_by is OutOfTime,
         )
 
-    def search_within(self, limits: NetworkLimits) -> tuple[ExactSearch, bool]:
-        """Search until done or interrupted; return how far it came and whether interrupted."""
+    def search_within(self, limits: NetworkLimits) -> ExactSearch:
+        """Search until done or stopped; return how far it came."""
         search = ExactSearch(self.tables, self.options, limits, 0.0, self.progress)
         try:
             search.run()
-        except KeyboardInterrupt:
-            return search, True
-        return search, False
+        except STOPS as stop:
+            self.stopped_by = type(stop)
+        return search
 
-    def search_within_memory(self) -> tuple[ExactSearch, bool]:
-        """Search for plans with weights that fit into memory.
+    def search_within_memory(self) -> ExactSearch:
+        """Search for plans with weights that fit into memory and within `max_params`.
 
-        Memory seldom binds: it is a limit only where the best plan without it does not fit.
+        Both seldom bind: they are limits only where the best plan without them breaks them.
         """
-        within = replace(self.limits, max_held=max_params_held(self.space))
-        search, interrupted = self.search_within(self.limits)
-        if search.best is not None and not self.fits_memory(self.plan_from_path(search.best)):
-            if interrupted:
-                return ExactSearch(self.tables, self.options, within, 0.0), True
+        search = self.search_within(self.limits)
+        best = None if search.best is None else self.plan_from_path(search.best)
+        if best is not None and not self.fits(best):
             before_us = search.lower_bound_us
-            search, interrupted = self.search_within(within)
+            self.space.whole_limited = self.max_params < math.inf
+            within = replace(self.limits, max_held=self.max_held())
+            if self.stopped_by is not None:
+                return ExactSearch(self.tables, self.options, within, 0.0)
+            search = self.search_within(within)
             search.bound_us = max(search.bound_us, before_us)
-        search.limits = within
-        return search, interrupted
+        search.limits = replace(self.limits, max_held=self.max_held())
+        return search
 
-    def fits_memory(self, plan: Plan) -> bool:
-        """Return whether the weights of a plan fit the processors they are for."""
-        if not self.space.limited:
+    def max_held(self) -> tuple[float, ...]:
+        """Return the parameters that each of the space's holders may hold."""
+        held = max_params_held(self.space)
+        return (*held, self.max_params) if self.space.whole_limited else held
+
+    def fits(self, plan: Plan) -> bool:
+        """Return whether the weights of a plan fit the processors, and are not too many."""
+        if not self.space.limited and self.max_params == math.inf:
             return True
         trial = self.estimate(plan, self.space.processors)
+        if trial.params > self.max_params:
+            return False
         return MemoryLimit(self.space.cost_model.soc)(trial) is None
 
     def plan_from_path(self, path: PlanPath) -> Plan:
@@ -207,7 +278,7 @@ class SearchProblem:
         for trial in sorted(self.originals.values(), key=lambda trial: trial.latency_us):
             is_within = limits.min_macs <= trial.macs <= limits.max_macs
             is_large = trial.params >= limits.min_params
-            if is_within and is_large and self.fits_memory(trial.plan):
+            if is_within and is_large and self.fits(trial.plan):
                 return [trial.plan]
         return []
 
@@ -232,16 +303,18 @@ class SearchProblem:
                     f" {self.limits.max_macs:.4g} MACs, the limits leave none below {least:.4g}"
                 )
 
-    def explain_no_plan(self, interrupted: bool) -> str:
+    def explain_no_plan(self) -> str:
         """Return why the search has no plan, in one line."""
         graph, limits = self.space.analysis.graph, self.limits
-        refused = refusals(self.tables)
+        refused = refusals(self.tables) if self.stopped_by is None else {}
         counts = ", ".join(f"{name} {count}" for name, count in refused.items()) or "none"
         wanted = f"MACs {limits.min_macs:.4g} to {limits.max_macs:.4g}"
-        wanted += f", parameters from {limits.min_params:.4g}"
+        wanted += f", parameters from {limits.min_params:.4g} to {self.max_params:.4g}"
         for p, most in zip(self.space.limited, max_params_held(self.space), strict=True):
             wanted += f", {most / 1e6:.4g}M parameters on {p}"
-        ended = ", interrupted" if interrupted else ""
+        ended = ""
+        if self.stopped_by is not None:
+            ended = ", interrupted" if self.stopped_by is KeyboardInterrupt else ", out of time"
         return (
             f"no plan for {graph.name}, bounds {wanted} (original {graph.macs} MACs, {graph.params}"
             f" parameters), refused by constraint: {counts}{ended}"

@@ -40,6 +40,7 @@ class SearchResult:
     fallbacks: Mapping[str, str] = field(default_factory=dict)
     """Kernels that were never measured, and the kind they were estimated as."""
     interrupted: bool = False
+    out_of_time: bool = False
 
     @property
     def fastest(self) -> str:

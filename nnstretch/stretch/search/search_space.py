@@ -31,6 +31,8 @@ from nnstretch.structure.blocks import Unit as Block
 from nnstretch.structure.blocks import structural_hash
 from nnstretch.structure.cuts import INPUT, Cut
 
+WHOLE_NETWORK = ""
+"""The holder of all parameters; no processor bears this name."""
 LOWERED_WIDTHS = 10
 """Widths of a branch where units must be lowered one width at a time."""
 
@@ -46,11 +48,14 @@ class SearchSpace:
     width_steps: int | None = None
     """Widths a branch may have at most; None allows every channel multiple."""
     merges: tuple[str, ...] = ("concat", "project")
+    whole_limited: bool = False
+    """Whether parameters of the whole network have a limit, too."""
 
     def __post_init__(self) -> None:
         self._units: dict[int, UnitCostModel] = {}
         self._units_by_structure: dict[object, UnitCostModel] = {}
         self._merged_widths: dict[int, Array] = {}
+        self._free_channels: dict[int, frozenset[int]] = {}
 
     @cached_property
     def cuts(self) -> tuple[Cut, ...]:
@@ -67,6 +72,11 @@ class SearchSpace:
         """Return processors with a memory limit."""
         soc = self.cost_model.soc
         return tuple(p for p in self.processors if soc.processor(p).memory_bytes is not None)
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """Return what has a limit on parameters: processors with a memory limit, and the whole."""
+        return (*self.limited, WHOLE_NETWORK) if self.whole_limited else self.limited
 
     @cached_property
     def specs(self) -> Mapping[str, TensorSpec]:
@@ -149,19 +159,44 @@ class SearchSpace:
     def inner_width(self, k: int, j: int) -> Array:
         """Return the width at cut k of each branch that ends at cut j.
 
-        Its share on the channel multiple, or the end's own where both are the same channels.
+        Its share on the channel multiple, or what follows from the end, or from the last cut before
+        it, where both are the same channels.
         """
-        ends, full = self.widths(j), self.original_width(j)
-        scale = self.feasible_widths(k).scaled_width
+        ends, full, width = self.widths(j), self.original_width(j), self.original_width(k)
+        last = self.last_multiplied(k, j)
+        scale = self.feasible_widths(last).scaled_width
         shares = np.array([scale(Fraction(w, full)) for w in ends.tolist()], dtype=np.int64)
-        if self.original_width(k) != full or np.array_equal(shares, ends):
+        shares = shares * width // self.original_width(last)
+        exact = ends * width // full
+        if np.array_equal(shares, exact) or not self.same_channels(k, j):
             return shares
-        section = self.analysis.section(self.cuts[k], self.cuts[j], None)
+        return exact
+
+    def last_multiplied(self, k: int, j: int) -> int:
+        """Return the last cut before j with the channels of cut k times a factor; k without any."""
+        width = self.original_width(k)
+        for m in range(j - 1, k, -1):
+            if self.original_width(m) != width and self.same_channels(k, m):
+                return m
+        return k
+
+    def same_channels(self, k: int, m: int) -> bool:
+        """Return whether the channels at cut k are those at the later cut m, which scale alike."""
+        first, last = self.free_channels(k), self.free_channels(m)
+        if not first or first != last:
+            return False
+        section = self.analysis.section(self.cuts[k], self.cuts[m], None)
         channels = section.channels
-        is_same = channels.roots(section.input_dimension) == channels.roots(
-            section.output_dimension
-        )
-        return ends if is_same else shares
+        return channels.roots(section.input_dimension) == channels.roots(section.output_dimension)
+
+    def free_channels(self, k: int) -> frozenset[int]:
+        """Return the groups of the channels at a cut that scale."""
+        if k not in self._free_channels:
+            channels = self.analysis.whole_network
+            value = self.cuts[k].value
+            roots = channels.roots(channels.shapes[value][0][channels.axis(value)])
+            self._free_channels[k] = frozenset(roots - channels.pinned.keys())
+        return self._free_channels[k]
 
     def widths(self, k: int) -> Array:
         """Compute the output widths of branches that end at a cut, the original's last."""

@@ -5,7 +5,7 @@ The rules of constraints.py are applied here to arrays over all branch combinati
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from nnstretch.stretch.cost.cost_arrays import Array, take_rows
 from nnstretch.stretch.lowering.lower import equal_slices
 from nnstretch.stretch.search.constraints import SegmentBounds
 from nnstretch.stretch.search.cost_tables import CostTables
+from nnstretch.stretch.search.search_space import WHOLE_NETWORK
 
 
 @dataclass(frozen=True)
@@ -251,13 +252,13 @@ class SegmentOption:
         return combinations if keep.all() else combinations.take(np.flatnonzero(keep))
 
     def params_by_limit(self, params: Sequence[Array]) -> Array:
-        """Return parameters on processors with a memory limit: `[combination, processor]`."""
-        by_processor = dict(zip(self.processors, params, strict=True))
-        limited = self.space.limited
-        held = np.zeros((len(params[0]), len(limited)))
-        for column, processor in enumerate(limited):
-            if processor in by_processor:
-                held[:, column] = by_processor[processor]
+        """Return parameters of `SearchSpace.holders`: `[combination, holder]`."""
+        by_holder = dict(zip(self.processors, params, strict=True)) | {WHOLE_NETWORK: sum(params)}
+        holders = self.space.holders
+        held = np.zeros((len(params[0]), len(holders)))
+        for column, holder in enumerate(holders):
+            if holder in by_holder:
+                held[:, column] = by_holder[holder]
         return held
 
     def describe(self, options: tuple[int, ...]) -> tuple[Branch, ...]:
@@ -270,6 +271,17 @@ class SegmentOption:
             size = int(self.tail.depths[depth]), int(self.tail.widths[width])
             branches.append(Branch(processor, *size))
         return tuple(branches)
+
+
+def price_options(
+    tables: CostTables, progress: Callable[[str, int, int], None]
+) -> tuple[SegmentOption, ...]:
+    """Return every segment option, priced; report progress by the cut that segments start from."""
+    options: list[SegmentOption] = []
+    for option in segment_options(tables):
+        progress("pricing segments", option.i, tables.space.last)
+        options.append(option)
+    return tuple(options)
 
 
 def segment_options(tables: CostTables) -> Iterator[SegmentOption]:
