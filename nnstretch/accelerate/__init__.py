@@ -8,5 +8,7 @@ steps/              the steps of scheduling, each a pure function
 engines/            tile loops, addresses, instructions, trace
 policies.py         ddr, gb, lb, ordered, graphturbo
 bounds.py           the rate that no schedule beats
+torch_call.py       a part of an operator's output, with torch
+execute.py          the schedule carried out in memory of the planned layout
 accelerate.py       a network on a machine, as JSON
 """

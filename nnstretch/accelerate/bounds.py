@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nnstretch.accelerate.chip_graph import ChipGraph
+from nnstretch.accelerate.chip_graph import ChipGraph, whole_box
 from nnstretch.accelerate.machine.rates import (
     DMA,
     DMA_IN,
@@ -19,6 +19,8 @@ from nnstretch.accelerate.machine.rates import (
     ChipRates,
 )
 from nnstretch.accelerate.operator_work import matrix_shape, vector_operations, weight_bytes
+from nnstretch.accelerate.steps.split import boxes_behind
+from nnstretch.chip.boxes import Box, box_elements
 
 
 def least_times_us(chip: ChipGraph, rates: ChipRates, iterations: int = 1) -> Mapping[str, float]:
@@ -27,21 +29,27 @@ def least_times_us(chip: ChipGraph, rates: ChipRates, iterations: int = 1) -> Ma
     Weights are shared over the iterations in which a cluster computes its part of the batch.
     """
     machine = rates.accelerator
+    needed = needed_boxes(chip)
     matrix_s = vector_s = 0.0
     for node in chip.operators:
-        shape = matrix_shape(chip, node.name)
+        box = needed[node.name]
+        shape = matrix_shape(chip, node.name, box)
         if shape is not None and shape.depthwise and machine.matrix.depthwise_macs_per_cycle:
             rate = machine.matrix.depthwise_macs_per_cycle * machine.cores * machine.clock_hz
             matrix_s += shape.macs / rate
         elif shape is not None:
             matrix_s += shape.macs / rates.accelerator.macs_per_s(rates.element_type)
         simple, special = vector_operations(chip, node.name)
-        elements = node.output.elements
         cycles = simple * machine.vector.simple_cycles + special * machine.vector.special_cycles
-        vector_s += elements * cycles / machine.vector.lanes / machine.cores / machine.clock_hz
+        lanes = machine.vector.lanes * machine.cores
+        vector_s += box_elements(box) * cycles / lanes / machine.clock_hz
     times = {MATRIX: matrix_s * SECOND_US, VECTOR: vector_s * SECOND_US}
     weights = total_weight_bytes(chip) / iterations
-    inputs = sum(chip.bytes_of(value.name) for value in chip.graph.inputs)
+    inputs = sum(
+        chip.bytes_of(value.name, needed[value.name])
+        for value in chip.graph.inputs
+        if value.name in needed
+    )
     outputs = sum(chip.bytes_of(name) for name in chip.outputs)
     in_us = (weights + inputs) / machine.ddr.bytes_per_s * SECOND_US
     out_us = outputs / machine.ddr.bytes_per_s * SECOND_US
@@ -50,6 +58,13 @@ def least_times_us(chip: ChipGraph, rates: ChipRates, iterations: int = 1) -> Ma
     else:
         times[DMA] = in_us + out_us
     return times
+
+
+def needed_boxes(chip: ChipGraph) -> Mapping[str, Box]:
+    """Return what of each tensor the outputs depend on: a border may be read by nothing."""
+    outputs = {name: whole_box(chip, name) for name in chip.outputs}
+    boxes = boxes_behind(chip, [node.name for node in chip.operators], outputs)
+    return {name: whole_box(chip, name) for name in chip.specs} if boxes is None else boxes
 
 
 def total_weight_bytes(chip: ChipGraph) -> int:

@@ -188,6 +188,8 @@ class GraphRewriter:
             return
         elif node.op == "getitem":
             self.add_piece(node)
+        elif node.kind == "stack":
+            self.add_stack(node)
         elif node.kind == "scaled_dot_product_attention":
             self.add_attention(node)
         else:
@@ -235,6 +237,19 @@ class GraphRewriter:
         start = sum(sizes[:index])
         bounds = (value, axis, start, start + sizes[index])
         self.append(Node(node.name, "slice.Tensor", bounds, node.outputs, node.module))
+
+    def add_stack(self, node: Node) -> None:
+        """Add a stack as a concatenation of views with one more dimension."""
+        axis = int(argument(node, 1, 0)) % len(node.output.shape)
+        shape = list(node.output.shape)
+        shape[axis] = 1
+        spec = TensorSpec(tuple(shape), node.output.dtype)
+        views: list[Argument] = []
+        for number, name in enumerate(refs(node.args[0])):
+            view = f"{node.name}_{number}"
+            self.derive(node, view, "unsqueeze", (ValueRef(name), axis), spec)
+            views.append(ValueRef(view))
+        self.derive(node, node.name, "cat", (tuple(views), axis), node.output)
 
     def add_attention(self, node: Node) -> None:
         """Add attention as scores, scale, mask, softmax and product."""

@@ -67,3 +67,28 @@ class NetworkBatches:
             times = -(-batch // example.shape[0])
             repeated.append(example.repeat(times, *[1] * (example.dim() - 1))[:batch])
         return tuple(repeated)
+
+    def random_inputs(self, batch: int) -> tuple[torch.Tensor, ...]:
+        """Return random inputs of a batch; whole numbers stay below those of the examples."""
+        import torch
+
+        generator = torch.Generator().manual_seed(0)
+        drawn: list[torch.Tensor] = []
+        for example in self.inputs(batch):
+            if example.dtype.is_floating_point:
+                drawn.append(torch.randn(example.shape, generator=generator))
+            else:
+                most = int(example.max()) + 1
+                numbers = torch.randint(0, most, example.shape, generator=generator)
+                drawn.append(numbers.to(example.dtype))
+        return tuple(drawn)
+
+    def outputs(self, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        """Return what the network itself computes."""
+        import torch
+        from torch.utils._pytree import tree_leaves
+
+        from nnstretch.capture.exported_program import eval_mode
+
+        with eval_mode(self.module), torch.no_grad():
+            return tuple(tree_leaves(self.module(*inputs)))

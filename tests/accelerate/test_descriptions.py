@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nnstretch.accelerate.machine.accelerator_file import Number, entries
+from nnstretch.accelerate.machine.accelerator_file import UNKNOWN, Number, entries
 from nnstretch.accelerate.machine.load_accelerator import (
     known_accelerators,
     load_accelerator,
@@ -33,7 +33,7 @@ def test_every_constant_has_a_source_and_a_kind(name: str) -> None:
     for field, entry in listed.items():
         assert len(entry.source) > 4, field
         assert entry.kind in ("published", "derived", "assumed"), field
-        if isinstance(entry, Number) and entry.value is None:
+        if isinstance(entry, Number) and entry.value == UNKNOWN:
             assert entry.kind == "assumed", field
 
 
@@ -82,7 +82,7 @@ def changed(tmp_path: Path, old: str, new: str) -> str:
         ("format: 1", "format: 2", ("unknown format 2",)),
         ("  lanes:", "  lanes: [", ("is no YAML",)),
         ("kind: published", "kind: guessed", ("unknown kind 'guessed'",)),
-        ("clusters: {value: 4", "clusters: {value: null", ("value is null",)),
+        ("clusters: {value: 4", "clusters: {value: unknown", ("value is unknown",)),
     ],
 )
 def test_a_wrong_description_is_refused_by_name(

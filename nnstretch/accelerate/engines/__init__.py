@@ -6,5 +6,6 @@ tiling.py        tile loops in what live tensors leave
 placement.py     addresses, and what is spilled
 instructions.py  instructions of every tile by engine
 dependencies.py  which instruction waits for which
+verify_plan.py   a check that knows nothing of how the plan was made
 simulate.py      instructions -> trace
 """

@@ -7,6 +7,7 @@ layer, those of the next wait for all of the last.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from nnstretch.chip.instances import Instruction, Region
@@ -17,36 +18,52 @@ Needs = list[tuple[int, ...]]
 
 
 class BufferHistory:
-    """Who wrote and who has read each address of a buffer since."""
+    """Who wrote and who has read each address of a buffer since.
+
+    Spans do not overlap and are kept in order of address. Engines issue in order, so of the readers
+    of a span the last on each engine is enough.
+    """
 
     def __init__(self) -> None:
-        self.spans: list[tuple[int, int, int, list[int]]] = []
-        """(start, stop, writer, readers), not overlapping."""
+        self.starts: list[int] = []
+        self.spans: list[tuple[int, int, dict[str, int]]] = []
+        """(stop, writer, last reader by engine) behind each start."""
 
-    def read(self, region: Region, reader: int, needs: set[int]) -> None:
+    def overlapping(self, region: Region) -> tuple[int, int]:
+        """Return the range of places of spans that share an address with a region."""
+        first = bisect_right(self.starts, region.start)
+        if first and self.spans[first - 1][0] > region.start:
+            first -= 1
+        return first, bisect_left(self.starts, region.stop, first)
+
+    def read(self, region: Region, engine: str, reader: int, needs: set[int]) -> None:
         """Note a read, and add the writers that it must wait for."""
-        for start, stop, writer, readers in self.spans:
-            if start < region.stop and region.start < stop:
-                needs.add(writer)
-                if not readers or readers[-1] != reader:
-                    readers.append(reader)
+        first, last = self.overlapping(region)
+        for place in range(first, last):
+            _, writer, readers = self.spans[place]
+            needs.add(writer)
+            readers[engine] = reader
 
     def write(self, region: Region, writer: int, needs: set[int]) -> None:
         """Note a write, and add the writers and readers that it must wait for."""
-        kept: list[tuple[int, int, int, list[int]]] = []
-        for span in self.spans:
-            start, stop, earlier, readers = span
-            if start >= region.stop or region.start >= stop:
-                kept.append(span)
-                continue
+        first, last = self.overlapping(region)
+        starts: list[int] = []
+        spans: list[tuple[int, int, dict[str, int]]] = []
+        for place in range(first, last):
+            start, (stop, earlier, readers) = self.starts[place], self.spans[place]
             needs.add(earlier)
-            needs.update(readers)
+            needs.update(readers.values())
             if start < region.start:
-                kept.append((start, region.start, earlier, list(readers)))
-            if region.stop < stop:
-                kept.append((region.stop, stop, earlier, list(readers)))
-        kept.append((region.start, region.stop, writer, []))
-        self.spans = kept
+                starts.append(start)
+                spans.append((region.start, earlier, dict(readers)))
+        starts.append(region.start)
+        spans.append((region.stop, writer, {}))
+        if first < last and self.spans[last - 1][0] > region.stop:
+            stop, earlier, readers = self.spans[last - 1]
+            starts.append(region.stop)
+            spans.append((stop, earlier, dict(readers)))
+        self.starts[first:last] = starts
+        self.spans[first:last] = spans
 
 
 def needs_of(instructions: Sequence[Instruction], overlap: str) -> Needs:
@@ -86,7 +103,9 @@ def add_address_needs(
     """Add what an instruction waits for by the addresses that it reads and writes."""
     for region in instruction.reads:
         if region.stop > region.start:
-            histories.setdefault(region.buffer, BufferHistory()).read(region, place, needed)
+            histories.setdefault(region.buffer, BufferHistory()).read(
+                region, instruction.engine, place, needed
+            )
     for region in instruction.writes:
         if region.stop > region.start:
             histories.setdefault(region.buffer, BufferHistory()).write(region, place, needed)

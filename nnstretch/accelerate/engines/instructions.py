@@ -91,13 +91,13 @@ class Emitter:
             cost_us = self.rates.exchange_us(work.exchanged_bytes, work.cores)
             moved = int(work.exchanged_bytes * work.cores)
             self.emit(f"{step.name} exchange", PORT, cost_us, local, (), moved)
-        number = 0
         for output in range(tiling.outputs):
             for index in range(tiling.inputs):
                 slot = self.load_weights(step, work, tiling, output * tiling.inputs + index)
                 for row in range(tiling.rows):
+                    if row and work.shape is None:
+                        slot = self.load_weights(step, work, tiling, row)
                     self.add_tile(step, work, tiling, (output, index, row), slot, local)
-                    number += 1
 
     def load_weights(
         self, step: ChipStep, work: LayerWork, tiling: Tiling, number: int

@@ -18,6 +18,9 @@ from nnstretch.accelerate.steps.split import boxes_behind
 from nnstretch.chip.boxes import Box, box_elements, box_shape, intersect
 from nnstretch.chip.instances import LOCAL, Binding
 
+_MIXES_ROWS = "softmax _softmax log_softmax layer_norm rms_norm group_norm"
+MIXES_ROWS = frozenset(_MIXES_ROWS.split())
+
 
 @dataclass(frozen=True, slots=True)
 class Stream:
@@ -47,6 +50,8 @@ class LayerWork:
     streams: tuple[Stream, ...]
     local_reads: tuple[str, ...]
     result: Storage
+    mixes_rows: bool
+    """Whether an element of the result needs all of its row: softmax, norms."""
     exchanged_bytes: float
     """Bytes that each core receives from others before it starts."""
 
@@ -55,8 +60,8 @@ class LayerWork:
         """Return into how many row tiles it can be cut at most."""
         if self.shape is not None:
             return self.shape.positions * (1 if self.shape.weighted else self.shape.count)
-        shape = box_shape(self.result.box)
-        return max(1, -(-box_elements(self.result.box) // max(1, shape[-1])) // self.cores)
+        inner = box_shape(self.result.box)[-1] if self.mixes_rows else 1
+        return max(1, box_elements(self.result.box) // inner // self.cores)
 
 
 def layer_work(program: Program, step: ChipStep, rates: ChipRates) -> LayerWork:
@@ -92,6 +97,7 @@ def layer_work(program: Program, step: ChipStep, rates: ChipRates) -> LayerWork:
         streams,
         local_reads,
         result,
+        any(chip.nodes[name].kind in MIXES_ROWS for name in step.operators),
         exchanged,
     )
 

@@ -6,12 +6,12 @@ must find their slots in what is free, else the longest-lived local storage of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from nnstretch.accelerate.engines.layer_work import LayerWork, layer_work
 from nnstretch.accelerate.engines.program import ChipStep, Program, Storage
-from nnstretch.accelerate.engines.tiling import Tiling, choose_tiling
+from nnstretch.accelerate.engines.tiling import Tiling, choose_tiling, smallest_slots_bytes
 from nnstretch.accelerate.machine.rates import ChipRates
 from nnstretch.accelerate.steps.memory import (
     Block,
@@ -19,6 +19,7 @@ from nnstretch.accelerate.steps.memory import (
     first_overflow,
     free_gaps,
     longest_lived,
+    lowest_gap,
 )
 from nnstretch.chip.instances import DDR, LOCAL, SHARED, Region, TensorResidency
 from nnstretch.errors import BadPlan
@@ -103,7 +104,11 @@ def place_program(program: Program, rates: ChipRates, overlapped: bool) -> Place
     Raises BadPlan where a layer does not fit even alone.
     """
     placer = Placer(program, rates, overlapped)
-    while not placer.try_place():
+    for scope in (LOCAL, SHARED, DDR):
+        placer.spill_overflow(scope)
+        while not placer.assign(scope):
+            pass
+    while not placer.tile_all():
         pass
     return placer.placed()
 
@@ -113,115 +118,164 @@ class Placer:
 
     def __init__(self, program: Program, rates: ChipRates, overlapped: bool) -> None:
         self.program = program
+        self.storages = dict(program.storages)
         self.rates = rates
         self.overlapped = overlapped
         self.spills: list[Spill] = []
         self.addresses: dict[str, int] = {}
         self.works: dict[int, LayerWork] = {}
         self.tilings: dict[int, Tiling] = {}
-        self.by_step: dict[str, dict[int, list[tuple[int, int]]]] = {}
+        self.live: dict[str, dict[int, dict[str, tuple[int, int]]]] = {LOCAL: {}, SHARED: {}}
+        """What lies where at each step of a buffer, by storage."""
+        self.ddr_end = 0
 
     def placed(self) -> PlacedProgram:
-        """Return what was found."""
-        return PlacedProgram(
-            self.program, self.addresses, self.works, self.tilings, tuple(self.spills)
-        )
+        """Return the program with addresses."""
+        program = replace(self.program, storages=self.storages)
+        return PlacedProgram(program, self.addresses, self.works, self.tilings, tuple(self.spills))
 
     def blocks(self, scope: str) -> list[Block]:
         """Return what lies in a buffer."""
         return [
             Block(s.name, place_bytes(s), s.first_step, s.last_step)
-            for s in self.program.storages.values()
+            for s in self.storages.values()
             if s.scope == scope
         ]
 
-    def try_place(self) -> bool:
-        """Return whether everything fits; spill something and return False where it does not."""
-        for scope in (LOCAL, SHARED):
-            if self.spill_overflow(scope):
-                return False
-        for scope in (LOCAL, SHARED, DDR):
-            if not self.assign(scope):
-                return False
-        return all(self.tile(step) for step in self.program.steps)
-
-    def spill_overflow(self, scope: str) -> bool:
-        """Spill until live storages fit a buffer; return whether anything went."""
-        went = False
+    def spill_overflow(self, scope: str) -> None:
+        """Spill until live storages fit a buffer. Raises BadPlan where DDR is too small."""
         room = capacity(self.rates, scope)
-        while (step := first_overflow(self.blocks(scope), room)) is not None:
-            self.spill_at(scope, step, f"live storages exceed {room} B")
-            went = True
-        return went
+        blocks = self.blocks(scope)
+        while (step := first_overflow(blocks, room)) is not None:
+            live = [b for b in blocks if b.first_step <= step <= b.last_step]
+            if scope == DDR:
+                total = sum(block.size_bytes for block in live)
+                raise BadPlan(
+                    f"layer {self.program.steps[step].name} does not fit even alone,"
+                    f" {self.rates.accelerator.name}, tensors of {total} B are live in the {scope}"
+                    f" of {room} B"
+                )
+            longest = longest_lived(live)
+            self.note_spill(longest.name, step, f"live storages exceed {room} B")
+            blocks.remove(longest)
 
-    def spill_at(self, scope: str, step: int, rule: str) -> None:
-        """Move the longest-lived storage of a step out of a buffer. Raises BadPlan without one."""
-        live = [b for b in self.blocks(scope) if b.first_step <= step <= b.last_step]
-        if not live:
-            raise self.does_not_fit(self.program.steps[step], scope)
-        name = longest_lived(live).name
-        storage = self.program.storages[name]
+    def note_spill(self, name: str, step: int, rule: str) -> None:
+        """Put a storage into the next buffer, without an address yet."""
+        storage = self.storages[name]
         target = DDR
-        if scope == LOCAL and storage.size_bytes <= self.rates.accelerator.shared_bytes:
+        if storage.scope == LOCAL and storage.size_bytes <= self.rates.accelerator.shared_bytes:
             target = SHARED
         reason = f"longest liveness at step {step}, {rule}"
-        self.spills.append(Spill(name, scope, target, storage.size_bytes, reason))
-        self.program = self.program.rescoped(name, target)
-        self.works.clear()
-        self.tilings.clear()
-
-    def does_not_fit(self, step: ChipStep, scope: str) -> BadPlan:
-        """Return the refusal of a step that does not fit even alone."""
-        from nnstretch.accelerate.engines.tiling import smallest_slots_bytes
-
-        work = self.works.get(step.number)
-        needed = 0 if work is None else smallest_slots_bytes(work, self.rates)
-        return BadPlan(
-            f"layer {step.name} does not fit even alone, {self.rates.accelerator.name}, its"
-            f" smallest tiles need {needed} B of the {scope} buffer's"
-            f" {capacity(self.rates, scope)} B"
-        )
+        self.spills.append(Spill(name, storage.scope, target, storage.size_bytes, reason))
+        self.storages[name] = replace(storage, scope=target)
 
     def assign(self, scope: str) -> bool:
         """Give addresses to what lies in a buffer; spill where fragments leave no room."""
         blocks = self.blocks(scope)
+        if scope == DDR:
+            for block in blocks:
+                self.add_to_ddr(block.name)
+            return True
         addresses = assign_addresses(blocks)
         room = capacity(self.rates, scope)
         for block in blocks:
             if addresses[block.name] + block.size_bytes > room:
-                self.spill_at(scope, block.first_step, f"no gap of {block.size_bytes} B is free")
+                step = block.first_step
+                live = [b for b in blocks if b.first_step <= step <= b.last_step]
+                rule = f"no gap of {block.size_bytes} B is free"
+                self.note_spill(longest_lived(live).name, step, rule)
                 return False
-        self.addresses.update(addresses)
-        taken: dict[int, list[tuple[int, int]]] = {}
         for block in blocks:
-            start = addresses[block.name]
-            for step in range(block.first_step, block.last_step + 1):
-                taken.setdefault(step, []).append((start, start + block.size_bytes))
-        self.by_step[scope] = taken
+            self.occupy(scope, block.name, addresses[block.name])
         return True
+
+    def add_to_ddr(self, name: str) -> None:
+        """Give a storage an address of its own in DDR."""
+        self.addresses[name] = self.ddr_end
+        self.ddr_end += self.storages[name].size_bytes
+
+    def occupy(self, scope: str, name: str, address: int) -> None:
+        """Note where a storage lies."""
+        storage = self.storages[name]
+        self.addresses[name] = address
+        end = address + place_bytes(storage)
+        for step in range(storage.first_step, storage.last_step + 1):
+            self.live[scope].setdefault(step, {})[name] = (address, end)
+
+    def tile_all(self) -> bool:
+        """Choose the tile loops that are missing; return whether nothing had to move."""
+        moved = False
+        for step in self.program.steps:
+            while step.operators and step.number not in self.tilings:
+                if not self.tile(step):
+                    self.move_out(step)
+                    moved = True
+        return not moved
 
     def tile(self, step: ChipStep) -> bool:
-        """Choose a step's tile loop; spill where its slots find no room."""
-        if not step.operators or step.number in self.tilings:
-            return True
-        work = self.works.get(step.number)
-        if work is None:
-            work = layer_work(self.program, step, self.rates)
-            self.works[step.number] = work
-        gaps: list[Sequence[tuple[int, int]]] = []
+        """Choose a step's tile loop; return whether its slots find room."""
+        if step.number not in self.works:
+            program = replace(self.program, storages=self.storages)
+            self.works[step.number] = layer_work(program, step, self.rates)
+        gaps: list[list[tuple[int, int]]] = []
         for scope in (LOCAL, SHARED):
-            taken = self.by_step[scope].get(step.number, [])
+            taken = list(self.live[scope].get(step.number, {}).values())
             gaps.append(free_gaps(taken, capacity(self.rates, scope)))
+        work = self.works[step.number]
         tiling = choose_tiling(work, self.rates, gaps[0], gaps[1], self.overlapped)
-        if tiling is None:
-            scope = self.crowded(step.number)
-            self.spill_at(scope, step.number, "its tiles find no slots")
-            return False
-        self.tilings[step.number] = tiling
-        return True
+        if tiling is not None:
+            self.tilings[step.number] = tiling
+        return tiling is not None
 
-    def crowded(self, step: int) -> str:
-        """Return the buffer from which something must go so that a step's slots fit."""
-        local = any(b.first_step <= step <= b.last_step for b in self.blocks(LOCAL))
-        shared = any(b.first_step <= step <= b.last_step for b in self.blocks(SHARED))
-        return LOCAL if local or not shared else SHARED
+    def move_out(self, step: ChipStep) -> None:
+        """Move the longest-lived storage out of a step's way. Raises BadPlan without one."""
+        scope = LOCAL if self.live[LOCAL].get(step.number) else SHARED
+        names = self.live[scope].get(step.number, {})
+        if not names:
+            raise self.does_not_fit(step)
+        live = [
+            Block(name, end - start, self.storages[name].first_step, self.storages[name].last_step)
+            for name, (start, end) in names.items()
+        ]
+        name = longest_lived(live).name
+        storage = self.storages[name]
+        steps = range(storage.first_step, storage.last_step + 1)
+        for number in steps:
+            del self.live[scope][number][name]
+        self.note_spill(name, step.number, "its tiles find no slots")
+        self.place_again(name, steps)
+        self.forget_users(name)
+
+    def place_again(self, name: str, steps: range) -> None:
+        """Give a storage that moved an address in its new buffer, else in DDR."""
+        storage = self.storages[name]
+        if storage.scope == SHARED:
+            taken = {
+                bounds for step in steps for bounds in self.live[SHARED].get(step, {}).values()
+            }
+            address = lowest_gap(sorted(taken), storage.size_bytes)
+            if address + storage.size_bytes <= capacity(self.rates, SHARED):
+                self.occupy(SHARED, name, address)
+                for step in steps:
+                    self.tilings.pop(step, None)
+                return
+            self.note_spill(name, steps[0], "no gap is free")
+        self.add_to_ddr(name)
+
+    def forget_users(self, name: str) -> None:
+        """Let the steps that read or write a storage be tiled again."""
+        storage = self.storages[name]
+        for number in range(storage.first_step, storage.last_step + 1):
+            step = self.program.steps[number]
+            if step.writes == name or any(r.storage == name for r in step.readings):
+                self.works.pop(number, None)
+                self.tilings.pop(number, None)
+
+    def does_not_fit(self, step: ChipStep) -> BadPlan:
+        """Return the refusal of a step that does not fit even alone."""
+        needed = smallest_slots_bytes(self.works[step.number], self.rates)
+        return BadPlan(
+            f"layer {step.name} does not fit even alone, {self.rates.accelerator.name}, its"
+            f" smallest tiles need {needed} B of a local buffer's"
+            f" {capacity(self.rates, LOCAL)} B"
+        )

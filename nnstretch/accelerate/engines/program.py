@@ -14,7 +14,7 @@ from nnstretch.accelerate.chip_graph import IN_PLACE, ChipGraph, whole_box
 from nnstretch.accelerate.steps.binding import BoundInstance, plain_binding
 from nnstretch.accelerate.steps.layers import layers_of
 from nnstretch.accelerate.steps.movement import Concatenation, Piece, concatenations, sources_of
-from nnstretch.chip.boxes import Box
+from nnstretch.chip.boxes import Box, box_elements
 from nnstretch.chip.instances import DDR, Binding, Group, Instance
 
 
@@ -77,12 +77,6 @@ class Program:
     chip: ChipGraph
     steps: tuple[ChipStep, ...]
     storages: Mapping[str, Storage]
-
-    def rescoped(self, name: str, scope: str) -> Program:
-        """Return the program with a storage in another buffer."""
-        storages = dict(self.storages)
-        storages[name] = replace(storages[name], scope=scope)
-        return replace(self, storages=storages)
 
 
 def build_program(
@@ -162,7 +156,7 @@ class ProgramBuilder:
         readings: dict[str, Reading] = {}
         for name in layer:
             for tensor, box in self.chip.read_boxes(name, instance.boxes[name]).items():
-                if tensor in self.chip.weights or tensor in layer:
+                if tensor in self.chip.weights or tensor in layer or not box_elements(box):
                     continue
                 storage = self.storage_read(instance, tensor, box)
                 readings.setdefault(storage, self.read(storage, tensor, box))

@@ -16,6 +16,8 @@ from nnstretch.chip.instances import DDR, LOCAL, SHARED, Region
 
 MOST_TILES = 32
 """Tiles beyond which a loop is cut finer only where its slots fit no other way."""
+ROWS_TRIED = 4
+"""Row tile counts that are estimated for each count of channel tiles."""
 Gaps = Sequence[tuple[int, int]]
 
 
@@ -79,23 +81,48 @@ def choose_tiling(
     """Return the tiling of a step whose slots fit into gaps, None where none does."""
     best: Tiling | None = None
     best_us = 0.0
+    rows_tried = row_tiles(work)
     for outputs, inputs in channel_tiles(work, rates):
         if best is not None and outputs * inputs > MOST_TILES:
             break
-        for rows in row_tiles(work):
-            if best is not None and outputs * inputs * rows > MOST_TILES:
-                break
+        finest = Tiling(outputs, inputs, rows_tried[-1])
+        if place_slots(finest, work, rates, local_gaps, shared_gaps) is None:
+            continue
+        for rows in fitting_rows(finest, rows_tried, work, rates, local_gaps, shared_gaps):
             tiling = place_slots(
                 Tiling(outputs, inputs, rows), work, rates, local_gaps, shared_gaps
             )
-            if tiling is None:
+            if tiling is None or (best is not None and tiling.tiles > MOST_TILES):
                 continue
             total_us = estimate_us(work, tiling, rates, overlapped)
             if best is None or total_us < best_us * 0.999:
                 best, best_us = tiling, total_us
-            if not work.streams and work.result.scope == LOCAL:
-                break  # more row tiles only fill the unit more often
     return best
+
+
+def fitting_rows(
+    finest: Tiling,
+    rows_tried: Sequence[int],
+    work: LayerWork,
+    rates: ChipRates,
+    local_gaps: Gaps,
+    shared_gaps: Gaps,
+) -> Sequence[int]:
+    """Return the fewest row tiles whose slots fit, and a few more where operands stream in.
+
+    More rows need smaller slots, so the first that fits is found by halving.
+    """
+    low, high = 0, len(rows_tried) - 1
+    while low < high:
+        middle = (low + high) // 2
+        tiling = replace(finest, rows=rows_tried[middle])
+        if place_slots(tiling, work, rates, local_gaps, shared_gaps) is None:
+            low = middle + 1
+        else:
+            high = middle
+    # Of what lies in the local buffers, more row tiles only fill the unit more often.
+    several = bool(work.streams) or work.result.scope != LOCAL
+    return rows_tried[low : low + ROWS_TRIED] if several else rows_tried[low : low + 1]
 
 
 def channel_tiles(work: LayerWork, rates: ChipRates) -> Iterator[tuple[int, int]]:
@@ -122,7 +149,8 @@ def row_tiles(work: LayerWork) -> list[int]:
 
 def tile_weight_bytes(work: LayerWork, tiling: Tiling) -> tuple[int, int]:
     """Return the weight bytes of a tile: distinct ones, and those of one core."""
-    distinct = -(-work.weight_bytes // (tiling.outputs * tiling.inputs))
+    parts = tiling.rows if work.shape is None else tiling.outputs * tiling.inputs
+    distinct = -(-work.weight_bytes // parts)
     return distinct, -(-distinct // work.output_cores)
 
 

@@ -32,6 +32,8 @@ UNITS = {
 }
 COUNT, SIZE = ("count", "tile"), ("B", "KiB", "MiB", "GiB")
 RATE, CLOCK = ("B/s", "GB/s", "TB/s"), ("Hz", "MHz", "GHz")
+UNKNOWN = "unknown"
+"""Value of a number that nobody published."""
 KINDS = ("published", "derived", "assumed")
 Text = Annotated[str, Length(1, 400)]
 Kind = Annotated[str, OneOf(KINDS)]
@@ -40,22 +42,22 @@ AtMost = Annotated[float, Range(0, 1e18)]
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number with its unit, source and kind; null where nobody published it."""
+    """A number with its unit, source and kind; `unknown` where nobody published it."""
 
-    value: AtMost | None
+    value: AtMost | Annotated[str, OneOf((UNKNOWN,))]
     unit: Annotated[str, OneOf(tuple(UNITS))]
     source: Text
     kind: Kind
     note: str = ""
 
     def __post_init__(self) -> None:
-        if self.value is None and self.kind != "assumed":
-            raise ValueError(f"value is null and kind {self.kind}, what is not known is assumed")
+        if self.value == UNKNOWN and self.kind != "assumed":
+            raise ValueError(f"value is unknown and kind {self.kind}, an unknown one is assumed")
 
     @property
     def amount(self) -> float:
         """Return the value in bytes, bytes a second, hertz, microseconds, cycles or pieces."""
-        return (self.value or 0.0) * UNITS[self.unit]
+        return 0.0 if isinstance(self.value, str) else self.value * UNITS[self.unit]
 
 
 def of_unit(units: tuple[str, ...], least: float = 0.0, above: float = -1.0) -> Only:
@@ -64,7 +66,9 @@ def of_unit(units: tuple[str, ...], least: float = 0.0, above: float = -1.0) -> 
     def holds(number: Number) -> bool:
         if number.unit not in units:
             return False
-        return number.value is None or (number.value >= least and number.value > above)
+        if isinstance(number.value, str):
+            return True
+        return number.value >= least and number.value > above
 
     low = f"more than {above:g}" if above >= 0 else f"at least {least:g}"
     return Only(holds, f"a number of {low} in {' or '.join(units)}")

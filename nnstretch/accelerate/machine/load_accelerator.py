@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nnstretch.accelerate.machine.accelerator_file import AcceleratorFile, Number, entries
+from nnstretch.accelerate.machine.accelerator_file import UNKNOWN, AcceleratorFile, Number, entries
 from nnstretch.chip.accelerator import Accelerator, Dram, MatrixUnit, OnChipBuffer, VectorUnit
 from nnstretch.errors import BadInput, BrokenFile, UnknownName, closest
 from nnstretch.files.decode import decode, require_format
 from nnstretch.files.package_data import package_data
+from nnstretch.files.read import read_text
 from nnstretch.files.strict_yaml import parse_yaml
 
 FORMAT = 1
@@ -41,10 +42,9 @@ def load_accelerator(
 def read_accelerator(name: str) -> AcceleratorFile:
     """Read a description. Raises UnknownName without a file, BrokenFile for a wrong one."""
     path = find_accelerator(name)
-    if path.stat().st_size > MOST_BYTES:
-        raise BrokenFile(f"{path.stat().st_size} bytes, {path}, needed are at most {MOST_BYTES}")
+    text = read_text(path, "accelerator", MOST_BYTES)
     try:
-        data = parse_yaml(path.read_text(encoding="utf-8"), str(path))
+        data = parse_yaml(text, str(path))
         require_format(data, (FORMAT,))
         file: AcceleratorFile = decode(AcceleratorFile, data, "accelerator")
     except ValueError as error:
@@ -58,7 +58,7 @@ def find_accelerator(name: str) -> Path:
     if name in known:
         return package_data("accelerators") / f"{name}.yaml"
     path = Path(name)
-    if name.endswith((".yaml", ".yml")) and path.is_file():
+    if name.endswith((".yaml", ".yml")) and path.exists():
         return path
     near = closest(name, list(known)) or f"; known are {', '.join(known)}"
     raise UnknownName(f"unknown accelerator {name!r}, it is no file NAME.yaml either{near}")
@@ -113,9 +113,8 @@ def with_entry(row: Any, path: list[str], value: Number) -> Any:
 
 def build_accelerator(file: AcceleratorFile, policy: str) -> Accelerator:
     """Return the machine of a description. Raises BadInput for values that it lacks."""
-    unknown = [
-        name for name, entry in entries(file) if isinstance(entry, Number) and entry.value is None
-    ]
+    numbers = [(name, entry) for name, entry in entries(file) if isinstance(entry, Number)]
+    unknown = [name for name, entry in numbers if entry.value == UNKNOWN]
     shared = file.global_buffer
     if policy in WITHOUT_SHARED and any(name.startswith("global_buffer.") for name in unknown):
         shared = None

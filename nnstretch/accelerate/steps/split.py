@@ -161,7 +161,8 @@ def boxes_behind(
         if areas is None:
             return None
         for source, area in areas.items():
-            if source not in chip.weights:
+            # A concatenation's part may need nothing of one of its inputs.
+            if source not in chip.weights and box_elements(area):
                 boxes[source] = hull(boxes[source], area) if source in boxes else area
     return boxes
 

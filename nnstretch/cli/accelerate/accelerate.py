@@ -29,6 +29,7 @@ from nnstretch.cli.output_path import check_writable
 from nnstretch.errors import BadInput
 
 if TYPE_CHECKING:
+    from nnstretch.accelerate.accelerate import AccelerateResult
     from nnstretch.accelerate.network_batches import NetworkBatches
     from nnstretch.accelerate.policies import ClusterSchedule
     from nnstretch.graph import InputShape
@@ -67,6 +68,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="set a field of the description, in its own unit or with one (4MiB)",
     )
     parser.add_argument(
+        "--check",
+        action="store_true",
+        help="carry the schedule out on the host, in memory of the planned layout, and compare",
+    )
+    parser.add_argument(
         "--trace", metavar="FILE.json", default=None, help="timeline of the engines, for Perfetto"
     )
     add_inputs(parser)
@@ -86,9 +92,29 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     request = AccelerateRequest(rates, args.batch, options, args.per_cluster)
     network = load_network(args.model, args.input, args.outputs)
     result = accelerate(network.graph, request)
+    answer = result_json(result, args.model)
+    if args.check:
+        answer["max_abs_error"] = check_numbers(network, result)
     if trace_path is not None:
         write_trace(trace_path, result.schedule, args.model)
-    return result_json(result, args.model)
+    return answer
+
+
+def check_numbers(network: NetworkBatches, result: AccelerateResult) -> float:
+    """Carry the schedule out on random inputs and return its largest difference from the network.
+
+    Raises BadPlan for a plan that contradicts itself, Mismatch for other numbers.
+    """
+    from nnstretch.accelerate.engines.verify_plan import verify_plan
+    from nnstretch.accelerate.execute import check
+
+    placed, rates = result.schedule.placed, result.schedule.rates
+    verify_plan(placed, rates)
+    graph = network.graph(result.per_cluster)
+    examples = network.random_inputs(result.per_cluster)
+    inputs = dict(zip([value.name for value in graph.inputs], examples, strict=True))
+    weights, cores = network.weights, rates.accelerator.cores
+    return check(placed, cores, weights, inputs, network.outputs(examples))
 
 
 def write_trace(path: Path, schedule: ClusterSchedule, model: str) -> None:

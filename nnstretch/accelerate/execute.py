@@ -1,0 +1,205 @@
+"""The schedule carried out on the host: true numbers in memory of exactly the planned layout.
+
+One flat array stands for each buffer, in the host's element size; tensors lie at their planned
+addresses, copies are copies, and the slots of tile loops are filled with rubbish while they are in
+use. An overlap, an early free or a forgotten halo shows in the numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from nnstretch.accelerate.chip_graph import ADDRESSES, ChipGraph
+from nnstretch.accelerate.engines.placement import PlacedProgram
+from nnstretch.accelerate.engines.program import ChipStep, Storage
+from nnstretch.accelerate.torch_call import as_slices, compute_part
+from nnstretch.chip.boxes import Box, box_elements, box_shape, relative
+from nnstretch.chip.instances import DDR, LOCAL, Region
+from nnstretch.errors import Mismatch
+from nnstretch.structure.slices import input_boxes
+
+if TYPE_CHECKING:
+    Tensors = Mapping[str, torch.Tensor]
+
+
+class Arena:
+    """Flat arrays for the buffers of one cluster."""
+
+    def __init__(self, placed: PlacedProgram, cores: int) -> None:
+        self.placed = placed
+        self.chip = placed.program.chip
+        self.scale = {name: cores if name == LOCAL else 1 for name in ("local", "global", "ddr")}
+        ends = dict.fromkeys(self.scale, 0)
+        for name in placed.program.storages:
+            region = placed.region(name)
+            ends[region.buffer] = max(ends[region.buffer], region.stop)
+        for tiling in placed.tilings.values():
+            for region in tiling.slots:
+                if region.buffer in ends:
+                    ends[region.buffer] = max(ends[region.buffer], region.stop)
+        self.arrays: dict[str, torch.Tensor] = {}
+        for name, end in ends.items():
+            size = -(-end * self.scale[name] // self.chip.element_bytes) + 1
+            self.arrays[name] = torch.full((size,), float("nan"))
+        self.integers: dict[str, torch.Tensor] = {}
+        """Whole numbers keep their type, beside the arrays of the accelerator's."""
+
+    def view(self, storage: Storage) -> torch.Tensor:
+        """Return a storage as a tensor in its buffer's array."""
+        shape = box_shape(storage.box)
+        if storage.name in self.integers:
+            return self.integers[storage.name]
+        start = self.placed.addresses[storage.name] * self.scale[storage.scope]
+        first = start // self.chip.element_bytes
+        return self.arrays[storage.scope][first : first + box_elements(storage.box)].view(shape)
+
+    def fill_inputs(self, inputs: Tensors) -> None:
+        """Write the network's inputs where DDR holds them."""
+        for name, tensor in inputs.items():
+            storage = self.placed.program.storages[f"in/{name}"]
+            if not tensor.dtype.is_floating_point:
+                self.integers[storage.name] = tensor
+            else:
+                self.view(storage).copy_(tensor)
+
+    def spoil(self, regions: Sequence[Region]) -> None:
+        """Fill the slots of a tile loop with rubbish."""
+        for region in regions:
+            if region.buffer in self.arrays:
+                scale = self.scale[region.buffer]
+                start = region.start * scale // self.chip.element_bytes
+                stop = region.stop * scale // self.chip.element_bytes
+                self.arrays[region.buffer][start:stop] = float("nan")
+
+
+def execute(
+    placed: PlacedProgram, cores: int, weights: Tensors, inputs: Tensors
+) -> dict[str, torch.Tensor]:
+    """Carry out a schedule and return the network's outputs by name."""
+    arena = Arena(placed, cores)
+    arena.fill_inputs(inputs)
+    with torch.no_grad():
+        for step in placed.program.steps:
+            if step.operators:
+                run_layer(arena, step, weights)
+            else:
+                run_concatenation(arena, step)
+    return collect_outputs(arena, weights)
+
+
+def run_concatenation(arena: Arena, step: ChipStep) -> None:
+    """Copy pieces into the storage of their concatenation."""
+    target = arena.placed.program.storages[step.writes]
+    for reading in step.readings:
+        source = arena.placed.program.storages[reading.storage]
+        bounds = tuple(
+            (max(a, c), min(b, d)) for (a, b), (c, d) in zip(reading.box, target.box, strict=True)
+        )
+        piece = arena.view(source)[as_slices(relative(bounds, source.box))]
+        arena.view(target)[as_slices(relative(bounds, target.box))] = piece
+
+
+def run_layer(arena: Arena, step: ChipStep, weights: Tensors) -> None:
+    """Compute a layer from what lies in the buffers, and write its result there."""
+    storages = arena.placed.program.storages
+    tiling = arena.placed.tilings.get(step.number)
+    if tiling is not None:
+        arena.spoil(tiling.slots)
+    known: dict[str, tuple[Box, torch.Tensor]] = {}
+    for reading in step.readings:
+        storage = storages[reading.storage]
+        known[reading.tensor] = (storage.box, arena.view(storage))
+    value: torch.Tensor | None = None
+    for name in step.operators:
+        box = step.boxes[name]
+        value = compute_operator(arena.chip, name, box, known, weights)
+        known[name] = (box, value)
+    assert value is not None
+    arena.view(storages[step.writes]).copy_(value)
+
+
+def compute_operator(
+    chip: ChipGraph,
+    name: str,
+    box: Box,
+    known: Mapping[str, tuple[Box, torch.Tensor]],
+    weights: Tensors,
+) -> torch.Tensor:
+    """Return a part of an operator's output; views between are followed."""
+    node = chip.nodes[name]
+    parts: dict[str, torch.Tensor] = {}
+    for source, area in input_boxes(node, box, chip.specs).items():
+        if box_elements(area):
+            parts[source] = part_of(chip, source, area, known, weights)
+    return compute_part(node, box, chip.specs, parts)
+
+
+def part_of(
+    chip: ChipGraph,
+    name: str,
+    box: Box,
+    known: Mapping[str, tuple[Box, torch.Tensor]],
+    weights: Tensors,
+) -> torch.Tensor:
+    """Return a part of a value: of a weight, of what lies in a buffer, or of a view of it."""
+    if name in weights:
+        return weights[name][as_slices(box)]
+    if name in known:
+        outer, tensor = known[name]
+        return tensor[as_slices(relative(box, outer))]
+    node = chip.nodes[name]
+    assert node.kind in ADDRESSES, name
+    return compute_operator(chip, name, box, known, weights)
+
+
+def collect_outputs(arena: Arena, weights: Tensors) -> dict[str, torch.Tensor]:
+    """Return the network's outputs from where the schedule left them."""
+    chip = arena.chip
+    whole_outputs: dict[str, tuple[Box, torch.Tensor]] = {}
+    for root in chip.outputs:
+        spec = chip.specs[root]
+        result = torch.full(spec.shape, float("nan"))
+        for storage in arena.placed.program.storages.values():
+            if storage.tensor == root and storage.scope == DDR and "/+" not in storage.name:
+                result[as_slices(storage.box)] = arena.view(storage).to(result.dtype)
+        whole_outputs[root] = (tuple((0, size) for size in spec.shape), result)
+    outputs: dict[str, torch.Tensor] = {}
+    for name in chip.graph.outputs:
+        box = tuple((0, size) for size in chip.specs[name].shape)
+        outputs[name] = part_of(chip, name, box, whole_outputs, weights).clone()
+    return outputs
+
+
+def largest_error(
+    outputs: Mapping[str, torch.Tensor], expected: Sequence[torch.Tensor]
+) -> tuple[float, float]:
+    """Return the largest difference, and that of the largest output; NaN counts as infinite."""
+    largest = relative_error = 0.0
+    for result, truth in zip(outputs.values(), expected, strict=True):
+        difference = (result - truth).abs().nan_to_num(nan=float("inf")).max().item()
+        scale = truth.abs().max().item() or 1.0
+        largest, relative_error = max(largest, difference), max(relative_error, difference / scale)
+    return largest, relative_error
+
+
+def check(
+    placed: PlacedProgram,
+    cores: int,
+    weights: Tensors,
+    inputs: Tensors,
+    expected: Sequence[torch.Tensor],
+) -> float:
+    """Return the largest difference from the network's outputs.
+
+    Raises Mismatch where it is more than a ten-thousandth of the largest output.
+    """
+    largest, relative_error = largest_error(execute(placed, cores, weights, inputs), expected)
+    if not relative_error <= 1e-4:
+        raise Mismatch(
+            f"the schedule computes other numbers, {placed.program.chip.graph.name}, they differ by"
+            f" {largest:.3g}, {relative_error:.3g} of the largest output"
+        )
+    return largest
