@@ -6,7 +6,7 @@ line, 2 wrong usage, 130 interrupted; a result that says it was `interrupted` is
 far, and one that says it is not `usable` ends in 1.
 
 Verbs, in the order of the story: inspect.py, import_.py, profile.py, predict.py, search/, study/,
-train.py, quantize.py, export.py, partition/, run/, accelerate/, bench.py, schedule/, report.py,
+train.py, quantize.py, export/, partition/, run/, accelerate/, bench.py, schedule/, report.py,
 doctor/. They share:
 
 arguments.py     the parser; MODEL, SOC, shapes, quantities
@@ -56,6 +56,7 @@ MODULES = {
     "doctor": "doctor.doctor",
     "import": "import_",
     "partition": "partition.partition",
+    "export": "export.export",
     "run": "run.run",
     "schedule": "schedule.schedule",
     "search": "search.search",

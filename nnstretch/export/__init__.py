@@ -7,6 +7,7 @@ verify.py          files against the module
 single_file.py     whole network as one file
 onnx/              modules -> ONNX
 litert/            modules -> .tflite
+cpp/               a network as C++ that builds without Python
 quantize.py        one int8 file, judged against float
 """
 

@@ -11,6 +11,6 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def package_data(folder: str) -> Path:
-    """Return the folder `recipes`, `latency_predictors` or `accelerators`."""
+    """Return the folder `recipes`, `latency_predictors`, `accelerators` or `cpp`."""
     inside = PACKAGE / "data" / folder
     return inside if inside.is_dir() else PACKAGE.parent / folder

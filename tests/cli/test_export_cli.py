@@ -15,8 +15,8 @@ pytest.importorskip("litert_torch")
 pytest.importorskip("ai_edge_quantizer")
 
 from nnstretch.bundle.bundle import read_bundle
-from nnstretch.cli import export as verb
 from nnstretch.cli import parser_of, run_verb
+from nnstretch.cli.export import export as verb
 from nnstretch.errors import BadInput, UnknownName
 from nnstretch.export.single_file import format_of
 from nnstretch.train.data.calibration import open_calibration

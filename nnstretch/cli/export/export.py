@@ -11,6 +11,7 @@ scale, so merges change no bit.
   nnstretch export torchvision:resnet18 --soc mi9 --processor dsp --out original.nns
   nnstretch export plan.yaml --format litert --int8 --calibration photos --out net.nns
   nnstretch export plan.yaml --single net.onnx
+  nnstretch export torchvision:resnet18 --format cpp --out r18     C++17 that builds without Python
   nnstretch export b.yaml --soc mi9 --out net.nns --also a.nns    two plans in one bundle: main, and
   a
 """
@@ -31,6 +32,13 @@ from nnstretch.cli.arguments import (
     add_model,
     whole_number,
 )
+from nnstretch.cli.export.cpp import (
+    FORMAT,
+    add_cpp_arguments,
+    check_cpp,
+    show_cpp,
+    write_cpp,
+)
 from nnstretch.cli.loaded_model import load_model_argument, load_soc_of
 from nnstretch.cli.output_path import check_writable
 from nnstretch.cli.progress import progress
@@ -42,13 +50,18 @@ if TYPE_CHECKING:
     from nnstretch.export.single_file import SingleFile
     from nnstretch.export.subgraph_specs import ExportRequest
 
-SUMMARY = "a bundle of ONNX or LiteRT sub-graphs, verified"
+SUMMARY = "a bundle of ONNX or LiteRT sub-graphs, or a folder of C++, verified"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments to its parser."""
     add_model(parser)
-    parser.add_argument("--out", metavar="FILE.nns", default=None, help="the bundle to write")
+    parser.add_argument(
+        "--out",
+        metavar="FILE.nns|FOLDER",
+        default=None,
+        help="the bundle to write; a folder for --format cpp",
+    )
     parser.add_argument(
         "--single",
         metavar="FILE.onnx|FILE.tflite",
@@ -70,10 +83,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--format",
-        choices=tuple(FORMATS),
+        choices=(*FORMATS, FORMAT),
         default="onnx",
-        help="file format of sub-graphs (default onnx)",
+        help="file format of sub-graphs (default onnx), or cpp: a folder of C++",
     )
+    add_cpp_arguments(parser)
     parser.add_argument(
         "--int8", action="store_true", help="int8 weights and activations (--format litert)"
     )
@@ -106,7 +120,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
     """Run the verb and return its result as JSON data."""
+    check_cpp(args)
     check(args)
+    if args.format == FORMAT:
+        return write_cpp(args, export_request(args))
     out, single = (
         check_writable(path, args.model, args.weights, *args.also)
         for path in (args.out, args.single)
@@ -195,7 +212,8 @@ def export_request(args: argparse.Namespace) -> ExportRequest:
         calibration = open_calibration(args.calibration, args.calibration_images, plan.input_shape)
     module = subject.build_stretched(lowered, args.weights)
     trial = subject.estimate(lowered, soc, name) if soc and name else None
-    return ExportRequest(module, plan, args.format, args.int8, calibration, trial, soc)
+    file_format = "onnx" if args.format == FORMAT else args.format
+    return ExportRequest(module, plan, file_format, args.int8, calibration, trial, soc)
 
 
 def result_of(
@@ -249,6 +267,9 @@ def show(result: dict[str, Any], console: Any) -> None:
     """Print the result for people."""
     from rich.table import Table
 
+    if result["format"] == FORMAT:
+        show_cpp(result, console)
+        return
     if result["bundle"] is not None:
         table = Table("sub-graph", "processor", "kB", "max error", "predicted ms")
         for s in result["subgraphs"]:

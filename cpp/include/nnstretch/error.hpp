@@ -1,0 +1,29 @@
+// The one exception of the library; the C interface turns it into a status and a message.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace nnstretch {
+
+enum class Status : int {
+  ok = 0,
+  bad_input = 1,    // A file, an argument or a configuration that cannot be used.
+  no_memory = 2,
+  queue_full = 3,   // Refused at once: as many inferences as there are places are under way.
+  too_late = 4,     // The deadline passed before the inference began or ended.
+  cancelled = 5,
+  failed = 6,       // An element failed while it computed.
+  closed = 7,
+};
+
+class Error : public std::runtime_error {
+ public:
+  Error(Status status, const std::string& message) : std::runtime_error(message), status_(status) {}
+  Status status() const { return status_; }
+
+ private:
+  Status status_;
+};
+
+}  // namespace nnstretch

@@ -1,0 +1,115 @@
+// The scheduling loop and its policies, on any clock: what waits, where it goes, when that is free.
+//
+// The rules are those of nnstretch's Python package (schedule/event_loop.py, schedule/policies), tie
+// by tie, so that one workload gives one schedule in both.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace nnstretch {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// Microseconds by element; infinite where it cannot run.
+using CostRow = std::vector<double>;
+
+struct Job {
+  std::size_t id = 0;    // Below the loop's capacity, unique among the jobs that are open.
+  std::size_t kind = 0;  // Row of costs.
+  double deadline_us = kNever;
+};
+
+struct ElementState {
+  std::size_t index = 0;
+  std::string type;
+  bool open = true;      // Whether it may be given work now.
+  double free_us = 0.0;  // When it is expected to have done all that it was given.
+};
+
+// Costs of every kind of job, corrected by what jobs really took.
+class Costs {
+ public:
+  // Add the next kind. Throws Error for a cost that is negative or no number, and for a kind that
+  // no element can run.
+  void add(const std::string& name, CostRow row);
+  const CostRow& row(std::size_t kind) const { return rows_[kind]; }
+  // Which elements can run a kind: bit N for number N.
+  std::uint64_t mask(std::size_t kind) const { return masks_[kind]; }
+  std::size_t kinds() const { return rows_.size(); }
+  // Learn from a job that has ended: a moving average in which the newest weighs a tenth.
+  void observe(std::size_t kind, std::size_t element, double took_us);
+
+ private:
+  std::vector<CostRow> rows_;
+  std::vector<std::uint64_t> masks_;
+};
+
+struct Choice {
+  Job job;
+  std::size_t element = 0;
+  bool dropped = false;  // Given up: it cannot end in time.
+};
+
+// Chooses among jobs that may start; the loop asks until it declines.
+class Policy {
+ public:
+  virtual ~Policy() = default;
+  virtual void add(const Job& job) = 0;
+  virtual void withdraw(const Job& job) = 0;
+  // The next job and an open element; false to wait for an event.
+  virtual bool pick(double now_us, const std::vector<ElementState>& elements, Choice& choice) = 0;
+};
+
+// Throws Error for a name that is not among policy_names(), with the closest.
+std::unique_ptr<Policy> make_policy(const std::string& name, const Costs& costs,
+                                    const std::vector<ElementState>& elements,
+                                    std::size_t capacity);
+const std::vector<std::string>& policy_names();
+// The name that takes the fewest edits to get to.
+std::string closest_name(const std::string& name, const std::vector<std::string>& known);
+
+class ElementQueue;
+
+// Jobs that wait, what each element has been given, and the policy between them.
+class Loop {
+ public:
+  // `capacity`: most jobs that are open at once. Without `queueing` an element gets one at a time.
+  Loop(const std::vector<std::string>& element_types, Costs& costs, const std::string& policy,
+       bool queueing, std::size_t capacity);
+  ~Loop();
+
+  // Hear that a job may start.
+  void add(const Job& job);
+  // Forget a job; false where an element has been handed it and it is let run.
+  bool withdraw(const Job& job, double now_us);
+  // Hear that a job has ended.
+  void end(const Job& job, std::size_t element, double at_us);
+  // Ask the policy until it declines; `dropped` receives what it gives up.
+  void dispatch(double now_us, std::vector<Job>& dropped);
+  // Hand an element its next job; false where it has none.
+  bool hand_over(std::size_t element, Job& job);
+  // Whether an element that does nothing would be handed a job.
+  bool has_next(std::size_t element) const;
+  std::size_t waiting() const { return waiting_count_; }
+  std::uint64_t decisions() const { return decisions_; }
+
+ private:
+  enum class Place : std::uint8_t { nowhere, fresh, waiting, given };
+
+  std::vector<ElementState> states_;
+  Costs& costs_;
+  std::unique_ptr<Policy> policy_;
+  std::vector<std::unique_ptr<ElementQueue>> queues_;
+  std::vector<Job> fresh_;  // Of this instant: the policy has not heard of them.
+  std::vector<Place> place_;
+  std::vector<std::size_t> element_of_;
+  std::size_t waiting_count_ = 0;
+  std::uint64_t decisions_ = 0;
+};
+
+}  // namespace nnstretch

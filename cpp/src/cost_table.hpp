@@ -1,0 +1,24 @@
+// Costs of calls by element type: read from a file, measured, written, and summed over tasks.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "nnstretch/network.hpp"
+#include "nnstretch/runtime.hpp"
+
+namespace nnstretch {
+
+// Signature of a call -> element type -> microseconds.
+using CostTable = std::map<std::string, std::map<std::string, double>>;
+
+CostTable read_costs(const std::string& path);
+void write_costs(const std::string& path, const CostTable& table);
+// Measure every call of a network on this thread: the median of `turns` runs, as type `type`.
+CostTable measure_costs(const Network& network, const std::string& type, int turns);
+// Costs of every task on every element. Throws Error that names a call without a cost.
+std::vector<CostRow> task_costs(const Network& network, const CostTable& table,
+                                const std::vector<ElementOptions>& elements);
+
+}  // namespace nnstretch

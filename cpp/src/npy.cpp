@@ -1,0 +1,99 @@
+#include "npy.hpp"
+
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <memory>
+
+#include "nnstretch/error.hpp"
+
+namespace nnstretch {
+namespace {
+
+constexpr char kMagic[] = "\x93NUMPY";
+
+[[noreturn]] void refuse(const std::string& path, const std::string& why) {
+  throw Error(Status::bad_input, path + ", " + why);
+}
+
+// The value of a key in the header's dictionary, up to the comma or bracket that ends it.
+std::string field(const std::string& header, const std::string& key) {
+  const std::size_t at = header.find("'" + key + "':");
+  if (at == std::string::npos) return "";
+  std::size_t begin = at + key.size() + 3;
+  while (begin < header.size() && header[begin] == ' ') ++begin;
+  const char closing = begin < header.size() && header[begin] == '(' ? ')' : ',';
+  const std::size_t end = header.find(closing, begin);
+  if (end == std::string::npos) return "";
+  return header.substr(begin, end - begin + (closing == ')' ? 1 : 0));
+}
+
+std::string python_shape(const std::vector<std::int64_t>& shape) {
+  std::string text = "(";
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
+  return text + (shape.size() == 1 ? ",)" : ")");
+}
+
+}  // namespace
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string text;
+  for (const std::int64_t size : shape) text += (text.empty() ? "" : "x") + std::to_string(size);
+  return text.empty() ? "scalar" : text;
+}
+
+std::vector<float> read_npy(const std::string& path, const std::vector<std::int64_t>& shape) {
+  std::ifstream file(path, std::ios::binary);
+  char start[10] = {};
+  if (!file || !file.read(start, 10) || std::memcmp(start, kMagic, 6) != 0)
+    refuse(path, "this is no .npy file");
+  std::size_t length = static_cast<unsigned char>(start[8]) |
+                       static_cast<std::size_t>(static_cast<unsigned char>(start[9])) << 8;
+  if (start[6] != 1) {
+    char more[2] = {};
+    if (!file.read(more, 2)) refuse(path, "its header ends early");
+    length |= static_cast<std::size_t>(static_cast<unsigned char>(more[0])) << 16 |
+              static_cast<std::size_t>(static_cast<unsigned char>(more[1])) << 24;
+  }
+  if (length > 65536) refuse(path, "its header is too long");
+  std::string header(length, ' ');
+  if (!file.read(header.data(), static_cast<std::streamsize>(length)))
+    refuse(path, "its header ends early");
+  const std::string type = field(header, "descr");
+  if (type != "'<f4'") refuse(path, "its numbers are " + type + ", float32 ('<f4') is wanted");
+  if (field(header, "fortran_order") != "False") refuse(path, "it is in Fortran order");
+  if (field(header, "shape") != python_shape(shape))
+    refuse(path, "its shape is " + field(header, "shape") + ", the network takes " +
+                     python_shape(shape));
+  std::int64_t count = 1;
+  for (const std::int64_t size : shape) count *= size;
+  std::vector<float> numbers(static_cast<std::size_t>(count));
+  const auto bytes = static_cast<std::streamsize>(numbers.size() * sizeof(float));
+  if (!file.read(reinterpret_cast<char*>(numbers.data()), bytes)) refuse(path, "it is cut short");
+  if (file.peek() != std::ifstream::traits_type::eof()) refuse(path, "it is longer than it says");
+  return numbers;
+}
+
+void write_npy(const std::string& path, const std::vector<std::int64_t>& shape,
+               const std::vector<float>& numbers) {
+  std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': " + python_shape(shape) +
+                       ", }";
+  header.append(63 - (10 + header.size()) % 64, ' ');
+  header += '\n';
+  const std::string aside = path + ".unfinished";
+  {
+    std::ofstream file(aside, std::ios::binary | std::ios::trunc);
+    file.write(kMagic, 6);
+    const char version[4] = {1, 0, static_cast<char>(header.size() & 255),
+                             static_cast<char>(header.size() >> 8)};
+    file.write(version, 4);
+    file.write(header.data(), static_cast<std::streamsize>(header.size()));
+    file.write(reinterpret_cast<const char*>(numbers.data()),
+               static_cast<std::streamsize>(numbers.size() * sizeof(float)));
+    if (!file.flush()) refuse(path, "cannot be written");
+  }
+  if (std::rename(aside.c_str(), path.c_str()) != 0) refuse(path, "cannot be written");
+}
+
+}  // namespace nnstretch

@@ -1,0 +1,121 @@
+"""`export --format cpp`: a folder that builds where no Python is."""
+
+from __future__ import annotations
+
+import argparse
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nnstretch.cli.progress import progress
+from nnstretch.errors import BadInput
+
+if TYPE_CHECKING:
+    from nnstretch.export.cpp.export import CppExport
+    from nnstretch.export.subgraph_specs import ExportRequest
+
+FORMAT = "cpp"
+GRANULARITIES = ("layer", "branch", "network")
+
+
+def add_cpp_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what `--format cpp` takes."""
+    parser.add_argument(
+        "--granularity",
+        choices=GRANULARITIES,
+        default=None,
+        help=(
+            "tasks of --format cpp: one fused layer (default), all layers in a row on one"
+            " processor, or the whole network"
+        ),
+    )
+    parser.add_argument(
+        "--no-build",
+        action="store_true",
+        help="write --format cpp without building and comparing it",
+    )
+
+
+def check_cpp(args: argparse.Namespace) -> None:
+    """Refuse options that do not go together, before anything is loaded. Raises BadInput."""
+    if args.format != FORMAT:
+        for option, given in (("--granularity", args.granularity), ("--no-build", args.no_build)):
+            if given:
+                raise BadInput(
+                    f"{option} with --format {args.format}, command line, only --format cpp has it"
+                )
+        return
+    if args.out is None:
+        raise BadInput("nothing to write, command line, --format cpp writes a folder: --out FOLDER")
+    for option, given in (("--single", args.single), ("--also", args.also)):
+        if given:
+            raise BadInput(f"{option} with --format cpp, command line, it writes a folder: --out")
+    from nnstretch.export.cpp.project import check_folder
+
+    check_folder(Path(args.out))
+
+
+def write_cpp(args: argparse.Namespace, request: ExportRequest) -> dict[str, Any]:
+    """Write the folder and return what it holds as JSON data."""
+    from nnstretch.export.cpp.export import export_cpp
+
+    granularity = args.granularity or GRANULARITIES[0]
+    folder = Path(args.out)
+    with progress("exporting") as tick:
+        written = export_cpp(request, folder, granularity, not args.no_build, tick)
+    return result_of(args, request, written)
+
+
+def result_of(
+    args: argparse.Namespace, request: ExportRequest, written: CppExport
+) -> dict[str, Any]:
+    """Return what was exported as JSON data; a sub-graph is a task."""
+    source = written.folder / "network.cpp"
+    data = source.read_bytes()
+    digest = sha256(data).hexdigest()
+    tasks: list[dict[str, Any]] = []
+    for group in written.program.groups:
+        tasks.append(
+            {
+                "name": group.name,
+                "processor": group.placement or None,
+                "file": source.name,
+                "bytes": len(data),
+                "sha256": digest,
+                "max_abs_error": written.max_abs_error,
+                "calls": len(group.calls),
+                "macs": sum(call.macs for call in group.calls),
+            }
+        )
+    return {
+        "bundle": args.out,
+        "format": FORMAT,
+        "int8": False,
+        "max_abs_error": written.max_abs_error,
+        "int8_snr_db": None,
+        "calibration_images": None,
+        "predicted_ms": request.trial.latency_us / 1000 if request.trial else None,
+        "single": None,
+        "plans": [],
+        "not_built": written.not_built or None,
+        "arena_bytes": written.arena_bytes,
+        "peak_alive_bytes": written.peak_alive_bytes,
+        "weights_bytes": (written.folder / "weights.bin").stat().st_size,
+        "subgraphs": tasks,
+    }
+
+
+def show_cpp(result: dict[str, Any], console: Any) -> None:
+    """Print the result for people."""
+    folder = result["bundle"]
+    console.print(
+        f"{folder}  {len(result['subgraphs'])} tasks, {result['weights_bytes'] / 1e6:,.1f} MB of"
+        f" weights, {result['arena_bytes'] / 1e6:,.2f} MB of working memory an inference"
+        f" ({result['peak_alive_bytes'] / 1e6:,.2f} MB alive at most)"
+    )
+    if result["not_built"]:
+        console.print(f"not built here ({result['not_built']}), so not compared with the module")
+        console.print(f"  cmake --preset release -S {folder} && cmake --build {folder}/build")
+    else:
+        console.print(f"built; differs from the module by {result['max_abs_error']:.1e} at most")
+        console.print(f"  {folder}/build/run --help")

@@ -1,0 +1,16 @@
+"""A network as readable C++17 that builds where no Python is, with its weights and the runtime.
+
+program.py            calls, tensors in memory, tasks, as frozen data
+translate.py          graph and weights -> program
+translation.py        state of a translation, and what is fused
+operators/            rules, one for each operator of PyTorch
+view_algebra.py       views of views, by strides
+constant_folding.py   what follows from shapes and weights alone
+concat_in_place.py    joins without a copy
+memory.py             where tensors lie in the arena
+source.py             program -> C++ text
+weights_file.py       the weights as one file
+project.py            the folder
+build.py              build it and compare it with the module
+export.py             all of it
+"""

@@ -1,0 +1,73 @@
+"""Joins without a copy: whoever computes a part writes it where the join wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from nnstretch.export.cpp.program import Buffer, OperatorCall, TensorView
+
+
+def write_parts_in_place(calls: tuple[OperatorCall, ...]) -> tuple[OperatorCall, ...]:
+    """Drop copies of whole tensors into dense parts of others, and move their writers there.
+
+    A tensor moves once; a second join that reads it copies from there, unless it takes all of the
+    first join as one part, as dense blocks do. Parts are dense where the joined axis is the first
+    of more than one position, as channels are at batch 1.
+    """
+    remaining = list(calls)
+    while True:
+        copies = movable_copies(remaining)
+        if not copies:
+            return tuple(remaining)
+        first = remaining[copies[0]]
+        source = first.reads[0]
+        assert source is not None
+        shift = first.write.offset - source.offset
+        for number in reversed(copies):
+            del remaining[number]
+        for number, call in enumerate(remaining):
+            if any(view.buffer == source.buffer for view in call.views):
+                remaining[number] = move_call(call, source.buffer, first.write.buffer, shift)
+
+
+def movable_copies(calls: Sequence[OperatorCall]) -> list[int]:
+    """Return the numbers of the copies that put one tensor as a whole into another, [] if none."""
+    copies: dict[tuple[Buffer, Buffer, int], list[int]] = {}
+    for number, call in enumerate(calls):
+        if is_dense_copy(call):
+            source = call.reads[0]
+            assert source is not None
+            shift = call.write.offset - source.offset
+            copies.setdefault((source.buffer, call.write.buffer, shift), []).append(number)
+    for (source_buffer, _, _), numbers in copies.items():
+        copied = sum(calls[number].write.elements for number in numbers)
+        if copied == source_buffer.elements:
+            return numbers
+    return []
+
+
+def is_dense_copy(call: OperatorCall) -> bool:
+    """Return whether a call copies a dense part of an arena tensor to a dense part of another."""
+    if call.operation != "Copy" or call.activation is not None:
+        return False
+    source = call.reads[0]
+    assert source is not None
+    return (
+        source.buffer.storage == "arena"
+        and source.buffer != call.write.buffer
+        and source.is_dense
+        and call.write.is_dense
+    )
+
+
+def move_call(call: OperatorCall, old: Buffer, new: Buffer, shift: int) -> OperatorCall:
+    """Return a call that reads and writes a moved tensor at its new place."""
+
+    def moved(view: TensorView) -> TensorView:
+        if view.buffer != old:
+            return view
+        return replace(view, buffer=new, offset=view.offset + shift)
+
+    reads = tuple(None if view is None else moved(view) for view in call.reads)
+    return replace(call, reads=reads, write=moved(call.write))

@@ -1,0 +1,120 @@
+"""Products of two activations, and what attention lowers to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from nnstretch.export.cpp import view_algebra
+from nnstretch.export.cpp.program import Attribute, TensorView
+from nnstretch.export.cpp.translation import Translation, UnsupportedArguments, Views
+from nnstretch.graph import Node
+from nnstretch.structure.arguments import argument
+
+Rule = Callable[[Translation, Node], Views]
+
+
+def product(
+    t: Translation,
+    node: Node,
+    a: TensorView,
+    b: TensorView,
+    bias: TensorView | None = None,
+    scale: float = 1.0,
+    suffix: str = "",
+) -> TensorView:
+    """Multiply matrices [.., M, K] and [.., K, N]; leading axes broadcast."""
+    batch = broadcast_shape(a.shape[:-2], b.shape[:-2])
+    shape = (*batch, a.shape[-2], b.shape[-1])
+    reads = (
+        view_algebra.broadcast(a, (*batch, *a.shape[-2:])),
+        view_algebra.broadcast(b, (*batch, *b.shape[-2:])),
+        None,
+        bias if bias is None else t.dense(view_algebra.broadcast(bias, shape), node),
+    )
+    attributes: dict[str, Attribute] = {"scale": scale}
+    return t.call(node, "Matmul", reads, shape, attributes, suffix=suffix)
+
+
+def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape that two shapes broadcast to."""
+    rank = max(len(a), len(b))
+    left = (1,) * (rank - len(a)) + a
+    right = (1,) * (rank - len(b)) + b
+    return tuple(y if x == 1 else x for x, y in zip(left, right, strict=True))
+
+
+def matmul(t: Translation, node: Node) -> Views:
+    """Translate matmul, bmm and mm; a vector becomes a row or a column."""
+    a, b = t.view_of(node.args[0]), t.view_of(node.args[1])
+    if len(a.shape) == 1:
+        a = view_algebra.insert_axis(a, 0)
+    if len(b.shape) == 1:
+        b = view_algebra.insert_axis(b, 1)
+    return t.reshape(product(t, node, a, b), node.output.shape, node)
+
+
+def attention(t: Translation, node: Node) -> Views:
+    """Translate scaled_dot_product_attention: two products with a softmax between them."""
+    query, key, value = (t.view_of(item) for item in node.args[:3])
+    keywords = dict(node.kwargs)
+    mask = argument(node, 3, keywords.get("attn_mask"))
+    if argument(node, 5, keywords.get("is_causal")):
+        raise UnsupportedArguments("a causal mask")
+    if keywords.get("enable_gqa"):
+        raise UnsupportedArguments("grouped queries")
+    given = keywords.get("scale")
+    scale = float(given) if isinstance(given, int | float) else 1 / math.sqrt(query.shape[-1])
+    keys = view_algebra.transpose(key, len(key.shape) - 2, len(key.shape) - 1)
+    bias = None if mask is None else t.view_of(mask)
+    scores = product(t, node, query, keys, bias, scale, "_scores")
+    weights = t.call(node, "Softmax", (scores,), scores.shape, suffix="_weights")
+    return product(t, node, weights, value)
+
+
+def einsum(t: Translation, node: Node) -> Views:
+    """Translate an einsum of two operands in which every letter is batch, row, column or sum."""
+    equation, operands = str(node.args[0]).replace(" ", ""), node.args[1]
+    left_side, _, result = equation.partition("->")
+    terms = left_side.split(",")
+    if len(terms) != 2 or not isinstance(operands, tuple) or not result or "." in equation:
+        raise UnsupportedArguments(f"the equation {equation}")
+    a, b = (t.view_of(operand) for operand in operands)
+    sizes = dict(zip(terms[0], a.shape, strict=True)) | dict(zip(terms[1], b.shape, strict=True))
+    batch = [letter for letter in terms[0] if letter in terms[1] and letter in result]
+    summed = [letter for letter in terms[0] if letter in terms[1] and letter not in result]
+    rows = [letter for letter in terms[0] if letter not in terms[1]]
+    columns = [letter for letter in terms[1] if letter not in terms[0]]
+    if any(letter not in result for letter in rows + columns):
+        raise UnsupportedArguments(f"the equation {equation}")
+    left = arranged(t, node, a, terms[0], (batch, rows, summed), sizes)
+    right = arranged(t, node, b, terms[1], (batch, summed, columns), sizes)
+    multiplied = product(t, node, left, right)
+    order = [*batch, *rows, *columns]
+    view = t.reshape(multiplied, tuple(sizes[letter] for letter in order), node)
+    return view_algebra.permute(view, tuple(order.index(letter) for letter in result))
+
+
+def arranged(
+    t: Translation,
+    node: Node,
+    view: TensorView,
+    letters: str,
+    blocks: tuple[list[str], list[str], list[str]],
+    sizes: Mapping[str, int],
+) -> TensorView:
+    """Return an operand of einsum as [batch.., rows, columns], each block one axis."""
+    order = [*blocks[0], *blocks[1], *blocks[2]]
+    moved = view_algebra.permute(view, tuple(letters.index(letter) for letter in order))
+    shape = [sizes[letter] for letter in blocks[0]]
+    shape += [math.prod(sizes[letter] for letter in block) for block in blocks[1:]]
+    return t.reshape(moved, tuple(shape), node)
+
+
+RULES: dict[str, Rule] = {
+    "matmul": matmul,
+    "bmm": matmul,
+    "mm": matmul,
+    "scaled_dot_product_attention": attention,
+    "einsum": einsum,
+}

@@ -1,0 +1,148 @@
+"""A network as calls on tensors in memory: what the C++ source says, as frozen data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+Extents = tuple[int, ...]
+Attribute = int | float | bool | str | tuple[int, ...] | tuple[float, ...]
+
+STORAGES = ("input", "output", "weight", "arena")
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory with a name: an input, an output, a weight, or a tensor of the arena."""
+
+    name: str
+    storage: str
+    """One of STORAGES."""
+    shape: Extents
+
+    @property
+    def elements(self) -> int:
+        """Return the number of elements."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorView:
+    """Elements of a buffer, by offset, shape and strides in elements; a stride of 0 broadcasts."""
+
+    buffer: Buffer
+    offset: int
+    shape: Extents
+    stride: Extents
+
+    @property
+    def elements(self) -> int:
+        """Return the number of elements."""
+        return prod(self.shape)
+
+    @property
+    def is_dense(self) -> bool:
+        """Return whether the elements follow each other in row-major order."""
+        return all(
+            size == 1 or stride == dense
+            for size, stride, dense in zip(
+                self.shape, self.stride, dense_strides(self.shape), strict=True
+            )
+        )
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether the view is all of its buffer, in order."""
+        return self.offset == 0 and self.elements == self.buffer.elements and self.is_dense
+
+    @property
+    def interval(self) -> tuple[int, int]:
+        """Return the first element that the view may touch, and one past the last."""
+        spans = [(size - 1) * stride for size, stride in zip(self.shape, self.stride, strict=True)]
+        first = self.offset + sum(min(0, span) for span in spans)
+        end = self.offset + sum(max(0, span) for span in spans) + 1
+        return first, end
+
+
+def dense_strides(shape: Extents) -> Extents:
+    """Return row-major strides."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def whole_view(buffer: Buffer) -> TensorView:
+    """Return the view of all of a buffer."""
+    return TensorView(buffer, 0, buffer.shape, dense_strides(buffer.shape))
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """A function of one number, with its constants."""
+
+    function: str
+    a: float = 0.0
+    b: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCall:
+    """One call of the runtime: an operation of cpp/include/nnstretch/operations.hpp."""
+
+    operation: str
+    """Name of the operation's struct: `Conv2d`."""
+    value: str
+    """Name of the value that it computes, as the captured graph has it."""
+    reads: tuple[TensorView | None, ...]
+    write: TensorView
+    attributes: tuple[tuple[str, Attribute], ...] = ()
+    activation: Activation | None = None
+    module: str = ""
+    """Dotted path of the module that made the call."""
+    macs: int = 0
+
+    @property
+    def views(self) -> tuple[TensorView, ...]:
+        """Return everything that it reads and writes."""
+        return (*(view for view in self.reads if view is not None), self.write)
+
+
+@dataclass(frozen=True, slots=True)
+class CallGroup:
+    """Calls that run one after the other on one processing element: a task of the program."""
+
+    name: str
+    placement: str
+    """Processor that the plan chose; empty leaves it to the policy."""
+    calls: tuple[OperatorCall, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A network that is ready to be written as C++."""
+
+    name: str
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    groups: tuple[CallGroup, ...]
+    weights: Mapping[str, np.ndarray]
+    """Float32, by the name of their buffer."""
+
+    @property
+    def calls(self) -> tuple[OperatorCall, ...]:
+        """Return all calls in order."""
+        calls: list[OperatorCall] = []
+        for group in self.groups:
+            calls.extend(group.calls)
+        return tuple(calls)
+
+    @property
+    def macs(self) -> int:
+        """Return the multiply-accumulates of all calls."""
+        return sum(call.macs for call in self.calls)

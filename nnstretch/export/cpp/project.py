@@ -1,0 +1,148 @@
+"""The folder of an exported network: its source, its weights, the runtime, and how to build it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from nnstretch.errors import BadInput
+from nnstretch.export.cpp.memory import ArenaPlan, plan_arena
+from nnstretch.export.cpp.program import Program
+from nnstretch.export.cpp.source import signature, write_source
+from nnstretch.export.cpp.weights_file import write_weights
+from nnstretch.files.atomic import atomic_write
+from nnstretch.files.package_data import package_data
+
+MARKER = "export.json"
+RUNTIME = "runtime"
+RUNTIME_PARTS = ("CMakeLists.txt", "include", "src")
+CMAKE = """\
+cmake_minimum_required(VERSION 3.18)
+project(exported_network CXX C)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+add_subdirectory(runtime)
+
+add_library(network STATIC network.cpp)
+target_include_directories(network PUBLIC .)
+target_compile_options(network PRIVATE ${NNSTRETCH_WARNINGS} $<$<CONFIG:Release>:-O1>)
+target_link_libraries(network PUBLIC nnstretch_runtime)
+
+add_executable(run runtime/src/run.cpp)
+target_include_directories(run PRIVATE runtime/src)
+target_compile_options(run PRIVATE ${NNSTRETCH_WARNINGS})
+target_link_libraries(run PRIVATE network)
+"""
+PRESETS = {
+    "version": 3,
+    "configurePresets": [
+        {
+            "name": name,
+            "binaryDir": "${sourceDir}/" + folder,
+            "cacheVariables": variables,
+        }
+        for name, folder, variables in (
+            ("release", "build", {"CMAKE_BUILD_TYPE": "Release"}),
+            ("asan", "build-asan", {"CMAKE_BUILD_TYPE": "Debug", "NNSTRETCH_SANITIZE": "address"}),
+            ("tsan", "build-tsan", {"CMAKE_BUILD_TYPE": "Debug", "NNSTRETCH_SANITIZE": "thread"}),
+            (
+                "aarch64",
+                "build-aarch64",
+                {
+                    "CMAKE_BUILD_TYPE": "Release",
+                    "CMAKE_SYSTEM_NAME": "Linux",
+                    "CMAKE_SYSTEM_PROCESSOR": "aarch64",
+                    "CMAKE_CXX_COMPILER": "aarch64-linux-gnu-g++",
+                    "CMAKE_C_COMPILER": "aarch64-linux-gnu-gcc",
+                },
+            ),
+        )
+    ],
+}
+README = """\
+# {name} in C++
+
+{signature}; {tasks} tasks, {arena_mb:.2f} MB of working memory for each inference under way.
+
+    cmake --preset release -S . && cmake --build build
+    build/run --input x.npy --output y.npy
+
+`network.cpp` lists the calls in forward order, `weights.bin` holds the weights, `runtime/` is the
+library that computes and schedules them: C++17, no dependencies but threads. `build/run --help`
+explains policies, processing elements, traces and cost tables. To use the network from a program of
+yours, link the target `network` and call `make_network` (network.hpp).
+"""
+
+
+def write_project(program: Program, folder: Path) -> ArenaPlan:
+    """Write everything that the network needs to be built where no Python is.
+
+    Files that would not change are left alone, builds in the folder stay. Raises BadInput where the
+    folder holds something else.
+    """
+    check_folder(folder)
+    arena = plan_arena(program.groups)
+    header, source, fingerprint = write_source(program, arena)
+    folder.mkdir(parents=True, exist_ok=True)
+    marker = {"format": "cpp", "version": 1, "network": program.name}
+    files = {
+        MARKER: json.dumps(marker, indent=1) + "\n",
+        "network.hpp": header,
+        "network.cpp": source,
+        "CMakeLists.txt": CMAKE,
+        "CMakePresets.json": json.dumps(PRESETS, indent=1) + "\n",
+        "README.md": readme(program, arena),
+    }
+    for name, text in files.items():
+        write_changed(folder / name, text.encode())
+    for path, data in runtime_files():
+        target = folder / RUNTIME / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_changed(target, data)
+    with atomic_write(folder / "weights.bin") as aside:
+        write_weights(aside, program.weights, fingerprint)
+    return arena
+
+
+def readme(program: Program, arena: ArenaPlan) -> str:
+    """Return the page that a C++ engineer reads first."""
+    return README.format(
+        name=program.name,
+        signature=signature(program),
+        tasks=len(program.groups),
+        arena_mb=arena.size * 4 / 1e6,
+    )
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a target that holds something else than an earlier export. Raises BadInput."""
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"cannot write {folder}, --format cpp writes a folder, this is a file")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / MARKER).is_file():
+        raise BadInput(
+            f"cannot write {folder}, it holds something else than an exported network, name a new"
+            " folder"
+        )
+    if not folder.absolute().parent.is_dir():
+        raise BadInput(f"cannot write {folder}, no folder {folder.parent}, create it first")
+
+
+def write_changed(path: Path, data: bytes) -> None:
+    """Write a file unless it holds these bytes already, so that builds stay fresh."""
+    if path.is_file() and path.read_bytes() == data:
+        return
+    with atomic_write(path) as aside:
+        aside.write_bytes(data)
+
+
+def runtime_files() -> Iterator[tuple[Path, bytes]]:
+    """Yield path and bytes of every file of the C++ runtime."""
+    home = package_data("cpp")
+    for part in RUNTIME_PARTS:
+        root = home / part
+        paths = sorted(root.rglob("*")) if root.is_dir() else [root]
+        for path in paths:
+            if path.is_file():
+                yield path.relative_to(home), path.read_bytes()

@@ -1,0 +1,168 @@
+"""Graph and weights -> program: every operator by its rule, then outputs, joins and tasks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import torch
+
+from nnstretch.errors import UnsupportedOp
+from nnstretch.export.cpp.concat_in_place import write_parts_in_place
+from nnstretch.export.cpp.constant_folding import fold_constants
+from nnstretch.export.cpp.operators import attention, elementwise, layers, shapes
+from nnstretch.export.cpp.program import (
+    Buffer,
+    CallGroup,
+    OperatorCall,
+    Program,
+    TensorView,
+    whole_view,
+)
+from nnstretch.export.cpp.translation import Translation, UnsupportedArguments, Views
+from nnstretch.graph import Graph, Node, ValueRef
+
+RULES: dict[str, Callable[[Translation, Node], Views]] = {
+    **layers.RULES,
+    **elementwise.RULES,
+    **shapes.RULES,
+    **attention.RULES,
+}
+Placement = Callable[[str], str]
+"""Path of a module in what was captured -> the processor of its plan, empty for none."""
+GRANULARITIES = ("layer", "branch", "network")
+
+
+def nowhere(_: str) -> str:
+    """Leave every call to the policy."""
+    return ""
+
+
+def translate(
+    graph: Graph,
+    weights: Mapping[str, torch.Tensor],
+    granularity: str = "layer",
+    placement: Placement = nowhere,
+) -> Program:
+    """Translate a captured network to calls of the C++ runtime.
+
+    `granularity` says what a task is: one fused `layer`, all layers in a row on one processor of
+    the plan (`branch`), or the whole `network`. Raises UnsupportedOp with all operators that are
+    missing, how often each occurs and where first.
+    """
+    constants, numbers = fold_constants(graph, weights)
+    translation = Translation(graph, constants)
+    missing: dict[str, list[str]] = {}
+    for node in graph.nodes:
+        if node.name in constants or node.name in numbers:
+            continue
+        try:
+            translation.values[node.name] = translate_node(translation, node, numbers)
+        except UnsupportedArguments as error:
+            missing.setdefault(str(error), []).append(node.module or node.name)
+            translation.values[node.name] = stand_in(node)
+    if missing:
+        raise UnsupportedOp(refusal(graph, missing))
+    outputs = place_outputs(translation, graph)
+    calls = write_parts_in_place(tuple(translation.calls))
+    used = {view.buffer.name for call in calls for view in call.views}
+    return Program(
+        graph.name,
+        tuple(Buffer(value.name, "input", value.spec.shape) for value in graph.inputs),
+        outputs,
+        group_calls(calls, granularity, placement),
+        {name: array for name, array in translation.weights.items() if name in used},
+    )
+
+
+def translate_node(t: Translation, node: Node, numbers: Mapping[str, int | float]) -> Views:
+    """Translate one node. Raises UnsupportedArguments with the operator and what is missing."""
+    rule = RULES.get(node.kind)
+    if rule is None:
+        raise UnsupportedArguments(node.op)
+    if node.output.dtype != "float32":
+        raise UnsupportedArguments(f"{node.op} of {node.output.dtype}")
+    try:
+        return rule(t, with_numbers(node, numbers))
+    except UnsupportedArguments as error:
+        raise UnsupportedArguments(f"{node.op} with {error}") from error
+
+
+def with_numbers(node: Node, numbers: Mapping[str, int | float]) -> Node:
+    """Return a node whose arguments hold the numbers that shapes gave."""
+    if not any(name in numbers for name in node.inputs):
+        return node
+
+    def concrete(item: object) -> object:
+        if isinstance(item, ValueRef):
+            return numbers.get(item.name, item)
+        return tuple(concrete(part) for part in item) if isinstance(item, tuple) else item
+
+    args = tuple(concrete(item) for item in node.args)
+    kwargs = tuple((key, concrete(item)) for key, item in node.kwargs)
+    return replace(node, args=args, kwargs=kwargs)  # type: ignore[arg-type]
+
+
+def stand_in(node: Node) -> Views:
+    """Return views that let the nodes behind a missing operator be checked, too."""
+    views = [whole_view(Buffer(node.name, "arena", spec.shape)) for spec in node.outputs]
+    return views[0] if len(views) == 1 else tuple(views)
+
+
+def refusal(graph: Graph, missing: Mapping[str, list[str]]) -> str:
+    """Return one line that names every missing operator, its count and its first place."""
+    parts: list[str] = []
+    for what, places in missing.items():
+        parts.append(f"{what} ({len(places)} times, first in {places[0]})")
+    return f"no C++ for {', '.join(parts)}, network {graph.name}, export it as onnx or litert"
+
+
+def place_outputs(t: Translation, graph: Graph) -> tuple[Buffer, ...]:
+    """Let every result be written into the caller's memory, by a copy where it takes one."""
+    outputs: list[Buffer] = []
+    counts = Counter(graph.outputs)
+    for position, name in enumerate(graph.outputs):
+        view = t.view_of(ValueRef(name))
+        label = name if counts[name] == 1 else f"{name}_{position}"
+        output = Buffer(label, "output", view.shape)
+        outputs.append(output)
+        if view.is_whole and view.buffer.storage == "arena":
+            retarget(t, view.buffer, output)
+        else:
+            copy = OperatorCall("Copy", label, (view,), whole_view(output))
+            t.calls.append(copy)
+    return tuple(outputs)
+
+
+def retarget(t: Translation, old: Buffer, new: Buffer) -> None:
+    """Replace a buffer by another one of the same size in all calls and values."""
+
+    def moved(view: TensorView | None) -> TensorView | None:
+        return replace(view, buffer=new) if view is not None and view.buffer == old else view
+
+    for number, call in enumerate(t.calls):
+        write = moved(call.write)
+        assert write is not None
+        t.calls[number] = replace(call, reads=tuple(map(moved, call.reads)), write=write)
+    for name, views in t.values.items():
+        if not isinstance(views, tuple) and views.buffer == old:
+            t.values[name] = replace(views, buffer=new)
+
+
+def group_calls(
+    calls: tuple[OperatorCall, ...], granularity: str, placement: Placement
+) -> tuple[CallGroup, ...]:
+    """Put calls into tasks; calls of one task follow each other."""
+    if granularity == "network":
+        return (CallGroup("network", placement(calls[0].module) if calls else "", calls),)
+    groups: list[CallGroup] = []
+    for call in calls:
+        where = placement(call.module)
+        same = bool(groups) and groups[-1].placement == where
+        if granularity == "branch" and same:
+            groups[-1] = replace(groups[-1], calls=(*groups[-1].calls, call))
+        else:
+            name = call.module or call.value
+            groups.append(CallGroup(name, where, (call,)))
+    return tuple(groups)

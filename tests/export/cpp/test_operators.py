@@ -1,0 +1,233 @@
+"""Every operator of the C++ runtime computes what PyTorch computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from support.cpp import (  # noqa: E402
+    CppRuntime,
+    assert_close,
+    cpp_runtime,  # noqa: F401
+    outputs_in_cpp,
+    outputs_in_torch,
+)
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+Step = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Layers(nn.Module):
+    """Layers side by side on one input, each an output."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Compute all layers."""
+        return tuple(layer(x) for layer in self.layers)
+
+
+class Steps(nn.Module):
+    """Functions side by side on one input, each an output."""
+
+    def __init__(self, *steps: Step) -> None:
+        super().__init__()
+        self.steps = steps
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Compute all functions."""
+        return tuple(step(x) for step in self.steps)
+
+
+def compare(runtime: CppRuntime, module: nn.Module, folder: Path, *inputs: torch.Tensor) -> None:
+    """Compare C++ and PyTorch on some inputs."""
+    for child in module.modules():
+        if isinstance(child, nn.BatchNorm2d):
+            child.running_mean.uniform_(-0.5, 0.5)
+            child.running_var.uniform_(0.5, 2.0)
+    computed = outputs_in_cpp(runtime, module, inputs, folder)
+    assert_close(computed, outputs_in_torch(module, inputs))
+
+
+def test_convolutions(cpp_runtime: CppRuntime, tmp_path: Path) -> None:  # noqa: F811
+    torch.manual_seed(0)
+    module = Layers(
+        nn.Conv2d(6, 8, 3),
+        nn.Conv2d(6, 13, 3, stride=2, padding=1, bias=False),
+        nn.Conv2d(6, 8, (1, 5), stride=(1, 3), padding=(2, 0)),
+        nn.Conv2d(6, 8, 3, dilation=2, padding="same"),
+        nn.Conv2d(6, 8, 4, padding="same"),
+        nn.Conv2d(6, 300, 1),
+        nn.Conv2d(6, 12, 3, groups=3, padding=1),
+        nn.Conv2d(6, 6, 5, groups=6, padding=2, stride=2),
+        nn.Conv2d(6, 6, 3, groups=6, padding=3, stride=3, dilation=2),
+        nn.Conv2d(6, 12, 3, groups=6, padding=1),
+        nn.Conv2d(6, 5, 7, padding=6),
+        nn.ConvTranspose2d(6, 4, 3, stride=2, padding=1, output_padding=1),
+        nn.ConvTranspose2d(6, 4, 2, stride=2, groups=2),
+        nn.ConvTranspose2d(6, 4, 3, dilation=2, bias=False),
+        nn.Sequential(nn.Conv2d(6, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU()),
+        nn.Sequential(nn.BatchNorm2d(6), nn.SiLU(), nn.Conv2d(6, 8, 1), nn.Hardswish()),
+        nn.Sequential(nn.Conv2d(6, 600, 1), nn.Conv2d(600, 4, 3, padding=1), nn.GELU()),
+    )
+    compare(cpp_runtime, module, tmp_path, torch.randn(2, 6, 17, 23))
+
+
+def test_one_axis(cpp_runtime: CppRuntime, tmp_path: Path) -> None:  # noqa: F811
+    torch.manual_seed(0)
+    module = Layers(
+        nn.Sequential(nn.Conv1d(4, 8, 9, stride=4), nn.MaxPool1d(4), nn.ReLU()),
+        nn.Conv1d(4, 8, 3, padding=1, groups=4),
+        nn.ConvTranspose1d(4, 2, 4, stride=2),
+        nn.Sequential(nn.AvgPool1d(3, 2, 1), nn.AdaptiveAvgPool1d(5)),
+    )
+    compare(cpp_runtime, module, tmp_path, torch.randn(2, 4, 101))
+
+
+def test_pools_norms_and_resizing(cpp_runtime: CppRuntime, tmp_path: Path) -> None:  # noqa: F811
+    torch.manual_seed(0)
+    module = Layers(
+        nn.MaxPool2d(3, 2, 1),
+        nn.MaxPool2d(2, ceil_mode=True),
+        nn.MaxPool2d(3, 1, dilation=2),
+        nn.AvgPool2d(3, 2, 1),
+        nn.AvgPool2d(3, 2, 1, ceil_mode=True, count_include_pad=False),
+        nn.AvgPool2d((2, 3), ceil_mode=True),
+        nn.AvgPool2d(2, divisor_override=3),
+        nn.AdaptiveAvgPool2d((3, 5)),
+        nn.AdaptiveMaxPool2d(4),
+        nn.GroupNorm(2, 6),
+        nn.InstanceNorm2d(6, affine=True),
+        nn.LayerNorm(19),
+        nn.LayerNorm([15, 19], elementwise_affine=False),
+        nn.Upsample(scale_factor=2),
+        nn.Upsample(scale_factor=1.7, mode="bilinear"),
+        nn.Upsample(size=(31, 7), mode="bilinear", align_corners=True),
+        nn.Upsample(size=(40, 11)),
+        nn.BatchNorm2d(6),
+    )
+    compare(cpp_runtime, module, tmp_path, torch.randn(2, 6, 15, 19))
+
+
+ACTIVATIONS = (
+    nn.ReLU(),
+    nn.ReLU6(),
+    nn.Hardtanh(-0.5, 0.7),
+    nn.SiLU(),
+    nn.Hardswish(),
+    nn.Hardsigmoid(),
+    nn.Sigmoid(),
+    nn.GELU(),
+    nn.GELU("tanh"),
+    nn.ELU(0.7),
+    nn.SELU(),
+    nn.CELU(1.3),
+    nn.LeakyReLU(0.2),
+    nn.Mish(),
+    nn.Tanh(),
+    nn.Softplus(2.0, 5.0),
+    nn.Softsign(),
+    nn.PReLU(),
+    nn.PReLU(5, 0.1),
+    nn.Softmax(1),
+    nn.LogSoftmax(-1),
+)
+
+
+def test_activations_also_far_from_zero(cpp_runtime: CppRuntime, tmp_path: Path) -> None:  # noqa: F811
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 7, 33) * 4
+    x.view(-1)[:6] = torch.tensor([90.0, -90.0, 0.0, 1e-6, -1e-6, 30.0])
+    compare(cpp_runtime, Layers(*ACTIVATIONS), tmp_path, x)
+
+
+def test_arithmetic_and_reductions(cpp_runtime: CppRuntime, tmp_path: Path) -> None:  # noqa: F811
+    torch.manual_seed(0)
+    row = torch.randn(9)
+    column = torch.randn(4, 1, 1)
+    module = Steps(
+        lambda x: x + x.mean((2, 3), keepdim=True),
+        lambda x: torch.sub(x, row, alpha=0.5),
+        lambda x: 1.5 - x,
+        lambda x: 2.0 / (x.abs() + 1),
+        lambda x: x * column / 3 - 1,
+        lambda x: torch.maximum(x, x.flip(3)) + torch.minimum(x, row),
+        lambda x: (x * 2 + x).exp().sqrt().log(),
+        lambda x: (x**2).sum(1),
+        lambda x: x.amax((1, 2)),
+        lambda x: F.normalize(x, dim=1),
+        lambda x: x.clamp(-0.3, 0.4) + x.clamp(min=0.1) + x.clamp(max=0.2),
+        lambda x: torch.rsqrt(x * x + 1) * -x,
+        lambda x: x.mean(),
+        lambda x: x.transpose(1, 3).mean(2),
+    )
+    compare(cpp_runtime, module, tmp_path, torch.randn(2, 4, 6, 9))
+
+
+def test_shapes(cpp_runtime: CppRuntime, tmp_path: Path) -> None:  # noqa: F811
+    torch.manual_seed(0)
+    module = Steps(
+        lambda x: x.permute(0, 2, 3, 1),
+        lambda x: x.permute(0, 2, 3, 1).reshape(2, -1, 8).transpose(1, 2),
+        lambda x: x.flatten(1)[:, 3:50:4],
+        lambda x: torch.cat((x[:, :3], x[:, 5:], x.flip(1)), 1),
+        lambda x: torch.stack(x.chunk(4, 1), 2),
+        lambda x: torch.cat([part[:, :1] * 2 for part in x.split([1, 3, 4], 1)], 3),
+        lambda x: F.pad(x, (1, 2, 0, 3), value=0.5),
+        lambda x: F.pad(x, (-1, 2, -2, 0)),
+        lambda x: torch.roll(x, (2, -1), (2, 3)),
+        lambda x: F.pixel_shuffle(x, 2),
+        lambda x: F.pixel_unshuffle(x, 2),
+        lambda x: F.channel_shuffle(x, 4),
+        lambda x: x.repeat(1, 2, 1, 3),
+        lambda x: x[:, 1].unsqueeze(1).expand(2, 3, 6, 4) + 1,
+        lambda x: x.unbind(2)[3],
+        lambda x: x.movedim(1, -1).squeeze(0),
+        lambda x: x.swapaxes(1, 2).contiguous().view(2, 6, 32),
+    )
+    compare(cpp_runtime, module, tmp_path, torch.randn(2, 8, 6, 4))
+
+
+class Attention(nn.Module):
+    """Products of two activations in all forms."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(24, 72)
+        self.out = nn.Linear(24, 24)
+        self.bias = nn.Parameter(torch.randn(4, 11, 11))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Compute attention twice, and products."""
+        q, k, v = self.qkv(x).view(2, 11, 3, 4, 6).permute(2, 0, 3, 1, 4).unbind(0)
+        plain = F.scaled_dot_product_attention(q, k, v)
+        masked = F.scaled_dot_product_attention(q, k, v, attn_mask=self.bias, scale=0.3)
+        scores = (q * 0.5 @ k.transpose(-2, -1) + self.bias).softmax(-1)
+        joined = torch.einsum("bhij,bhjd->bihd", scores, v)
+        pairs = torch.bmm(x, x.transpose(1, 2))
+        residual = x + self.out(plain.transpose(1, 2).reshape(2, 11, 24))
+        vector = x @ x[0, 0]
+        return plain, masked, joined, pairs, F.gelu(residual), vector
+
+
+def test_attention(cpp_runtime: CppRuntime, tmp_path: Path) -> None:  # noqa: F811
+    torch.manual_seed(0)
+    compare(cpp_runtime, Attention(), tmp_path, torch.randn(2, 11, 24))
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 40])
+def test_products_of_few_and_many_rows(
+    cpp_runtime: CppRuntime,  # noqa: F811
+    tmp_path: Path,
+    rows: int,
+) -> None:
+    torch.manual_seed(0)
+    module = Layers(nn.Linear(300, 17), nn.Linear(300, 600, bias=False), nn.Linear(300, 1))
+    compare(cpp_runtime, module, tmp_path, torch.randn(rows, 300))

@@ -1,0 +1,237 @@
+"""The exported folder: its text, its weights, what is refused, and the verb."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from support.cpp import CppRuntime, cpp_runtime, outputs_in_torch, translate_module  # noqa: E402, F401
+from torch import nn  # noqa: E402
+
+from nnstretch.cli import main  # noqa: E402
+from nnstretch.errors import BadInput, UnsupportedOp  # noqa: E402
+from nnstretch.export.cpp.memory import plan_arena  # noqa: E402
+from nnstretch.export.cpp.project import write_project  # noqa: E402
+from nnstretch.export.cpp.source import write_source  # noqa: E402
+
+
+class Residual(nn.Module):
+    """A block whose sum and activation belong into a convolution, and a join."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(8)
+        self.second = nn.Conv2d(8, 8, 3, padding=1)
+        self.side = nn.Conv2d(8, 4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Compute the block."""
+        x = torch.relu(self.norm(self.first(x)))
+        y = torch.relu(self.second(x) + x)
+        return torch.cat((y, self.side(y)), 1)
+
+
+GOLDEN = """\
+  const View input = net.input("x", {1, 3, 8, 8});
+  const View cat = net.output("cat", {1, 12, 8, 8});
+
+  net.begin_task("first");
+  // first: Conv2d, 1x3x8x8 -> 1x8x8x8, 13,824 MACs
+  const View conv2d = Network::arena(0, {1, 8, 8, 8});
+  {
+    Conv2d operation;
+    operation.stride = {1, 1};
+    operation.padding = {1, 1, 1, 1};
+    operation.activation = {Function::relu, 0.0F, 0.0F};
+    net.call("first", operation,
+             {input,
+              net.weight("first.weight.folded", {8, 3, 3, 3}),
+              net.weight("first.weight.shift", {8})},
+             conv2d);
+  }
+
+  net.begin_task("second");
+  // second: Conv2d, 1x8x8x8, 1x8x8x8 -> 1x8x8x8, 37,376 MACs
+  {
+    Conv2d operation;
+    operation.stride = {1, 1};
+    operation.padding = {1, 1, 1, 1};
+    operation.activation = {Function::relu, 0.0F, 0.0F};
+    net.call("second", operation,
+             {conv2d,
+              net.weight("second.weight", {8, 8, 3, 3}),
+              net.weight("second.bias", {8}),
+              conv2d},
+             Network::view(cat, 0, {1, 8, 8, 8}, {512, 64, 8, 1}));
+  }
+"""
+
+
+def test_text_is_readable_with_sums_activations_and_joins_inside_the_layers() -> None:
+    program = translate_module(Residual(), torch.zeros(1, 3, 8, 8))
+    _, source, _ = write_source(program, plan_arena(program.groups))
+    body = source[source.index("  const View") :]
+    assert (
+        body.replace("const View x ", "const View input ")
+        .replace("{x,", "{input,")
+        .startswith(GOLDEN)
+    ), body
+    assert [call.operation for call in program.calls] == ["Conv2d"] * 3
+
+
+def test_missing_operators_are_named_all_at_once_with_counts_and_places() -> None:
+    class Odd(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cumsum(torch.sort(x)[0], 1) + torch.cumsum(x, 1)
+
+    with pytest.raises(UnsupportedOp, match=r"sort.*cumsum \(2 times, first in cumsum\)"):
+        translate_module(Odd(), torch.zeros(2, 3))
+
+
+def test_a_second_export_changes_no_byte_and_other_folders_are_refused(tmp_path: Path) -> None:
+    program = translate_module(Residual(), torch.zeros(1, 3, 8, 8))
+    folder = tmp_path / "net"
+    write_project(program, folder)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    (folder / "build").mkdir()
+    write_project(program, folder)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "thesis.txt").write_text("years of work")
+    with pytest.raises(BadInput, match="holds something else"):
+        write_project(program, other)
+    assert [path.name for path in other.iterdir()] == ["thesis.txt"]
+
+
+@pytest.fixture(scope="module")
+def built(cpp_runtime: CppRuntime, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: F811
+    """Build a small network."""
+    torch.manual_seed(0)
+    module = Residual()
+    folder = tmp_path_factory.mktemp("residual") / "net"
+    write_project(translate_module(module, torch.zeros(1, 3, 8, 8)), folder)
+    cpp_runtime.build(folder)
+    x = torch.randn(1, 3, 8, 8)
+    np.save(folder / "x.npy", x.numpy())
+    np.save(folder / "y.npy", outputs_in_torch(module, [x])[0])
+    return folder
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the built network."""
+    command = [str(folder / "build" / "run"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+POLICIES = [
+    "rr",
+    "met",
+    "eft",
+    "etf",
+    "heft_rt",
+    "mct",
+    "olb",
+    "min_min",
+    "least_slack",
+    "least_slack_drop",
+]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_gives_the_same_bits(built: Path, tmp_path: Path, policy: str) -> None:
+    alone, shared = tmp_path / "alone.npy", tmp_path / "shared.npy"
+    x = str(built / "x.npy")
+    assert run(built, "--input", x, "--output", str(alone)).returncode == 0
+    several = ("--elements", "cpu,cpu,emulated:dsp", "--repeat", "40", "--places", "7")
+    costs = tmp_path / "costs.json"
+    assert run(built, "--profile", str(costs)).returncode == 0
+    table = json.loads(costs.read_text())
+    for row in table["costs_us"].values():
+        row["dsp"] = 50.0
+    costs.write_text(json.dumps(table))
+    done = run(
+        built,
+        *("--input", x, "--output", str(shared), "--policy", policy, "--costs", str(costs)),
+        *(*several, "--trace", str(tmp_path / "t.json"), "--json"),
+    )
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_array_equal(np.load(shared), np.load(alone))
+    np.testing.assert_allclose(np.load(alone), np.load(built / "y.npy"), atol=1e-5)
+    spans = [e for e in json.loads((tmp_path / "t.json").read_text())["traceEvents"] if "dur" in e]
+    assert len(spans) == 3 * 40
+    result = json.loads(done.stdout)
+    assert result["inferences"] == 40
+    assert result["too_late"] == 0
+
+
+def test_bad_arguments_and_files_are_one_line(built: Path, tmp_path: Path) -> None:
+    weights = (built / "weights.bin").read_bytes()
+    cases: list[tuple[tuple[str, ...], str]] = [
+        (("--polcy", "eft"), "unknown option --polcy, command line, the closest is --policy"),
+        (("--policy", "heft"), "unknown policy heft, the closest is eft"),
+        (("--elements", "gpu"), "--elements has gpu"),
+        (("--repeat", "nan"), "--repeat is nan"),
+        (("--places", "0"), "--places is 0"),
+        (("--weights", str(tmp_path)), "it is no regular file"),
+        (("--input", str(built / "weights.bin")), "this is no .npy file"),
+    ]
+    arrays = {
+        "type": (np.zeros((1, 3, 8, 8)), "its numbers are '<f8'"),
+        "shape": (np.zeros((1, 3, 8, 9), np.float32), "its shape is (1, 3, 8, 9)"),
+        "order": (np.asfortranarray(np.zeros((1, 3, 8, 8), np.float32)), "Fortran order"),
+    }
+    for name, (array, words) in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array)
+        cases.append((("--input", str(tmp_path / f"{name}.npy")), words))
+    for name, data, words in (
+        ("cut", weights[:-7], "bytes where"),
+        ("flipped", weights[:-1] + bytes([weights[-1] ^ 1]), "were changed"),
+        ("version", weights[:8] + b"\x09" + weights[9:], "of version 9"),
+        ("other", weights[:32] + bytes(32) + weights[64:], "belong to another network"),
+        ("empty", b"", "shorter than its header"),
+    ):
+        (tmp_path / name).write_bytes(data)
+        cases.append((("--weights", str(tmp_path / name)), words))
+    for name, text, words in (
+        ("key.json", '{"format": 1, "cost_us": {}}', 'unknown key "cost_us"'),
+        ("nan.json", '{"format": 1, "costs_us": {"a": {"cpu": -1}}}', "is no number"),
+        ("none.json", '{"format": 1, "costs_us": {}}', "no cost of"),
+        ("deep.json", "[" * 5000, "nested too deep"),
+    ):
+        (tmp_path / name).write_text(text)
+        cases.append((("--costs", str(tmp_path / name)), words))
+    for arguments, words in cases:
+        done = run(built, *arguments)
+        assert done.returncode == 1, (arguments, done)
+        assert words in done.stderr, (arguments, done.stderr)
+        assert done.stderr.count("\n") == 1
+
+
+def test_verb_writes_a_folder_and_says_what_was_not_built(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "m.py").write_text(
+        "import torch\n"
+        "def net():\n"
+        "    return torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU())\n"
+    )
+    out = tmp_path / "net"
+    arguments = ["export", f"{tmp_path / 'm.py'}:net", "--format", "cpp", "--out", str(out)]
+    status = main([*arguments, "--input", "1,3,8,8", "--no-build", "--json"])
+    result = json.loads(capsys.readouterr().out)
+    assert status == 0
+    assert result["bundle"] == str(out)
+    assert result["not_built"] == "--no-build"
+    assert result["max_abs_error"] is None
+    assert [task["processor"] for task in result["subgraphs"]] == ["cpu"]
+    assert (out / "network.cpp").is_file()
+    assert main([*arguments, "--int8", "--calibration", "digits"]) == 1
+    assert "only --format litert has it" in capsys.readouterr().err

@@ -1,0 +1,110 @@
+"""The C++ runtime, built once, and networks built against it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from nnstretch.capture.torch_export import trace
+from nnstretch.export.cpp.build import missing_tools, run_network
+from nnstretch.export.cpp.program import Program
+from nnstretch.export.cpp.project import write_project
+from nnstretch.export.cpp.translate import translate
+from nnstretch.files.package_data import package_data
+
+WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror"]
+
+
+@dataclass(frozen=True)
+class CppRuntime:
+    """A folder with libnnstretch_runtime.a."""
+
+    folder: Path
+
+    @property
+    def compiler(self) -> str:
+        """Return the C++ compiler."""
+        return shutil.which("g++") or shutil.which("clang++") or "c++"
+
+    def link(self, sources: Sequence[Path], target: Path, *includes: Path) -> Path:
+        """Compile sources against the runtime; warnings are errors."""
+        home = package_data("cpp")
+        folders = [home / "include", home / "src", *includes]
+        command = [self.compiler, "-std=c++17", "-O1", *WARNINGS]
+        command += [f"-I{folder}" for folder in folders]
+        command += [*map(str, sources), str(self.folder / "libnnstretch_runtime.a")]
+        done = subprocess.run(
+            [*command, "-lpthread", "-ldl", "-o", str(target)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[:3000]
+        return target
+
+    def build(self, folder: Path) -> Path:
+        """Build the runner of an exported folder."""
+        run = package_data("cpp") / "src" / "run.cpp"
+        target = folder / "build" / "run"
+        target.parent.mkdir(exist_ok=True)
+        return self.link([folder / "network.cpp", run], target, folder)
+
+
+@pytest.fixture(scope="session")
+def cpp_runtime(tmp_path_factory: pytest.TempPathFactory) -> CppRuntime:
+    """Build the runtime with little optimisation, which takes seconds."""
+    if missing_tools():
+        pytest.skip(f"without {', '.join(missing_tools())} nothing can be built")
+    folder = tmp_path_factory.mktemp("cpp_runtime")
+    source = str(package_data("cpp"))
+    flags = "-DCMAKE_CXX_FLAGS_RELEASE=-O1"
+    for command in (
+        ["cmake", "-S", source, "-B", str(folder), "-DCMAKE_BUILD_TYPE=Release", flags],
+        ["cmake", "--build", str(folder)],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return CppRuntime(folder)
+
+
+def translate_module(module: nn.Module, *inputs: torch.Tensor, name: str = "network") -> Program:
+    """Translate a module at the shapes of its inputs."""
+    captured = trace(module.eval(), inputs, name)
+    return translate(captured.graph, captured.weights)
+
+
+def outputs_in_cpp(
+    runtime: CppRuntime, module: nn.Module, inputs: Sequence[torch.Tensor], folder: Path
+) -> list[np.ndarray]:
+    """Return what a module's C++ computes."""
+    program = translate_module(module, *inputs)
+    write_project(program, folder)
+    runner = runtime.build(folder)
+    return run_network(runner, [x.numpy() for x in inputs], len(program.outputs))
+
+
+def outputs_in_torch(module: nn.Module, inputs: Sequence[torch.Tensor]) -> list[np.ndarray]:
+    """Return what PyTorch computes."""
+    with torch.no_grad():
+        results = module.eval()(*inputs)
+    arrays: list[np.ndarray] = []
+    for result in results if isinstance(results, tuple | list) else (results,):
+        arrays.append(result.numpy())
+    return arrays
+
+
+def assert_close(computed: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> None:
+    """Compare arrays to 1e-4 of the largest magnitude of each."""
+    assert len(computed) == len(expected)
+    for number, (array, reference) in enumerate(zip(computed, expected, strict=True)):
+        scale = max(float(np.abs(reference).max()), 1e-6)
+        error = float(np.abs(array - reference).max()) / scale
+        assert error < 1e-4, f"output {number}: {error:.1e} of the largest magnitude"
