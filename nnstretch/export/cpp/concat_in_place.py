@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nnstretch.export.cpp.program import Buffer, OperatorCall, TensorView
+from nnstretch.export.cpp.program import TensorBuffer, OperatorCall, TensorView
 
 
 def write_parts_in_place(calls: tuple[OperatorCall, ...]) -> tuple[OperatorCall, ...]:
@@ -33,7 +33,7 @@ def write_parts_in_place(calls: tuple[OperatorCall, ...]) -> tuple[OperatorCall,
 
 def movable_copies(calls: Sequence[OperatorCall]) -> list[int]:
     """Return the numbers of the copies that put one tensor as a whole into another, [] if none."""
-    copies: dict[tuple[Buffer, Buffer, int], list[int]] = {}
+    copies: dict[tuple[TensorBuffer, TensorBuffer, int], list[int]] = {}
     for number, call in enumerate(calls):
         if is_dense_copy(call):
             source = call.reads[0]
@@ -61,7 +61,7 @@ def is_dense_copy(call: OperatorCall) -> bool:
     )
 
 
-def move_call(call: OperatorCall, old: Buffer, new: Buffer, shift: int) -> OperatorCall:
+def move_call(call: OperatorCall, old: TensorBuffer, new: TensorBuffer, shift: int) -> OperatorCall:
     """Return a call that reads and writes a moved tensor at its new place."""
 
     def moved(view: TensorView) -> TensorView:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from nnstretch.export.cpp.program import Buffer, CallGroup, OperatorCall, TensorView
+from nnstretch.export.cpp.program import TensorBuffer, CallGroup, OperatorCall, TensorView
 
 ALIGNMENT = 16
 """Elements; 64 bytes."""
@@ -30,7 +30,7 @@ def plan_arena(groups: Sequence[CallGroup]) -> ArenaPlan:
     users = buffer_users(groups)
     ancestors = call_ancestors(groups)
     buffers = sorted(users, key=lambda buffer: (-buffer.elements, users[buffer][0], buffer.name))
-    placed: list[tuple[Buffer, int]] = []
+    placed: list[tuple[TensorBuffer, int]] = []
     offsets: dict[str, int] = {}
     size = 0
     for buffer in buffers:
@@ -46,7 +46,7 @@ def plan_arena(groups: Sequence[CallGroup]) -> ArenaPlan:
     return ArenaPlan(offsets, size, peak_alive(users))
 
 
-def padded(buffer: Buffer) -> int:
+def padded(buffer: TensorBuffer) -> int:
     """Return the elements of a buffer with its alignment."""
     return -(-buffer.elements // ALIGNMENT) * ALIGNMENT
 
@@ -61,9 +61,9 @@ def lowest_gap(taken: Sequence[tuple[int, int]], size: int) -> int:
     return at
 
 
-def buffer_users(groups: Sequence[CallGroup]) -> dict[Buffer, list[int]]:
+def buffer_users(groups: Sequence[CallGroup]) -> dict[TensorBuffer, list[int]]:
     """Return the numbers of the calls that touch each tensor of the arena, in order."""
-    users: dict[Buffer, list[int]] = {}
+    users: dict[TensorBuffer, list[int]] = {}
     number = 0
     for group in groups:
         for call in group.calls:
@@ -78,8 +78,8 @@ def buffer_users(groups: Sequence[CallGroup]) -> dict[Buffer, list[int]]:
 def call_ancestors(groups: Sequence[CallGroup]) -> list[int]:
     """Return for each call the set of calls that surely end before it starts, as bits."""
     ancestors: list[int] = []
-    writers: dict[Buffer, list[tuple[int, TensorView]]] = {}
-    readers: dict[Buffer, list[tuple[int, TensorView]]] = {}
+    writers: dict[TensorBuffer, list[tuple[int, TensorView]]] = {}
+    readers: dict[TensorBuffer, list[tuple[int, TensorView]]] = {}
     for group in groups:
         first = len(ancestors)
         needs = group_needs(group.calls, writers, readers)
@@ -128,8 +128,8 @@ def bits(first: int, end: int) -> int:
 
 def group_needs(
     calls: Sequence[OperatorCall],
-    writers: Mapping[Buffer, list[tuple[int, TensorView]]],
-    readers: Mapping[Buffer, list[tuple[int, TensorView]]],
+    writers: Mapping[TensorBuffer, list[tuple[int, TensorView]]],
+    readers: Mapping[TensorBuffer, list[tuple[int, TensorView]]],
 ) -> set[int]:
     """Return the earlier calls whose memory a task reads or overwrites."""
     needs: set[int] = set()
@@ -164,7 +164,7 @@ def precedes(a: Sequence[int], b: Sequence[int], ancestors: Sequence[int]) -> bo
     return all(ancestors[number] & mask == mask for number in b)
 
 
-def peak_alive(users: Mapping[Buffer, Sequence[int]]) -> int:
+def peak_alive(users: Mapping[TensorBuffer, Sequence[int]]) -> int:
     """Return the most elements alive at once where calls run in order."""
     changes: dict[int, int] = {}
     for buffer, numbers in users.items():

@@ -15,7 +15,7 @@ STORAGES = ("input", "output", "weight", "arena")
 
 
 @dataclass(frozen=True, slots=True)
-class Buffer:
+class TensorBuffer:
     """Memory with a name: an input, an output, a weight, or a tensor of the arena."""
 
     name: str
@@ -33,7 +33,7 @@ class Buffer:
 class TensorView:
     """Elements of a buffer, by offset, shape and strides in elements; a stride of 0 broadcasts."""
 
-    buffer: Buffer
+    buffer: TensorBuffer
     offset: int
     shape: Extents
     stride: Extents
@@ -77,7 +77,7 @@ def dense_strides(shape: Extents) -> Extents:
     return tuple(reversed(strides))
 
 
-def whole_view(buffer: Buffer) -> TensorView:
+def whole_view(buffer: TensorBuffer) -> TensorView:
     """Return the view of all of a buffer."""
     return TensorView(buffer, 0, buffer.shape, dense_strides(buffer.shape))
 
@@ -128,8 +128,8 @@ class Program:
     """A network that is ready to be written as C++."""
 
     name: str
-    inputs: tuple[Buffer, ...]
-    outputs: tuple[Buffer, ...]
+    inputs: tuple[TensorBuffer, ...]
+    outputs: tuple[TensorBuffer, ...]
     groups: tuple[CallGroup, ...]
     weights: Mapping[str, np.ndarray]
     """Float32, by the name of their buffer."""

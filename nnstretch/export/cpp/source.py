@@ -13,7 +13,7 @@ from nnstretch.export.cpp.memory import ArenaPlan
 from nnstretch.export.cpp.program import (
     Activation,
     Attribute,
-    Buffer,
+    TensorBuffer,
     CallGroup,
     Extents,
     OperatorCall,
@@ -91,10 +91,10 @@ std::unique_ptr<Network> make_network(std::shared_ptr<const Weights> weights) {{
 class NameSpace:
     """C++ names of buffers, each given once."""
 
-    names: dict[Buffer, str] = field(default_factory=dict)
+    names: dict[TensorBuffer, str] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
 
-    def name_of(self, buffer: Buffer) -> str:
+    def name_of(self, buffer: TensorBuffer) -> str:
         """Return the identifier of a buffer, a new one where its plain form is taken."""
         if buffer in self.names:
             return self.names[buffer]
@@ -113,7 +113,7 @@ def write_source(program: Program, arena: ArenaPlan) -> tuple[str, str, bytes]:
     """Return header, source and the fingerprint that source and weights share."""
     names = NameSpace()
     lines = port_lines(program, names)
-    declared: set[Buffer] = set()
+    declared: set[TensorBuffer] = set()
     for group in program.groups:
         lines += group_lines(group, arena, names, declared)
     body = "\n".join(f"  {line}" if line else "" for line in lines)
@@ -153,7 +153,7 @@ def port_lines(program: Program, names: NameSpace) -> list[str]:
 
 
 def group_lines(
-    group: CallGroup, arena: ArenaPlan, names: NameSpace, declared: set[Buffer]
+    group: CallGroup, arena: ArenaPlan, names: NameSpace, declared: set[TensorBuffer]
 ) -> list[str]:
     """Return the lines of one task."""
     where = f', "{quoted(group.placement)}"' if group.placement else ""
@@ -164,7 +164,7 @@ def group_lines(
 
 
 def call_lines(
-    call: OperatorCall, arena: ArenaPlan, names: NameSpace, declared: set[Buffer]
+    call: OperatorCall, arena: ArenaPlan, names: NameSpace, declared: set[TensorBuffer]
 ) -> list[str]:
     """Return a call with a comment: module, operation, shapes and work."""
     sources = [view for view in call.reads if view is not None and view.buffer.storage != "weight"]
@@ -217,7 +217,7 @@ def view_text(view: TensorView, names: NameSpace) -> str:
     return f"Network::view({base}, {view.offset}, {extents(view.shape)}, {extents(view.stride)})"
 
 
-def weight_text(buffer: Buffer) -> str:
+def weight_text(buffer: TensorBuffer) -> str:
     """Return a weight as C++."""
     return f'net.weight("{quoted(buffer.name)}", {extents(buffer.shape)})'
 

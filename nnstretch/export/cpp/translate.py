@@ -13,7 +13,7 @@ from nnstretch.export.cpp.concat_in_place import write_parts_in_place
 from nnstretch.export.cpp.constant_folding import fold_constants
 from nnstretch.export.cpp.operators import attention, elementwise, layers, shapes
 from nnstretch.export.cpp.program import (
-    Buffer,
+    TensorBuffer,
     CallGroup,
     OperatorCall,
     Program,
@@ -69,7 +69,7 @@ def translate(
     used = {view.buffer.name for call in calls for view in call.views}
     return Program(
         graph.name,
-        tuple(Buffer(value.name, "input", value.spec.shape) for value in graph.inputs),
+        tuple(TensorBuffer(value.name, "input", value.spec.shape) for value in graph.inputs),
         outputs,
         group_calls(calls, granularity, placement),
         {name: array for name, array in translation.weights.items() if name in used},
@@ -106,7 +106,7 @@ def with_numbers(node: Node, numbers: Mapping[str, int | float]) -> Node:
 
 def stand_in(node: Node) -> Views:
     """Return views that let the nodes behind a missing operator be checked, too."""
-    views = [whole_view(Buffer(node.name, "arena", spec.shape)) for spec in node.outputs]
+    views = [whole_view(TensorBuffer(node.name, "arena", spec.shape)) for spec in node.outputs]
     return views[0] if len(views) == 1 else tuple(views)
 
 
@@ -118,14 +118,14 @@ def refusal(graph: Graph, missing: Mapping[str, list[str]]) -> str:
     return f"no C++ for {', '.join(parts)}, network {graph.name}, export it as onnx or litert"
 
 
-def place_outputs(t: Translation, graph: Graph) -> tuple[Buffer, ...]:
+def place_outputs(t: Translation, graph: Graph) -> tuple[TensorBuffer, ...]:
     """Let every result be written into the caller's memory, by a copy where it takes one."""
-    outputs: list[Buffer] = []
+    outputs: list[TensorBuffer] = []
     counts = Counter(graph.outputs)
     for position, name in enumerate(graph.outputs):
         view = t.view_of(ValueRef(name))
         label = name if counts[name] == 1 else f"{name}_{position}"
-        output = Buffer(label, "output", view.shape)
+        output = TensorBuffer(label, "output", view.shape)
         outputs.append(output)
         if view.is_whole and view.buffer.storage == "arena":
             retarget(t, view.buffer, output)
@@ -135,7 +135,7 @@ def place_outputs(t: Translation, graph: Graph) -> tuple[Buffer, ...]:
     return tuple(outputs)
 
 
-def retarget(t: Translation, old: Buffer, new: Buffer) -> None:
+def retarget(t: Translation, old: TensorBuffer, new: TensorBuffer) -> None:
     """Replace a buffer by another one of the same size in all calls and values."""
 
     def moved(view: TensorView | None) -> TensorView | None:

@@ -11,7 +11,7 @@ from nnstretch.export.cpp import view_algebra
 from nnstretch.export.cpp.program import (
     Activation,
     Attribute,
-    Buffer,
+    TensorBuffer,
     Extents,
     OperatorCall,
     TensorView,
@@ -51,7 +51,9 @@ class Translation:
         for name in self.graph.outputs:
             self.reader_count[name] = self.reader_count.get(name, 0) + 1
         for value in self.graph.inputs:
-            self.values[value.name] = whole_view(Buffer(value.name, "input", value.spec.shape))
+            self.values[value.name] = whole_view(
+                TensorBuffer(value.name, "input", value.spec.shape)
+            )
 
     def view_of(self, argument: Argument) -> TensorView:
         """Return the view of a value or a weight. Raises UnsupportedArguments for anything else."""
@@ -78,7 +80,7 @@ class Translation:
         if known is not None and known is not array and not np.array_equal(known, array):
             return self.constant(f"{name}_", array)
         self.weights[name] = np.ascontiguousarray(array)
-        return whole_view(Buffer(name, "weight", tuple(array.shape)))
+        return whole_view(TensorBuffer(name, "weight", tuple(array.shape)))
 
     def call(
         self,
@@ -93,7 +95,7 @@ class Translation:
     ) -> TensorView:
         """Add a call and return what it computes: a new tensor of the arena, or `write`."""
         value = node.name + suffix
-        target = write if write is not None else whole_view(Buffer(value, "arena", shape))
+        target = write if write is not None else whole_view(TensorBuffer(value, "arena", shape))
         self.calls.append(
             OperatorCall(
                 operation,

@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 from nnstretch.export.cpp import view_algebra
 from nnstretch.export.cpp.memory import buffer_users, call_ancestors, plan_arena
 from nnstretch.export.cpp.program import (
-    Buffer,
+    TensorBuffer,
     CallGroup,
     OperatorCall,
     TensorView,
@@ -32,7 +32,7 @@ def elements(view: TensorView) -> np.ndarray:
 @given(st.data())
 def test_reshape_gives_the_same_elements_in_the_same_order_or_none(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)))
-    view = whole_view(Buffer("x", "arena", shape))
+    view = whole_view(TensorBuffer("x", "arena", shape))
     axes = data.draw(st.permutations(range(len(shape))))
     view = view_algebra.permute(view, tuple(axes))
     if view.shape[0] > 1 and data.draw(st.booleans()):
@@ -51,7 +51,7 @@ def test_reshape_gives_the_same_elements_in_the_same_order_or_none(data: st.Data
 def test_narrow_select_flip_and_broadcast_are_those_of_arrays(
     rows: int, columns: int, data: st.DataObject
 ) -> None:
-    view = whole_view(Buffer("x", "arena", (rows, columns)))
+    view = whole_view(TensorBuffer("x", "arena", (rows, columns)))
     array = elements(view)
     start = data.draw(st.integers(0, columns - 1))
     length = data.draw(st.integers(1, columns - start))
@@ -67,7 +67,7 @@ def test_narrow_select_flip_and_broadcast_are_those_of_arrays(
 @st.composite
 def programs(draw: st.DrawFn) -> tuple[CallGroup, ...]:
     """Draw tasks of one or two calls that read one or two earlier values."""
-    source = whole_view(Buffer("x", "input", (4,)))
+    source = whole_view(TensorBuffer("x", "input", (4,)))
     values = [source]
     groups: list[CallGroup] = []
     for number in range(draw(st.integers(1, 9))):
@@ -75,7 +75,7 @@ def programs(draw: st.DrawFn) -> tuple[CallGroup, ...]:
         for part in range(draw(st.integers(1, 2))):
             size = draw(st.sampled_from((1, 16, 40, 100)))
             reads = draw(st.lists(st.sampled_from(values), min_size=1, max_size=2))
-            written = whole_view(Buffer(f"v{number}_{part}", "arena", (size,)))
+            written = whole_view(TensorBuffer(f"v{number}_{part}", "arena", (size,)))
             calls.append(OperatorCall("Copy", written.buffer.name, tuple(reads), written))
             values.append(written)
         groups.append(CallGroup(f"t{number}", "", tuple(calls)))
@@ -129,7 +129,7 @@ def test_ancestors_are_what_tasks_must_wait_for(groups: tuple[CallGroup, ...]) -
 
 
 def test_a_view_with_another_buffer_is_another_view() -> None:
-    view = whole_view(Buffer("x", "arena", (2, 3)))
+    view = whole_view(TensorBuffer("x", "arena", (2, 3)))
     assert replace(view, offset=1) != view
     assert not view_algebra.transpose(view, 0, 1).is_dense
     assert view_algebra.reshape(view_algebra.transpose(view, 0, 1), (6,)) is None

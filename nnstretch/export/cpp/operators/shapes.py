@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nnstretch.export.cpp import view_algebra
-from nnstretch.export.cpp.program import Attribute, Buffer, TensorView, whole_view
+from nnstretch.export.cpp.program import Attribute, TensorBuffer, TensorView, whole_view
 from nnstretch.export.cpp.translation import Translation, UnsupportedArguments, Views
 from nnstretch.graph import Argument, Node, ValueRef
 from nnstretch.structure.arguments import argument
@@ -138,7 +138,7 @@ def joined(t: Translation, node: Node) -> Views:
     axis = integer(argument(node, 1), 0) % len(shape)
     if node.kind == "stack":
         views = [view_algebra.insert_axis(view, axis) for view in views]
-    target = whole_view(Buffer(node.name, "arena", shape))
+    target = whole_view(TensorBuffer(node.name, "arena", shape))
     start = 0
     for number, view in enumerate(views):
         place = view_algebra.narrow(target, axis, start, view.shape[axis])
@@ -164,7 +164,7 @@ def padded(t: Translation, node: Node) -> Views:
         target_offsets[axis] = max(0, before)
     if x.shape == node.output.shape:
         return x
-    target = whole_view(Buffer(node.name, "arena", node.output.shape))
+    target = whole_view(TensorBuffer(node.name, "arena", node.output.shape))
     fill: dict[str, Attribute] = {"number": float(value or 0.0)}  # type: ignore[arg-type]
     t.call(node, "Fill", (), target.shape, fill, write=target, suffix="_border")
     place = target
@@ -185,7 +185,7 @@ def rolled(t: Translation, node: Node) -> Views:
         size = x.shape[axis]
         if shift % size == 0:
             continue
-        target = whole_view(Buffer(f"{node.name}_{number}", "arena", x.shape))
+        target = whole_view(TensorBuffer(f"{node.name}_{number}", "arena", x.shape))
         split = shift % size
         pieces = ((0, size - split, split), (split, 0, size - split))
         for piece, (to, start, length) in enumerate(pieces):
