@@ -15,7 +15,7 @@ from torch import nn
 
 from nnstretch.capture.torch_export import trace
 from nnstretch.export.cpp.build import missing_tools, run_network
-from nnstretch.export.cpp.program import Program
+from nnstretch.export.cpp.program import CppProgram
 from nnstretch.export.cpp.project import write_project
 from nnstretch.export.cpp.translate import translate
 from nnstretch.files.package_data import package_data
@@ -75,7 +75,7 @@ def cpp_runtime(tmp_path_factory: pytest.TempPathFactory) -> CppRuntime:
     return CppRuntime(folder)
 
 
-def translate_module(module: nn.Module, *inputs: torch.Tensor, name: str = "network") -> Program:
+def translate_module(module: nn.Module, *inputs: torch.Tensor, name: str = "network") -> CppProgram:
     """Translate a module at the shapes of its inputs."""
     captured = trace(module.eval(), inputs, name)
     return translate(captured.graph, captured.weights)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nnstretch.export.cpp.program import TensorBuffer, OperatorCall, TensorView
+from nnstretch.export.cpp.program import OperatorCall, TensorBuffer, TensorView
 
 
 def write_parts_in_place(calls: tuple[OperatorCall, ...]) -> tuple[OperatorCall, ...]:

@@ -13,7 +13,7 @@ import torch
 from nnstretch.capture.exported_program import eval_mode
 from nnstretch.capture.torch_export import trace
 from nnstretch.export.cpp.build import build, compare, missing_tools
-from nnstretch.export.cpp.program import CallGroup, Program
+from nnstretch.export.cpp.program import CallGroup, CppProgram
 from nnstretch.export.cpp.project import write_project
 from nnstretch.export.cpp.translate import Placement, translate
 from nnstretch.export.subgraph_specs import ExportRequest
@@ -28,7 +28,7 @@ class CppExport:
     """What was written."""
 
     folder: Path
-    program: Program
+    program: CppProgram
     arena_bytes: int
     """Working memory of one inference."""
     peak_alive_bytes: int
@@ -85,7 +85,7 @@ def placement_of(plan: Plan) -> Placement:
     return placement
 
 
-def with_labels(program: Program, plan: Plan) -> Program:
+def with_labels(program: CppProgram, plan: Plan) -> CppProgram:
     """Return a program whose tasks and calls carry the paths of the original network.
 
     Where there are branches, end of the segment and processor stand before them.

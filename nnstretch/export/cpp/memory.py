@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from nnstretch.export.cpp.program import TensorBuffer, CallGroup, OperatorCall, TensorView
+from nnstretch.export.cpp.program import CallGroup, OperatorCall, TensorBuffer, TensorView
 
 ALIGNMENT = 16
 """Elements; 64 bytes."""

@@ -124,7 +124,7 @@ class CallGroup:
 
 
 @dataclass(frozen=True)
-class Program:
+class CppProgram:
     """A network that is ready to be written as C++."""
 
     name: str

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nnstretch.errors import BadInput
 from nnstretch.export.cpp.memory import ArenaPlan, plan_arena
-from nnstretch.export.cpp.program import Program
+from nnstretch.export.cpp.program import CppProgram
 from nnstretch.export.cpp.source import signature, write_source
 from nnstretch.export.cpp.weights_file import write_weights
 from nnstretch.files.atomic import atomic_write
@@ -76,7 +76,7 @@ yours, link the target `network` and call `make_network` (network.hpp).
 """
 
 
-def write_project(program: Program, folder: Path) -> ArenaPlan:
+def write_project(program: CppProgram, folder: Path) -> ArenaPlan:
     """Write everything that the network needs to be built where no Python is.
 
     Files that would not change are left alone, builds in the folder stay. Raises BadInput where the
@@ -106,7 +106,7 @@ def write_project(program: Program, folder: Path) -> ArenaPlan:
     return arena
 
 
-def readme(program: Program, arena: ArenaPlan) -> str:
+def readme(program: CppProgram, arena: ArenaPlan) -> str:
     """Return the page that a C++ engineer reads first."""
     return README.format(
         name=program.name,

@@ -13,11 +13,11 @@ from nnstretch.export.cpp.memory import ArenaPlan
 from nnstretch.export.cpp.program import (
     Activation,
     Attribute,
-    TensorBuffer,
     CallGroup,
+    CppProgram,
     Extents,
     OperatorCall,
-    Program,
+    TensorBuffer,
     TensorView,
     whole_view,
 )
@@ -109,7 +109,7 @@ class NameSpace:
         return name
 
 
-def write_source(program: Program, arena: ArenaPlan) -> tuple[str, str, bytes]:
+def write_source(program: CppProgram, arena: ArenaPlan) -> tuple[str, str, bytes]:
     """Return header, source and the fingerprint that source and weights share."""
     names = NameSpace()
     lines = port_lines(program, names)
@@ -130,7 +130,7 @@ def write_source(program: Program, arena: ArenaPlan) -> tuple[str, str, bytes]:
     return header, SOURCE.format(**text), fingerprint.digest()
 
 
-def signature(program: Program) -> str:
+def signature(program: CppProgram) -> str:
     """Return inputs, outputs and work in one line."""
     inputs = ", ".join(shape_text(buffer.shape) for buffer in program.inputs)
     outputs = ", ".join(shape_text(buffer.shape) for buffer in program.outputs)
@@ -142,7 +142,7 @@ def shape_text(shape: Extents) -> str:
     return "x".join(map(str, shape)) or "scalar"
 
 
-def port_lines(program: Program, names: NameSpace) -> list[str]:
+def port_lines(program: CppProgram, names: NameSpace) -> list[str]:
     """Return the declarations of inputs and outputs."""
     lines: list[str] = []
     for kind, buffers in (("input", program.inputs), ("output", program.outputs)):

@@ -13,10 +13,10 @@ from nnstretch.export.cpp.concat_in_place import write_parts_in_place
 from nnstretch.export.cpp.constant_folding import fold_constants
 from nnstretch.export.cpp.operators import attention, elementwise, layers, shapes
 from nnstretch.export.cpp.program import (
-    TensorBuffer,
     CallGroup,
+    CppProgram,
     OperatorCall,
-    Program,
+    TensorBuffer,
     TensorView,
     whole_view,
 )
@@ -44,7 +44,7 @@ def translate(
     weights: Mapping[str, torch.Tensor],
     granularity: str = "layer",
     placement: Placement = nowhere,
-) -> Program:
+) -> CppProgram:
     """Translate a captured network to calls of the C++ runtime.
 
     `granularity` says what a task is: one fused `layer`, all layers in a row on one processor of
@@ -67,7 +67,7 @@ def translate(
     outputs = place_outputs(translation, graph)
     calls = write_parts_in_place(tuple(translation.calls))
     used = {view.buffer.name for call in calls for view in call.views}
-    return Program(
+    return CppProgram(
         graph.name,
         tuple(TensorBuffer(value.name, "input", value.spec.shape) for value in graph.inputs),
         outputs,

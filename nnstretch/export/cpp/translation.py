@@ -11,9 +11,9 @@ from nnstretch.export.cpp import view_algebra
 from nnstretch.export.cpp.program import (
     Activation,
     Attribute,
-    TensorBuffer,
     Extents,
     OperatorCall,
+    TensorBuffer,
     TensorView,
     whole_view,
 )

@@ -14,9 +14,9 @@ pytest.importorskip("torch")
 from nnstretch.export.cpp import view_algebra
 from nnstretch.export.cpp.memory import buffer_users, call_ancestors, plan_arena
 from nnstretch.export.cpp.program import (
-    TensorBuffer,
     CallGroup,
     OperatorCall,
+    TensorBuffer,
     TensorView,
     whole_view,
 )
