@@ -12,7 +12,6 @@ NnstretchError
 ├── NoPlan             constraints that no plan satisfies
 ├── Mismatch           exported numbers that differ from the module's
 ├── Stuck              a schedule in which nothing can move any more
-├── BrokenSchedule     a trace that is no schedule of its tasks (our doing, or a forged file)
 ├── StageFailed        an item of a pipeline on which a stage raised; the stage's own error is its
                        cause
 ├── ProcessorFailed    a processor that stopped answering and could not be replaced
@@ -120,10 +119,6 @@ class Mismatch(NnstretchError):
 
 class Stuck(NnstretchError):
     """Scheduler, session or server that cannot go on."""
-
-
-class BrokenSchedule(NnstretchError):
-    """Trace in which tasks overlap, overtake what they need, or run where they cannot."""
 
 
 class StageFailed(NnstretchError):

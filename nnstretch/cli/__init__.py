@@ -6,8 +6,8 @@ line, 2 wrong usage, 130 interrupted; a result that says it was `interrupted` is
 far, and one that says it is not `usable` ends in 1.
 
 Verbs, in the order of the story: inspect.py, import_.py, profile.py, predict.py, search/, study/,
-train.py, quantize.py, export/, partition/, run/, accelerate/, bench.py, schedule/, report.py,
-doctor/. They share:
+train.py, quantize.py, export/, partition/, run/, accelerate/, bench.py, schedule/, simulate/,
+report.py, doctor/. They share:
 
 arguments.py     the parser; MODEL, SOC, shapes, quantities
 loaded_model.py  the network and chip that the arguments name
@@ -45,6 +45,7 @@ VERBS = (
     "accelerate",
     "bench",
     "schedule",
+    "simulate",
     "report",
     "doctor",
 )
@@ -59,6 +60,7 @@ MODULES = {
     "export": "export.export",
     "run": "run.run",
     "schedule": "schedule.schedule",
+    "simulate": "simulate.simulate",
     "search": "search.search",
     "study": "study.study",
     "study capacity": "study.capacity",

@@ -13,4 +13,5 @@ journal.py          JSON lines, append-only, resumable
 atomic.py           atomic replace
 package_data.py     where shipped data lies
 task_graphs/        task graphs with their costs
+workload/           workloads: what arrives when, under which policy
 """

@@ -1,0 +1,9 @@
+"""`simulate`: what a policy will do to a workload.
+
+simulate.py      the verb
+applications.py  applications of a workload as tasks with their times
+network_tasks.py networks as tasks, cut as finely as is wanted
+pool.py          the processors of a workload
+result_json.py   the result as JSON data
+show.py          the result as text
+"""

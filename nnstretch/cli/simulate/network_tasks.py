@@ -1,0 +1,106 @@
+"""Networks as tasks: cut as finely as is wanted, each piece with its time on every processor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from nnstretch.cli.simulate.pool import Pool
+from nnstretch.errors import BadInput, UnsupportedOp
+from nnstretch.task import Task, WorkKey
+
+if TYPE_CHECKING:
+    from nnstretch.files.workload.workload import Cut
+    from nnstretch.graph import Graph
+    from nnstretch.soc import Soc
+
+Times = dict[tuple[WorkKey, str], float]
+
+
+def network_tasks(graph: Graph, cut: Cut, pool: Pool, soc: Soc) -> tuple[tuple[Task, ...], Times]:
+    """Return the pieces of a network, and what each takes on each processor, copies included.
+
+    A processor whose predictor does not know an operator of a piece cannot run it. Raises BadInput
+    where a piece can run nowhere, or there are more pieces wanted than layers.
+    """
+    from nnstretch.partition.partition import estimate_stage
+    from nnstretch.partition.split_graph import split_graph
+    from nnstretch.stretch.cost.cost_model import CostModel
+
+    pieces = split_graph(graph, stages_of_cut(graph, cut))
+    cost_model, chip = CostModel(soc), pool.soc or soc
+    tasks = piece_tasks(pieces)
+    times_us: Times = {}
+    for piece, task in zip(pieces, tasks, strict=True):
+        missing = ""
+        for processor in pool.processors:
+            original = processor.name
+            if processor.name not in {p.name for p in soc.processors}:
+                original = pool.original(processor)
+            try:
+                cost = estimate_stage(piece, original, soc, cost_model, 1.0)
+            except UnsupportedOp as error:
+                missing = str(error)
+                continue
+            times_us[task.work, processor.name] = cost.latency_us
+        if missing and not any(work == task.work for work, _ in times_us):
+            raise BadInput(
+                f"{task.subgraph} of {graph.name} can run nowhere, {chip.name}, {missing}"
+            )
+    return tasks, times_us
+
+
+def stages_of_cut(graph: Graph, cut: Cut) -> list[int]:
+    """Return the piece of every node. Raises BadInput for more pieces than there are layers."""
+    from nnstretch.partition.search.compute_layers import compute_layers
+    from nnstretch.structure.cuts import find_cuts
+
+    if cut == "whole":
+        return [0] * len(graph.nodes)
+    if cut == "segments":
+        borders = sorted(found.position for found in find_cuts(graph))
+        return merged_tail([sum(at < node for at in borders) for node in range(len(graph.nodes))])
+    layers = compute_layers(graph)
+    if cut == "layers":
+        return list(layers)
+    count = max(layers) + 1
+    if cut > count:
+        raise BadInput(f"cut {cut}, network {graph.name}, it has {count} layers")
+    return balanced(graph, layers, cut)
+
+
+def merged_tail(stages: list[int]) -> list[int]:
+    """Return stages numbered without gaps."""
+    numbers = {stage: number for number, stage in enumerate(sorted(set(stages)))}
+    return [numbers[stage] for stage in stages]
+
+
+def balanced(graph: Graph, layers: Sequence[int], pieces: int) -> list[int]:
+    """Return the piece of every node: whole layers, with about as many MACs in each piece."""
+    count = max(layers) + 1
+    macs = [1] * count
+    for node, layer in zip(graph.nodes, layers, strict=True):
+        macs[layer] += node.macs
+    total, before, piece, of_layer = sum(macs), 0, 0, []
+    for layer in range(count):
+        left = count - layer
+        due = before + macs[layer] / 2 >= total * (piece + 1) / pieces
+        if layer and piece < pieces - 1 and (due or left <= pieces - piece - 1):
+            piece += 1
+        of_layer.append(piece)
+        before += macs[layer]
+    return [of_layer[layer] for layer in layers]
+
+
+def piece_tasks(pieces: Sequence[Graph]) -> tuple[Task, ...]:
+    """Return a task for each piece, which needs those that write what it reads."""
+    writers: dict[str, str] = {}
+    tasks: list[Task] = []
+    for number, piece in enumerate(pieces):
+        name = f"piece{number}"
+        reads = [value.name for value in piece.inputs]
+        needs = frozenset(writers[value] for value in reads if value in writers)
+        tasks.append(Task(name, name, needs))
+        for output in piece.outputs:
+            writers[output] = name
+    return tuple(tasks)

@@ -1,0 +1,73 @@
+"""The processors of a workload: of a chip, or of the types that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nnstretch.errors import BadInput, closest
+from nnstretch.files.workload.workload import WorkloadFile
+from nnstretch.soc import Processor, Soc
+from nnstretch.soc_instances import DIGITS, instantiate
+from nnstretch.task import WorkKey
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Processors, and the chip that they are of, if it is one."""
+
+    processors: tuple[Processor, ...]
+    soc: Soc | None = None
+
+    def original(self, processor: Processor) -> str:
+        """Return the name of which a processor is a copy: cpu of cpu1; its own where of none."""
+        return processor.name.rstrip(DIGITS) or processor.name
+
+    def times_us(
+        self, work: WorkKey, costs_us: Mapping[str, float], where: str
+    ) -> dict[tuple[WorkKey, str], float]:
+        """Return the times of work on every processor of which a cost is known.
+
+        A cost is by processor, by what it is a copy of, or by type; the first of these that is
+        there counts. Raises BadInput for a cost of none of them.
+        """
+        times_us: dict[tuple[WorkKey, str], float] = {}
+        known: dict[str, None] = {}
+        for processor in self.processors:
+            columns = (processor.name, self.original(processor), processor.kind)
+            known |= dict.fromkeys(columns)
+            for column in columns:
+                if column in costs_us:
+                    times_us[work, processor.name] = costs_us[column]
+                    break
+        for column in costs_us:
+            if column not in known:
+                near = closest(column, list(known)) or f"; it has {', '.join(known)}"
+                raise BadInput(f"{where} on {column}, workload, the pool has none of it{near}")
+        return times_us
+
+
+def pool_of(workload: WorkloadFile, soc: Soc | None, otherwise: tuple[Processor, ...]) -> Pool:
+    """Return the processors of a workload.
+
+    Of the chip, where there is one: those that the pool names, all where it names none. Without a
+    chip the pool names types, and where it is absent `otherwise` counts, a task graph's own.
+    Raises UnknownName for what the chip lacks, BadInput where nothing says what there is.
+    """
+    if soc is not None:
+        counts = workload.pool or dict.fromkeys((p.name for p in soc.processors), 1)
+        names: list[str] = []
+        for name, count in counts.items():
+            names += [name] * count
+        chip, instances = instantiate(soc, names)
+        return Pool(tuple(chip.processor(name) for name in instances), chip)
+    if workload.pool is None:
+        if not otherwise:
+            raise BadInput("no processors, workload, needed is soc, --soc or pool")
+        return Pool(otherwise)
+    processors: list[Processor] = []
+    for kind, count in workload.pool.items():
+        for number in range(count):
+            name = f"{kind}{number}" if count > 1 else kind
+            processors.append(Processor(name, kind, 1))
+    return Pool(tuple(processors))

@@ -1,0 +1,39 @@
+"""The result of `nnstretch simulate` as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nnstretch.cli.progress import warn_uncalibrated
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def show(result: dict[str, Any], console: Console) -> None:
+    """Print the result for people."""
+    from rich.table import Table
+
+    warn_uncalibrated(result, console)
+    table = Table("application", "ended", "mean ms", "p50", "p95", "p99", "missed", "slowdown")
+    for app in result["apps"]:
+        latency, interval = app["latency_ms"], app["latency_interval_95_ms"]
+        mean = f"{latency['mean']:.4g}"
+        if interval is not None:
+            mean += f" ± {interval['mean'][1] - latency['mean']:.2g}"
+        percentiles = [f"{latency[name]:.4g}" for name in ("p50", "p95", "p99")]
+        ended = f"{app['ended']} of {app['arrived']}"
+        table.add_row(
+            *(app["name"], ended, mean, *percentiles),
+            *(str(app["deadline_misses"]), f"{app['slowdown']:.2f}"),
+        )
+    console.print(table)
+    used = ", ".join(f"{name} {share:.0%}" for name, share in result["utilisation"].items())
+    console.print(f"{result['policy']}: makespan {result['makespan_ms']:.4g} ms, busy {used}")
+    decided = result["scheduling_us"]
+    console.print(
+        f"{result['throughput_per_s']:.4g} a second, {result['open']['mean']:.3g} open on average;"
+        f" {decided['per_task']:.2f} us of this host to decide a task"
+    )
+    if "log" in result:
+        console.print(f"logs in {result['log']}", highlight=False, soft_wrap=True)

@@ -1,0 +1,6 @@
+"""Workloads: which networks arrive when, on which processors, under which policy.
+
+workload.py       what a workload file may hold
+workload_yaml.py  read a workload file
+arrival_csv.py    read arrival times from CSV
+"""

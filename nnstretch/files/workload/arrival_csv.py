@@ -1,0 +1,38 @@
+"""Arrival times from CSV: a time in milliseconds in the first column of each line."""
+
+from __future__ import annotations
+
+from math import isfinite
+from pathlib import Path
+
+from nnstretch.errors import BrokenFile, one_line
+from nnstretch.files.read import as_path, read_text
+
+MOST_BYTES = 256 << 20
+
+
+def read_arrivals(path: str | Path) -> tuple[float, ...]:
+    """Return the times of a file, ms; a heading, empty lines and lines with # are skipped.
+
+    Raises UnknownName for no file, BrokenFile for no number, or a time that goes back.
+    """
+    path = as_path(path, "arrivals")
+    times_ms: list[float] = []
+    for number, line in enumerate(read_text(path, "arrivals", MOST_BYTES).splitlines(), start=1):
+        text = line.split(",")[0].strip()
+        if not text or text.startswith("#"):
+            continue
+        try:
+            time_ms = float(text)
+        except ValueError:
+            if number == 1:
+                continue
+            raise BrokenFile(f"{one_line(text)[:60]!r}, {path} line {number}, no time") from None
+        if not isfinite(time_ms) or time_ms < 0:
+            raise BrokenFile(f"{text[:60]}, {path} line {number}, a time is 0 ms or more")
+        if times_ms and time_ms < times_ms[-1]:
+            raise BrokenFile(f"{time_ms:g} ms, {path} line {number}, {times_ms[-1]:g} is before it")
+        times_ms.append(time_ms)
+    if not times_ms:
+        raise BrokenFile(f"no times, {path}, needed is a time in ms in each line")
+    return tuple(times_ms)

@@ -1,0 +1,102 @@
+"""Applications whose instances arrive over time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import count, islice, takewhile
+from math import inf
+from random import Random
+
+from nnstretch.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class FixedArrivals:
+    """One instance every period."""
+
+    period_us: float
+    first_us: float = 0.0
+
+    def times_us(self, _random: Random) -> Iterator[float]:
+        """Yield arrival times."""
+        for number in count():
+            yield self.first_us + number * self.period_us
+
+
+@dataclass(frozen=True, slots=True)
+class ExponentialArrivals:
+    """Gaps of an exponential distribution: nobody knows when the next one comes."""
+
+    mean_gap_us: float
+    first_us: float | None = None
+    """None for a gap like all others."""
+
+    def times_us(self, random: Random) -> Iterator[float]:
+        """Yield arrival times."""
+        rate = 1 / self.mean_gap_us
+        at_us = random.expovariate(rate) if self.first_us is None else self.first_us
+        while True:
+            yield at_us
+            at_us += random.expovariate(rate)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedArrivals:
+    """Times that are given."""
+
+    listed_us: tuple[float, ...]
+
+    def times_us(self, _random: Random) -> Iterator[float]:
+        """Yield arrival times."""
+        yield from self.listed_us
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """What arrives, again and again."""
+
+    name: str
+    tasks: tuple[Task, ...]
+    """Of one instance; their `plan` is the application's name."""
+    arrivals: FixedArrivals | ExponentialArrivals | ListedArrivals
+    instances: int | None = None
+    duration_us: float = inf
+    deadline_us: float = inf
+    """From each arrival."""
+    priority: int = 0
+    queue_limit: int | None = None
+
+    def times_us(self, seed: int) -> Iterator[float]:
+        """Yield the arrival times of its instances; equal seeds give equal times."""
+        times_us = self.arrivals.times_us(Random(f"{seed}/{self.name}/arrivals"))
+        if self.duration_us < inf:
+            times_us = takewhile(lambda at_us: at_us <= self.duration_us, times_us)
+        return islice(times_us, self.instances)
+
+    def instantiate(self) -> Callable[[int, float], tuple[Task, ...]]:
+        """Return a function from the number and deadline of an instance to its tasks."""
+        names = {task.name: number for number, task in enumerate(self.tasks)}
+        rows = [
+            (f"{self.name}/{task.subgraph}#", task.subgraph, task.needs, task.processor)
+            for task in self.tasks
+        ]
+        prefixes = [row[0] for row in rows]
+        needs = [[prefixes[names[need]] for need in sorted(task.needs)] for task in self.tasks]
+        plan, priority = self.name, self.priority
+        nothing = frozenset[str]()
+
+        def tasks_of(number: int, deadline_us: float) -> tuple[Task, ...]:
+            tasks = []
+            for (prefix, subgraph, _, processor), before in zip(rows, needs, strict=True):
+                needed = frozenset([f"{name}{number}" for name in before]) if before else nothing
+                where = (subgraph, needed, processor, number, plan, priority, deadline_us)
+                tasks.append(Task(f"{prefix}{number}", *where))
+            return tuple(tasks)
+
+        return tasks_of
+
+
+def own_tasks(name: str, tasks: tuple[Task, ...]) -> tuple[Task, ...]:
+    """Return tasks under the name of their application, so that no two of several are alike."""
+    return tuple(replace(task, plan=name) for task in tasks)

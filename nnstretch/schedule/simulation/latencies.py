@@ -1,0 +1,79 @@
+"""Latencies of any number of requests in bounded memory."""
+
+from __future__ import annotations
+
+from math import exp, log
+
+EXACT = 65_536
+"""So many are kept as they are; then they are counted in buckets."""
+WIDTH = 0.001
+"""Relative width of a bucket: quantiles are within half of it."""
+
+
+class Latencies:
+    """Mean, largest and quantiles of latencies, us; quantiles are exact for the first 65,536."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total_us = 0.0
+        self.most_us = 0.0
+        self._exact: list[float] = []
+        self._buckets: dict[int, int] = {}
+
+    def add(self, latency_us: float) -> None:
+        """Add a latency."""
+        self.count += 1
+        self.total_us += latency_us
+        self.most_us = max(self.most_us, latency_us)
+        if self._buckets:
+            self._fold(latency_us)
+            return
+        self._exact.append(latency_us)
+        if len(self._exact) >= EXACT:
+            for kept_us in self._exact:
+                self._fold(kept_us)
+            self._exact.clear()
+
+    @property
+    def mean_us(self) -> float:
+        """Return the mean; 0 where there is none."""
+        return self.total_us / self.count if self.count else 0.0
+
+    def quantile_us(self, share: float) -> float:
+        """Return the least latency that this share of all does not exceed; 0 without any."""
+        rank = max(1, -int(-share * self.count // 1))
+        if not self.count:
+            return 0.0
+        if not self._buckets:
+            return sorted(self._exact)[rank - 1]
+        passed = 0
+        for bucket in sorted(self._buckets):
+            passed += self._buckets[bucket]
+            if passed >= rank:
+                break
+        return exp((bucket + 0.5) * WIDTH)
+
+    def summary_ms(self) -> dict[str, float]:
+        """Return mean and percentiles, ms."""
+        quantiles = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+        of_quantiles = {name: self.quantile_us(share) / 1000 for name, share in quantiles.items()}
+        return {"mean": self.mean_us / 1000, **of_quantiles}
+
+    def merge(self, latencies: Latencies) -> None:
+        """Add all latencies of another."""
+        for latency_us in latencies._exact:
+            self.add(latency_us)
+        if not latencies._buckets:
+            return
+        for kept_us in self._exact:
+            self._fold(kept_us)
+        self._exact.clear()
+        for bucket, number in latencies._buckets.items():
+            self._buckets[bucket] = self._buckets.get(bucket, 0) + number
+        self.count += latencies.count
+        self.total_us += latencies.total_us
+        self.most_us = max(self.most_us, latencies.most_us)
+
+    def _fold(self, latency_us: float) -> None:
+        bucket = int(log(max(latency_us, 1e-6)) / WIDTH // 1)
+        self._buckets[bucket] = self._buckets.get(bucket, 0) + 1

@@ -1,0 +1,311 @@
+"""Applications that arrive, under a policy, on the virtual clock: the server's own scheduler."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import exp, inf, log
+from random import Random
+
+from nnstretch.protocols import Policy
+from nnstretch.schedule.costs.cost_rows import CostRows
+from nnstretch.schedule.event_loop import DecisionTimes, run_tasks
+from nnstretch.schedule.executors.virtual import VirtualExecutor
+from nnstretch.schedule.finish_times import TaskCosts
+from nnstretch.schedule.loop.arrivals import Transfers
+from nnstretch.schedule.loop.processor_queue import Queueing
+from nnstretch.schedule.policies.priority_classes import PriorityClasses
+from nnstretch.schedule.policies.table import PolicySetting, find_policy
+from nnstretch.schedule.request import Request, RequestOutcome
+from nnstretch.schedule.request_scheduler import RequestScheduler
+from nnstretch.schedule.simulation.application import Application
+from nnstretch.schedule.simulation.latencies import Latencies
+from nnstretch.schedule.slowdown import SlowdownEstimator
+from nnstretch.soc import Processor
+from nnstretch.task import Task, TaskTimes, WorkKey
+from nnstretch.trace import Span
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationSettings:
+    """Everything that one simulation depends on."""
+
+    applications: tuple[Application, ...]
+    processors: tuple[Processor, ...]
+    times_us: TaskTimes
+    """True times, by work (application and sub-graph) and processor."""
+    policy: str
+    transfers_us: Transfers = field(default_factory=dict)
+    queueing: bool = True
+    seed: int = 0
+    durations: str = "exact"
+    """exact, spread or exponential."""
+    spread: float = 0.0
+    correction: bool = True
+    wrong_costs: float = 1.0
+    handover_us: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class ApplicationRun:
+    """An application while it runs, and what became of its instances."""
+
+    application: Application
+    times_us: Iterator[float]
+    tasks_of: Callable[[int, float], tuple[Task, ...]]
+    factors: Random
+    alone_us: float
+    """Latency of one instance that has the chip to itself."""
+    arrived: int = 0
+    refused: int = 0
+    """Because too many were open."""
+    dropped: int = 0
+    """Given up by the policy."""
+    missed: int = 0
+    """Ended after their deadline, or given up."""
+    open: int = 0
+    latencies: Latencies = field(default_factory=Latencies)
+    execution_us: float = 0.0
+    """Sum over instances of the time from the first start to the last end."""
+    cumulative_us: float = 0.0
+    """Sum over instances of what their tasks took."""
+
+    @property
+    def slowdown(self) -> float:
+        """Return the mean latency over that of an instance alone; 1 where none has ended."""
+        return self.latencies.mean_us / self.alone_us if self.latencies.count else 1.0
+
+
+@dataclass(slots=True)
+class SimulationResult:
+    """What happened in one simulation."""
+
+    runs: tuple[ApplicationRun, ...]
+    busy_us: dict[str, float]
+    decisions: DecisionTimes
+    first_start_us: float = inf
+    last_end_us: float = 0.0
+    last_event_us: float = 0.0
+    tasks: int = 0
+    open_area_us: float = 0.0
+    """Integral of the number of open instances over time."""
+    most_open: int = 0
+
+    @property
+    def makespan_us(self) -> float:
+        """Return the time from the first start to the last end."""
+        return max(0.0, self.last_end_us - self.first_start_us) if self.tasks else 0.0
+
+    @property
+    def mean_open(self) -> float:
+        """Return the mean number of open instances over time."""
+        return self.open_area_us / self.last_event_us if self.last_event_us else 0.0
+
+
+class Simulation:
+    """One run of applications. `on_span`, `on_outcome` and `on_round` observe it."""
+
+    def __init__(
+        self,
+        settings: SimulationSettings,
+        on_span: Callable[[Span], None] | None = None,
+        on_outcome: Callable[[ApplicationRun, int, RequestOutcome, float], None] | None = None,
+        on_round: Callable[[int, float, float], None] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._on_span = on_span
+        self._on_outcome = on_outcome
+        self._exact = settings.durations == "exact"
+        self._factors: dict[str, float] = {}
+        """True over expected time of open tasks, where durations are drawn."""
+        self._open: dict[int, ApplicationRun] = {}
+        self._spans_of: dict[int, list[float]] = {}
+        """First start and sum of durations of open instances."""
+        self._number = 0
+        costs = cost_rows(settings)
+        handovers_us = {}
+        if settings.handover_us:
+            handovers_us = dict.fromkeys(settings.times_us, settings.handover_us)
+        times_us = settings.times_us if self._exact else self._drawn_us
+        self._clock = VirtualExecutor(settings.processors, times_us, handovers_us=handovers_us)
+        self.scheduler = RequestScheduler(
+            settings.processors,
+            make_policy(settings, costs),
+            self._clock,
+            self._answered,
+            settings.times_us,
+            self._ended,
+            costs=costs,
+            queueing=Queueing.UNBOUNDED if settings.queueing else Queueing.IDLE,
+        )
+        self.scheduler.loop.on_round = on_round
+        runs = tuple(application_run(app, settings) for app in settings.applications)
+        busy_us = dict.fromkeys((processor.name for processor in settings.processors), 0.0)
+        self.result = SimulationResult(runs, busy_us, self.scheduler.loop.times)
+        self._since_us = 0.0
+        """When the number of open instances last changed."""
+
+    def run(self) -> SimulationResult:
+        """Let everything arrive and end; return what happened."""
+        with without_cycle_collection():
+            for run in self.result.runs:
+                self._next_arrival(run)
+            step = self.scheduler.step
+            while (tag := step()) is not None:
+                if isinstance(tag, ApplicationRun):
+                    self._arrive(tag)
+                    self._next_arrival(tag)
+        return self.result
+
+    def _next_arrival(self, run: ApplicationRun) -> None:
+        at_us = next(run.times_us, None)
+        if at_us is not None:
+            self._clock.set_timer(at_us, run)
+
+    def _arrive(self, run: ApplicationRun) -> None:
+        application, now_us = run.application, self._clock.now_us
+        run.arrived += 1
+        limit = application.queue_limit
+        if limit is not None and run.open >= limit:
+            run.refused += 1
+            return
+        number = self._number = self._number + 1
+        tasks = run.tasks_of(number, now_us + application.deadline_us)
+        if not self._exact:
+            for task in tasks:
+                self._factors[task.name] = draw_factor(self._settings, run.factors)
+        self._count_open(1)
+        run.open += 1
+        self._open[number] = run
+        self._spans_of[number] = [inf, 0.0]
+        self.scheduler.submit(Request(number, tasks))
+
+    def _drawn_us(self, task: Task, processor: str) -> float | None:
+        time_us = self._settings.times_us.get((task.work, processor))
+        return None if time_us is None else time_us * self._factors.pop(task.name)
+
+    def _ended(self, span: Span) -> None:
+        result, duration_us = self.result, span.end_us - span.start_us
+        result.busy_us[span.processor] += duration_us
+        result.tasks += 1
+        result.last_end_us = span.end_us
+        if span.start_us < result.first_start_us:
+            result.first_start_us = span.start_us
+        totals = self._spans_of.get(span.task.request)
+        if totals is not None:
+            totals[1] += duration_us
+            if span.start_us < totals[0]:
+                totals[0] = span.start_us
+        if self._on_span is not None:
+            self._on_span(span)
+
+    def _answered(self, outcome: RequestOutcome) -> None:
+        run = self._open.pop(outcome.request)
+        first_us, cumulative_us = self._spans_of.pop(outcome.request)
+        self._count_open(-1)
+        run.open -= 1
+        if outcome.error is not None:
+            run.dropped += 1
+            run.missed += 1
+        else:
+            latency_us = outcome.ended_us - outcome.arrived_us
+            run.latencies.add(latency_us)
+            run.missed += latency_us > run.application.deadline_us
+            run.execution_us += outcome.ended_us - first_us
+            run.cumulative_us += cumulative_us
+        if self._on_outcome is not None:
+            self._on_outcome(run, outcome.request, outcome, first_us)
+
+    def _count_open(self, change: int) -> None:
+        result, now_us = self.result, self._clock.now_us
+        result.open_area_us += len(self._open) * (now_us - self._since_us)
+        if change < 0:
+            result.open_area_us += now_us - self._since_us  # the one that has just been taken out
+        result.most_open = max(result.most_open, len(self._open) + max(0, change))
+        result.last_event_us = self._since_us = now_us
+
+
+def cost_rows(settings: SimulationSettings) -> CostRows:
+    """Return what the policy believes tasks to cost; draws wrong costs where these are wanted."""
+    times_us = dict(settings.times_us)
+    if settings.wrong_costs > 1:
+        random, most = Random(f"{settings.seed}/costs"), log(settings.wrong_costs)
+        for key, time_us in times_us.items():
+            times_us[key] = time_us * exp(random.uniform(-most, most))
+    slowdowns = SlowdownEstimator(1.0, 1.0) if settings.correction else None
+    costs = CostRows(
+        settings.processors, TaskCosts(times_us), slowdowns, settings.transfers_us or None
+    )
+    for application in settings.applications:
+        for task in application.tasks:
+            costs.row(task)
+    return costs
+
+
+def make_policy(settings: SimulationSettings, costs: CostRows) -> Policy:
+    """Return the policy, in strict classes where applications differ in priority."""
+    entry, setting = find_policy(settings.policy), PolicySetting(costs, settings.seed)
+    if len({application.priority for application in settings.applications}) > 1:
+        return PriorityClasses(lambda: entry.make(setting))
+    return entry.make(setting)
+
+
+def application_run(application: Application, settings: SimulationSettings) -> ApplicationRun:
+    """Return an application that is about to begin."""
+    factors = Random(f"{settings.seed}/{application.name}/durations")
+    times_us = application.times_us(settings.seed)
+    alone_us = alone_latency_us(application.tasks, settings)
+    return ApplicationRun(application, times_us, application.instantiate(), factors, alone_us)
+
+
+def alone_latency_us(tasks: Sequence[Task], settings: SimulationSettings) -> float:
+    """Return the latency of an instance that has the chip to itself, us."""
+    costs = CostRows(
+        settings.processors,
+        TaskCosts(settings.times_us),
+        transfers_us=settings.transfers_us or None,
+    )
+    policy = find_policy(settings.policy).make(PolicySetting(costs, settings.seed))
+    clock = VirtualExecutor(settings.processors, settings.times_us)
+    how = Queueing.UNBOUNDED if settings.queueing else Queueing.IDLE
+    trace = run_tasks(tasks, policy, clock, costs, how)
+    return max(span.end_us for span in trace.spans)
+
+
+def draw_factor(settings: SimulationSettings, random: Random) -> float:
+    """Return how much longer than expected a task takes, of mean 1."""
+    if settings.durations == "exponential":
+        return random.expovariate(1.0)
+    variance = log(1 + settings.spread**2)
+    return random.lognormvariate(-variance / 2, variance**0.5)
+
+
+@contextmanager
+def without_cycle_collection() -> Iterator[None]:
+    """Pause the collector of cycles, which a simulation makes none of: it would look at all that
+    waits again and again.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def own_times(name: str, times_us: TaskTimes) -> dict[tuple[WorkKey, str], float]:
+    """Return times under the name of their application. Sub-graphs are without a plan."""
+    return {((name, str(work)), processor): us for (work, processor), us in times_us.items()}
+
+
+def own_transfers(
+    name: str, transfers_us: Mapping[tuple[WorkKey, WorkKey], float]
+) -> dict[tuple[WorkKey, WorkKey], float]:
+    """Return times of copies under the name of their application."""
+    own: dict[tuple[WorkKey, WorkKey], float] = {}
+    for (writer, reader), time_us in transfers_us.items():
+        own[(name, str(writer)), (name, str(reader))] = time_us
+    return own

@@ -1,0 +1,177 @@
+"""`nnstretch simulate`: fields of the contract, traces, logs, refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nnstretch.cli import main
+
+QUEUE = """
+pool: {cpu: 2}
+policy: rr
+applications:
+- {name: a, costs_ms: {cpu: 1.0}, arrivals: {exponential_ms: 1.0}, instances: 200}
+- {name: b, costs_ms: {cpu: 0.5}, arrivals: {period_ms: 3, first: period}, duration_ms: 90}
+"""
+GRAPH = {
+    "tasks": ["t1", "t2"],
+    "processors": {"big": "cpu", "small": "fft"},
+    "cost": {"t1": {"cpu": 1000.0}, "t2": {"cpu": 900.0, "fft": 500.0}},
+    "edges": [{"from": "t1", "to": "t2", "data": 200.0}],
+}
+
+
+def simulate(capsys: pytest.CaptureFixture[str], path: Path, *more: str) -> dict[str, Any]:
+    assert main(["simulate", str(path), "--json", *more]) == 0
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return result
+
+
+def refusal(capsys: pytest.CaptureFixture[str], path: Path, *more: str) -> str:
+    assert main(["simulate", str(path), *more]) == 1
+    captured = capsys.readouterr()
+    assert captured.err.startswith("nnstretch: ")
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Path:
+    path = tmp_path / "queue.yaml"
+    path.write_text(QUEUE, encoding="utf-8")
+    return path
+
+
+def test_fields_of_the_contract_and_equal_seeds(
+    capsys: pytest.CaptureFixture[str], queue: Path
+) -> None:
+    first, second = (simulate(capsys, queue, "--seed", "3", "--check") for _ in range(2))
+    assert {
+        *("apps", "makespan_ms", "app_latency_ms", "throughput_per_s", "scheduling_us"),
+        "utilisation",
+    } <= first.keys()
+    assert first["app_latency_ms"].keys() == {"mean", "p50", "p95", "p99"}
+    assert first["scheduling_us"]["per_task"] > 0
+    assert first["utilisation"].keys() == {"cpu0", "cpu1"}
+    assert [app["ended"] for app in first["apps"]] == [200, 30]
+    assert first["checked_tasks"] == 230
+    for result in (first, second):
+        del result["scheduling_us"]
+    assert first == second
+    assert simulate(capsys, queue, "--seed", "4")["app_latency_ms"] != first["app_latency_ms"]
+
+
+def test_replications_give_intervals_and_people_get_a_table(
+    capsys: pytest.CaptureFixture[str], queue: Path
+) -> None:
+    result = simulate(capsys, queue, "--replications", "4")
+    low, high = result["app_latency_interval_95_ms"]["mean"]
+    assert low < result["app_latency_ms"]["mean"] < high
+    assert main(["simulate", str(queue), "--policy", "etf"]) == 0
+    assert "etf: makespan" in capsys.readouterr().out
+
+
+def test_a_trace_and_logs_of_cedr(
+    capsys: pytest.CaptureFixture[str], queue: Path, tmp_path: Path
+) -> None:
+    trace, logs = tmp_path / "t.json", tmp_path / "logs"
+    for number in range(2):
+        result = simulate(capsys, queue, "--trace", str(trace), "--log", str(logs))
+        assert result["log"] == str(logs / f"experiment{number}")
+    slices = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"]
+    assert len(slices) == 230
+    folder = logs / "experiment1"
+    rows = {}
+    for name in ("timing_trace", "appruntime_trace", "schedule_trace"):
+        lines = (folder / f"{name}.log").read_text().splitlines()
+        rows[name] = [dict(pair.split(": ") for pair in line.split(", ")) for line in lines]
+    assert len(rows["timing_trace"]) == len(rows["appruntime_trace"]) == 230
+    starts = [int(row["ref_start_time"]) for row in rows["timing_trace"]]
+    assert starts == sorted(starts)
+    assert {row["actual_exe_time"] for row in rows["timing_trace"]} == {"1000000", "500000"}
+    for row in rows["appruntime_trace"]:
+        assert int(row["app_lifetime"]) == int(row["end"]) - int(row["arrival"])
+    assert rows["schedule_trace"][0]["sheduling_overhead"].endswith(" ns")
+    assert rows["schedule_trace"][-1].keys() == {"total_ready_tasks", "total_scheduling_overhead"}
+
+
+def test_a_task_graph_runs_on_processors_of_its_own(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "g.json").write_text(json.dumps(GRAPH), encoding="utf-8")
+    path = tmp_path / "w.yaml"
+    path.write_text("applications:\n- {name: g, model: g.json, arrivals: {times_ms: [0, 0.1]}}\n")
+    alone = simulate(capsys, path, "--policy", "eft", "--check")
+    assert alone["apps"][0]["alone_ms"] == 1.7, "1 ms, a copy of 0.2, then 0.5"
+    assert alone["utilisation"].keys() == {"big", "small"}
+
+
+def test_a_pool_gives_a_graph_more_processors(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "g.json").write_text(json.dumps(GRAPH), encoding="utf-8")
+    path = tmp_path / "w.yaml"
+    path.write_text(
+        "pool: {cpu: 2, fft: 1}\n"
+        "applications:\n- {name: g, model: g.json, arrivals: {times_ms: [0, 0]}}\n"
+    )
+    result = simulate(capsys, path, "--policy", "mct", "--check")
+    assert result["utilisation"].keys() == {"cpu0", "cpu1", "fft"}
+    assert result["makespan_ms"] == 1.9, "each graph on a core of its own: 1 and 0.9"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("policy: rr", "policy: etff", "unknown policy 'etff'"),
+        ("cpu: 1.0", "gpu: 1.0", "cost of a on gpu, workload, the pool has none of it"),
+        ("costs_ms: {cpu: 1.0}", "model: absent.json", "absent.json"),
+        ("costs_ms: {cpu: 1.0}", "model: 'torchvision:resnet18'", "needed is soc or --soc"),
+        ("pool: {cpu: 2}", "", "needed is soc, --soc or pool"),
+        ("pool: {cpu: 2}", "soc: mi99", "mi99"),
+        ("{exponential_ms: 1.0}", "{csv: absent.csv}", "absent.csv"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(
+    capsys: pytest.CaptureFixture[str], queue: Path, old: str, new: str, message: str
+) -> None:
+    queue.write_text(QUEUE.replace(old, new, 1), encoding="utf-8")
+    assert message in refusal(capsys, queue)
+
+
+def test_a_log_that_is_a_file_is_refused(
+    capsys: pytest.CaptureFixture[str], queue: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "log").write_text("")
+    assert "name a folder" in refusal(capsys, queue, "--log", str(tmp_path / "log"))
+    assert "--replications is 0" in refusal(capsys, queue, "--replications", "0")
+    assert "--seed is -1" in refusal(capsys, queue, "--seed", "-1")
+
+
+def test_pieces_of_a_network_run_where_they_are_predicted(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n"
+        "def make():\n"
+        "    conv = lambda i, o: [nn.Conv2d(i, o, 3, padding=1), nn.ReLU()]\n"
+        "    return nn.Sequential(*conv(3, 16), *conv(16, 16), *conv(16, 16), *conv(16, 16))\n"
+    )
+    path = tmp_path / "w.yaml"
+    latencies = {}
+    for cut in ("whole", "layers", "2"):
+        path.write_text(
+            f"soc: mi9\npolicy: eft\napplications:\n"
+            f"- {{name: n, model: '{tmp_path}/net.py:make', cut: {cut},"
+            " arrivals: {period_ms: 50}, instances: 4}\n"
+        )
+        result = simulate(capsys, path, "--check")
+        latencies[cut] = result["apps"][0]["alone_ms"]
+        assert result["checked_tasks"] == {"whole": 4, "layers": 16, "2": 8}[cut]
+    assert latencies["whole"] > 0
+    path.write_text(path.read_text().replace("cut: 2", "cut: 9"))
+    assert "it has 4 layers" in refusal(capsys, path)
