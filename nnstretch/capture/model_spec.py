@@ -18,6 +18,7 @@ from nnstretch.capture.choose_outputs import choose_graph_outputs, choose_module
 from nnstretch.capture.silence import silence_python
 from nnstretch.capture.torch_export import CapturedNetwork
 from nnstretch.errors import BadInput, BrokenFile, NnstretchError, UnknownName, closest
+from nnstretch.files.checked import checked
 from nnstretch.files.input_shapes import format_input_shapes, parse_input_shapes
 from nnstretch.files.limits import BLANK, shorten
 from nnstretch.files.read import MOST_TEXT_BYTES, check_file
@@ -72,6 +73,7 @@ def spec_with(spec: str, inputs: Sequence[InputShape], outputs: Sequence[str]) -
     return str(replace(parsed, query=query, outputs=tuple(outputs) or parsed.outputs))
 
 
+@checked
 def load_model(spec: str, seed: int = 0) -> nn.Module:
     """Build the network that a MODEL names.
 

@@ -11,9 +11,11 @@ from nnstretch.capture.exported_program import eval_mode, export_program
 from nnstretch.capture.module_paths import attribute_path
 from nnstretch.capture.program_reader import CapturedNetwork, read_program
 from nnstretch.capture.silence import silence_python
+from nnstretch.files.checked import checked
 from nnstretch.graph import Graph
 
 
+@checked
 def capture(
     module: nn.Module, example_input: torch.Tensor | tuple[torch.Tensor, ...], name: str = "network"
 ) -> Graph:

@@ -17,6 +17,7 @@ from nnstretch.capture.exported_program import eval_mode
 from nnstretch.export.subgraph_files import ExportedFiles, litert_files, onnx_files
 from nnstretch.export.subgraph_specs import ExportRequest, Progress, SubgraphSpec, subgraph_specs
 from nnstretch.export.verify import ExportErrors, verify_files
+from nnstretch.files.checked import checked
 from nnstretch.files.plan_yaml import plan_text
 from nnstretch.plan import Plan
 from nnstretch.soc import Soc
@@ -33,6 +34,7 @@ class ExportedBundle:
     """Signal-to-noise ratio of the int8 network's output on calibration inputs; None of float."""
 
 
+@checked
 def export(
     module: nn.Module,
     plan: Plan,

@@ -21,6 +21,7 @@ from nnstretch.capture.exported_program import eval_mode
 from nnstretch.errors import BadInput, Mismatch
 from nnstretch.export.litert import convert as litert
 from nnstretch.files.atomic import atomic_write
+from nnstretch.files.checked import checked
 
 SUFFIX = ".tflite"
 FLOAT_SUFFIX = ".float.tflite"
@@ -65,6 +66,7 @@ class QuantizedNetwork:
     """Kinds of operator without an int8 form."""
 
 
+@checked
 def quantize(
     module: nn.Module,
     path: Path | str,

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nnstretch.errors import BadInput
+from nnstretch.files.read import as_path
 
 UNFINISHED = ".unfinished"
 """Ending of files that are still being written, or were when somebody was killed."""
@@ -19,7 +20,7 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO})
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a path to write to, which replaces `path` if the block succeeds. Raises BadInput."""
-    path = Path(path)
+    path = as_path(path, "output")
     if not path.parent.is_dir():
         raise BadInput(f"cannot write {path}, no folder {path.parent}, create it first")
     if path.is_dir():

@@ -12,16 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from nnstretch.errors import BadInput, BrokenFile
+from nnstretch.files.checked import checked
 from nnstretch.files.decode import decode, parse_json
-from nnstretch.files.read import MOST_MODEL_BYTES, read_bytes
+from nnstretch.files.read import MOST_MODEL_BYTES, as_path, read_bytes
 
 
-def read_journal(path: Path) -> list[dict[str, Any]]:
+@checked
+def read_journal(path: str | Path) -> list[dict[str, Any]]:
     """Read the rows of a journal, none where there is no file, and cut a torn last line off.
 
     Raises BadInput when it cannot be cut, UnknownName or BrokenFile when it cannot be read or a
     line is no JSON object.
     """
+    path = as_path(path, "journal")
     try:
         data = read_bytes(path, "journal", MOST_MODEL_BYTES) if path.exists() else b""
         end = data.rfind(b"\n") + 1

@@ -27,6 +27,7 @@ from typing import Annotated, Any
 
 from nnstretch.errors import BadPlan, BrokenFile
 from nnstretch.files.atomic import write_text
+from nnstretch.files.checked import checked
 from nnstretch.files.decode import decode, require_format
 from nnstretch.files.limits import Length
 from nnstretch.files.plan_prediction import PlanPrediction
@@ -167,6 +168,7 @@ def branch_data(branch: Branch) -> dict[str, Any]:
     return {f.name: value for f in fields(Branch) if (value := getattr(branch, f.name)) is not None}
 
 
+@checked
 def write_plan(path: str | Path, plan: Plan, predicted: PlanPrediction | None = None) -> None:
     """Write a plan as YAML, whole or not at all."""
     text = plan_text(plan)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nnstretch.errors import BrokenFile, UnknownName
+from nnstretch.files.checked import checked
 from nnstretch.files.decode import decode, read_json, require_format
 from nnstretch.files.package_data import package_data
 from nnstretch.files.read import MOST_JSON_BYTES, as_path, read_bytes
@@ -30,6 +31,7 @@ def known_socs() -> tuple[str, ...]:
     return tuple(sorted(path.parent.name for path in paths))
 
 
+@checked
 def load_soc(name: str | Path) -> Soc:
     """Load a chip as shipped, from `latency_predictors/` of the working folder, or from any folder.
 

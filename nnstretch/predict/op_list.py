@@ -13,6 +13,7 @@ from itertools import groupby
 from pathlib import Path
 
 from nnstretch.errors import BrokenFile
+from nnstretch.files.checked import checked
 from nnstretch.kernel import FusionRules, Kernel
 from nnstretch.predict.op_list_csv import KINDS, OpListRow, read_rows
 from nnstretch.soc import Soc
@@ -42,6 +43,7 @@ Pricing = Callable[[OpListBranch], tuple[float, float]]
 """Compute of a branch and its usual error, in microseconds."""
 
 
+@checked
 def predict_ops(path: str | Path, soc: Soc) -> dict[str, float]:
     """Return latency in milliseconds of every configuration in a file."""
     pricing = predict_segments(soc)

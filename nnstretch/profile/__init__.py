@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from nnstretch._packages import make_callable
 from nnstretch.errors import BadInput
+from nnstretch.files.checked import checked
 
 if TYPE_CHECKING:
     from nnstretch.graph import Graph
@@ -35,6 +36,7 @@ make_callable(__name__)
 __all__ = ["profile"]
 
 
+@checked
 def profile(
     out: Path | str,
     *,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nnstretch.files.atomic import write_text
+from nnstretch.files.checked import checked
 from nnstretch.report.chapters import pipeline, runs, search, summary, training
 from nnstretch.report.chapters.headline import headline
 from nnstretch.report.chapters.pipeline_headline import pipeline_headline
@@ -41,7 +42,8 @@ def build_report(folder: Path) -> str:
     return page(read_report_data(Path(folder)))
 
 
-def write_report(folder: Path, out: Path) -> ReportData:
+@checked
+def write_report(folder: str | Path, out: str | Path) -> ReportData:
     """Write the page and return its data; nothing is written unless all files could be read."""
     report_data = read_report_data(Path(folder))
     write_text(Path(out), page(report_data))

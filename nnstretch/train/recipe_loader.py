@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from nnstretch.errors import BadInput, BrokenFile, UnknownName, closest
+from nnstretch.files.checked import checked
 from nnstretch.files.decode import decode
 from nnstretch.files.limits import BLANK, shorten
 from nnstretch.files.package_data import package_data
@@ -47,6 +48,7 @@ def setting_descriptions() -> dict[str, str]:
     return dict(walk("Recipe", ""))
 
 
+@checked
 def load_recipe(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe; overrides are `"--trainer.max_epochs", "2"` or `"trainer.max_epochs=2"`.
 

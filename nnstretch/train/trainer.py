@@ -16,6 +16,7 @@ from torch import nn
 
 from nnstretch.errors import BadInput, one_line
 from nnstretch.files.atomic import write_text
+from nnstretch.files.checked import checked
 from nnstretch.stretch.weights.branched_module import StretchedNetwork
 from nnstretch.stretch.weights.weights_file import save_weights
 from nnstretch.train.callbacks import Records
@@ -66,6 +67,7 @@ class TrainResult:
     best_accuracy: float
 
 
+@checked
 def fit(
     module: nn.Module,
     recipe: Recipe,

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from nnstretch.errors import BadInput, BrokenFile, BrokenGraph
+from nnstretch.files.checked import checked
 from nnstretch.files.decode import read_json
 from nnstretch.files.read import as_path, read_text
 from nnstretch.files.task_graphs.cedr_dag import decode_cedr_dag, processors_of_counts
@@ -16,7 +17,8 @@ from nnstretch.task_graph import TaskGraph
 MOST_BYTES = 256 << 20
 
 
-def read_task_graph(path: Path, processors: str | None = None) -> TaskGraph:
+@checked
+def read_task_graph(path: str | Path, processors: str | None = None) -> TaskGraph:
     """Read a `.stg` file, CEDR's DAG-mode JSON, or JSON with tasks or a queue and their costs.
 
     `processors`, for files that name none: a number, or types with counts (`cpu=3,fft=1`).

@@ -10,6 +10,7 @@ import numpy as np
 
 from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.files.atomic import atomic_write
+from nnstretch.files.checked import checked
 from nnstretch.files.read import MOST_MODEL_BYTES, check_file
 
 READ_ERRORS = (
@@ -25,6 +26,7 @@ READ_ERRORS = (
 """What `np.load` raises for damaged files."""
 
 
+@checked
 def read_npy(path: Path) -> np.ndarray:
     """Read an array. Raises UnknownName for no file, BrokenFile for one that holds no array."""
     check_file(path, "input", MOST_MODEL_BYTES)

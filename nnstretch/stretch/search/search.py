@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from nnstretch.errors import BadInput, NoPlan, UnsupportedOp
+from nnstretch.files.checked import checked
 from nnstretch.graph import Graph
 from nnstretch.plan import Plan, Segment
 from nnstretch.soc import Soc
@@ -41,6 +42,7 @@ AGREES = 1e-6
 """Relative difference up to which tables and the lowered plan agree on a latency."""
 
 
+@checked
 def search(
     graph: Graph | NetworkAnalysis,
     soc: Soc,

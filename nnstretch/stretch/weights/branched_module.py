@@ -11,6 +11,7 @@ from nnstretch.capture import build, trace
 from nnstretch.capture.example_inputs import example_input
 from nnstretch.capture.rebuild_module import copy_weights
 from nnstretch.errors import BadInput
+from nnstretch.files.checked import checked
 from nnstretch.plan import Plan
 from nnstretch.stretch.lowering.lower import LoweredNetwork, LoweredSegment, lower
 from nnstretch.stretch.weights.inheritance import inherit_segments
@@ -100,6 +101,7 @@ class StretchedNetwork(nn.Module):
         return x
 
 
+@checked
 def stretch(module: nn.Module, plan: Plan, inherit: bool = True) -> StretchedNetwork:
     """Build the network a plan describes, in training mode.
 

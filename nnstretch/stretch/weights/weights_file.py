@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.files.atomic import atomic_write
+from nnstretch.files.checked import checked
 from nnstretch.files.read import as_path
 from nnstretch.files.safetensors_header import check_header
 
@@ -21,6 +22,7 @@ def save_weights(module: nn.Module, path: Path) -> None:
     write_tensors(module.state_dict(), path)
 
 
+@checked
 def load_weights(module: nn.Module, path: str | Path) -> None:
     """Load a module's weights from a file. Raises BadInput, and changes nothing, on a mismatch."""
     weights, _ = read_tensors(as_path(path, "weights"))
