@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 # Threads that spin while they wait hurt whoever shares the cores.
 export OMP_WAIT_POLICY := passive
 
-.PHONY: install test check lint docs demo bench clean
+.PHONY: install test check attack lint docs demo bench clean
 
 install: $(STAMP)
 
@@ -26,6 +26,12 @@ test: $(STAMP)
 
 check: $(STAMP)
 	$(PYTEST)
+
+# Hostile files, arguments and signals on every verb, longer than the 90 seconds of `check`.
+MINUTES ?= 30
+attack: export NNSTRETCH_ATTACK_MINUTES := $(MINUTES)
+attack: $(STAMP)
+	$(BIN)/python -m pytest tests/attack
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -29,7 +29,15 @@ UNKNOWN_OPTION = re.compile(r"unrecognized arguments: (-[^ =]+)")
 
 
 class VerbParser(argparse.ArgumentParser):
-    """Parser whose refusals are short and name options that are close to an unknown one."""
+    """Parser whose refusals are short and name options that are close to an unknown one.
+
+    `type=int` and `type=float` are read in plain decimals, `whole_number` and `finite_number`.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.register("type", int, whole_number)
+        self.register("type", float, finite_number)
 
     def error(self, message: str) -> NoReturn:
         """Print usage and what is wrong, and exit with status 2."""
