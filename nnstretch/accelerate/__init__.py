@@ -7,6 +7,8 @@ operator_work.py    what they ask of matrix and vector unit
 steps/              the steps of scheduling, each a pure function
 engines/            tile loops, addresses, instructions, trace
 policies.py         ddr, gb, lb, ordered, graphturbo
+best_schedule.py    best: what simulation likes best
+schedule_file.py    a schedule by hand
 bounds.py           the rate that no schedule beats
 torch_call.py       a part of an operator's output, with torch
 execute.py          the schedule carried out in memory of the planned layout

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from nnstretch.accelerate.best_schedule import best_schedule
 from nnstretch.accelerate.bounds import least_times_us
 from nnstretch.accelerate.chip_graph import ChipGraph, chip_graph
 from nnstretch.accelerate.engines.placement import residencies_of
 from nnstretch.accelerate.machine.rates import SECOND_US, ChipRates
 from nnstretch.accelerate.operator_work import matrix_shape
 from nnstretch.accelerate.policies import ClusterSchedule, ScheduleOptions, schedule_cluster
+from nnstretch.accelerate.schedule_file import ChipScheduleFile, schedule_by_hand
 from nnstretch.accelerate.steps.split import work
 from nnstretch.chip.instances import DDR, LOCAL, SHARED, Instruction
 from nnstretch.errors import BadInput, BadPlan
@@ -31,6 +33,10 @@ class AccelerateRequest:
     options: ScheduleOptions = field(default_factory=ScheduleOptions)
     per_cluster: int | None = None
     """Images that a cluster computes at once; None tries several."""
+    budget_s: float = 20.0
+    """Time for the simulations of `best`."""
+    by_hand: ChipScheduleFile | None = None
+    """Groups, order, scopes and bindings instead of the policy's."""
 
     def __post_init__(self) -> None:
         if self.batch < 1:
@@ -78,13 +84,15 @@ def accelerate(graph_of: GraphOfBatch, request: AccelerateRequest) -> Accelerate
     refusal: BadPlan | None = None
     started_s = time.perf_counter()
     capture_s = 0.0
-    for images in images_tried(request):
+    tried = images_tried(request)
+    budget_s = request.budget_s / len(tried)
+    for images in tried:
         before_s = time.perf_counter()
         graph = graph_of(images)
         capture_s += time.perf_counter() - before_s
         chip = chip_graph(graph, request.rates.element_type)
         try:
-            schedule = schedule_cluster(chip, request.rates, request.options)
+            schedule = schedule_images(chip, request, budget_s)
         except BadPlan as error:
             refusal = refusal or error
             continue
@@ -102,7 +110,18 @@ def accelerate(graph_of: GraphOfBatch, request: AccelerateRequest) -> Accelerate
     )
 
 
-def images_tried(request: AccelerateRequest) -> Iterable[int]:
+def schedule_images(
+    chip: ChipGraph, request: AccelerateRequest, budget_s: float
+) -> ClusterSchedule:
+    """Return one cluster's schedule by the request's policy or its hand-made schedule."""
+    if request.by_hand is not None:
+        return schedule_by_hand(chip, request.rates, request.options, request.by_hand)
+    if request.options.policy == "best":
+        return best_schedule(chip, request.rates, request.options, budget_s)
+    return schedule_cluster(chip, request.rates, request.options)
+
+
+def images_tried(request: AccelerateRequest) -> tuple[int, ...]:
     """Return images per cluster: what was asked for, else the share and its halves."""
     if request.per_cluster is not None:
         return (request.per_cluster,)

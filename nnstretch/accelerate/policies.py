@@ -5,6 +5,7 @@ gb          one layer a kernel, results in the global buffer where they fit
 lb          one layer a kernel, results in the local buffers where they fit
 ordered     groups in parts that fit, ordered depth or breadth first
 graphturbo  the same, with engines running ahead across layers
+best        the fastest of many by simulation (best_schedule.py)
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from nnstretch.accelerate.steps.split import SplitRules
 from nnstretch.chip.instances import DDR, LOCAL, SHARED, Group, Instance, Instruction, Split
 from nnstretch.errors import BadInput
 
-POLICIES = ("ddr", "gb", "lb", "ordered", "graphturbo")
+POLICIES = ("ddr", "gb", "lb", "ordered", "graphturbo", "best")
 SCOPES = {"ddr": DDR, "gb": SHARED, "lb": LOCAL}
 """Where the results of layers lie, by policy."""
 
@@ -59,7 +60,7 @@ class ScheduleOptions:
         """Return what overlaps."""
         if self.overlap is not None:
             return self.overlap
-        return "layers" if self.policy == "graphturbo" else "none"
+        return "layers" if self.policy in ("graphturbo", "best") else "none"
 
 
 @dataclass(frozen=True)

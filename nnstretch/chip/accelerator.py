@@ -7,7 +7,7 @@ local buffer, a matrix unit and a vector unit. Clusters share a batch, nothing e
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,12 @@ class Accelerator:
         """Return the peak of a cluster."""
         tile = self.matrix_rows(element_type) * self.matrix.columns
         return tile * self.matrix.positions_per_cycle * self.cores * self.clock_hz
+
+    def with_buffers(self, local_bytes: int, shared_bytes: int) -> Accelerator:
+        """Return the machine with buffers of other sizes."""
+        local = replace(self.local, size_bytes=local_bytes)
+        shared = None if self.shared is None else replace(self.shared, size_bytes=shared_bytes)
+        return replace(self, local=local, shared=shared)
 
     def __str__(self) -> str:
         """Return the machine in one paragraph: the form that golden tests compare."""

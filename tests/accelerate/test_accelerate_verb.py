@@ -62,17 +62,61 @@ FIELDS = """
 """
 
 
-@pytest.mark.parametrize("policy", ["ddr", "gb", "lb", "ordered", "graphturbo"])
+@pytest.mark.parametrize("policy", ["ddr", "gb", "lb", "ordered", "graphturbo", "best"])
 def test_every_policy_answers_with_the_fields_of_the_contract(
     capsys: pytest.CaptureFixture[str], networks: Path, policy: str
 ) -> None:
     result = answer(
-        capsys, f"{networks}:tiny", "--accelerator", "stcp920", "--batch", 8, "--policy", policy
+        capsys,
+        f"{networks}:tiny",
+        "--accelerator",
+        "stcp920",
+        "--batch",
+        8,
+        "--policy",
+        policy,
+        "--budget-s",
+        0.1,
+        "--check",
     )
     assert set(FIELDS.split()) <= set(result)
     assert result["throughput_per_s"] == pytest.approx(8 / result["latency_ms"] * 1000)
     assert result["throughput_per_s"] <= result["bound_per_s"]
     assert result["peak_bytes"]["local"] <= 8 * 1_310_720
+
+
+def test_a_schedule_that_was_written_is_read_back_as_it_was(
+    capsys: pytest.CaptureFixture[str], networks: Path, tmp_path: Path
+) -> None:
+    sized = ("--accelerator", "stcp920", "--assume", "local_buffer.size=2KiB", "--batch", 4)
+    command = (f"{networks}:tiny", *sized, "--per-cluster", 4)
+    first = answer(capsys, *command, "--out", tmp_path / "out", "--trace", tmp_path / "t.json")
+    again = answer(capsys, *command, "--schedule", tmp_path / "out" / "schedule.yaml", "--check")
+    assert first["instances"] > 1
+    assert (again["order"], again["latency_ms"]) == (first["order"], first["latency_ms"])
+    events = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))["traceEvents"]
+    assert sum(event["ph"] == "X" for event in events) == first["instructions"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("format: 1\ngroups: [{end: output, parts: 0}]", "parts, 0 is out of range"),
+        ("format: 1\ngroups: [{end: output, pieces: 2}]", "unknown key 'pieces'"),
+        ("format: 1\ngroups: [{end: stem}]", "no group computes"),
+        ("format: 1\ngroups: [{parts: 2}]", "either an end or operators"),
+        ("format: 1\ngroups: [{end: output}]\nscopes: {g9.0: global}", "it is no instance"),
+        ("format: 1\ngroups: [{end: output}]\nbindings: {g0.0: [16]}", "a cluster has 8"),
+        ("format: 1\ngroups: [{end: output}", "is no YAML"),
+    ],
+)
+def test_a_wrong_schedule_is_one_line(
+    capsys: pytest.CaptureFixture[str], networks: Path, tmp_path: Path, text: str, words: str
+) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text(text, encoding="utf-8")
+    command = (f"{networks}:tiny", "--accelerator", "stcp920", "--schedule", path)
+    assert words in refusal(capsys, *command)
 
 
 def test_results_that_stay_on_chip_save_traffic(

@@ -170,7 +170,11 @@ class Emitter:
     ) -> Region:
         """Add the transfer of an operand's tile, unless it is there; return where it lies."""
         output, index, row = place
-        if stream.kept:
+        if stream.kept and tiling.held:
+            number = 0
+            if place != (0, 0, 0):
+                return slots[0]
+        elif stream.kept:
             number = (output * tiling.inputs + index) * tiling.rows + row
             if tiling.rows * tiling.inputs == 1:
                 number = 0

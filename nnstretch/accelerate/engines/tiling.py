@@ -18,6 +18,8 @@ MOST_TILES = 32
 """Tiles beyond which a loop is cut finer only where its slots fit no other way."""
 ROWS_TRIED = 4
 """Row tile counts that are estimated for each count of channel tiles."""
+WORTH_CUTTING = 0.98
+"""A loop of more tiles is taken where it saves more than this leaves."""
 Gaps = Sequence[tuple[int, int]]
 
 
@@ -30,6 +32,8 @@ class Tiling:
     inputs: int
     """Tiles of the sum, whose partial results stay in the unit's accumulators."""
     rows: int
+    held: bool = False
+    """Whether an operand that every tile of outputs needs is moved once and stays in its slot."""
     weight_slots: tuple[Region, ...] = ()
     """In the local buffers."""
     staging_slots: tuple[Region, ...] = ()
@@ -81,23 +85,37 @@ def choose_tiling(
     """Return the tiling of a step whose slots fit into gaps, None where none does."""
     best: Tiling | None = None
     best_us = 0.0
-    rows_tried = row_tiles(work)
     for outputs, inputs in channel_tiles(work, rates):
         if best is not None and outputs * inputs > MOST_TILES:
             break
-        finest = Tiling(outputs, inputs, rows_tried[-1])
+        for counts in loop_counts(outputs, inputs, work, rates, local_gaps, shared_gaps):
+            tiling = place_slots(counts, work, rates, local_gaps, shared_gaps)
+            most_tiles = MOST_TILES if best is None else max(MOST_TILES, best.tiles)
+            if tiling is None or (best is not None and tiling.tiles > most_tiles):
+                continue
+            total_us = estimate_us(work, tiling, rates, overlapped)
+            if best is None or total_us < best_us * WORTH_CUTTING:
+                best, best_us = tiling, total_us
+    return best
+
+
+def loop_counts(
+    outputs: int,
+    inputs: int,
+    work: LayerWork,
+    rates: ChipRates,
+    local_gaps: Gaps,
+    shared_gaps: Gaps,
+) -> Iterator[Tiling]:
+    """Yield tile loops of some channel tiles that may fit, operands held where it saves moves."""
+    rows_tried = row_tiles(work)
+    saves = outputs > 1 and any(stream.kept for stream in work.streams)
+    for held in (False, True) if saves else (False,):
+        finest = Tiling(outputs, inputs, rows_tried[-1], held)
         if place_slots(finest, work, rates, local_gaps, shared_gaps) is None:
             continue
         for rows in fitting_rows(finest, rows_tried, work, rates, local_gaps, shared_gaps):
-            tiling = place_slots(
-                Tiling(outputs, inputs, rows), work, rates, local_gaps, shared_gaps
-            )
-            if tiling is None or (best is not None and tiling.tiles > MOST_TILES):
-                continue
-            total_us = estimate_us(work, tiling, rates, overlapped)
-            if best is None or total_us < best_us * 0.999:
-                best, best_us = tiling, total_us
-    return best
+            yield replace(finest, rows=rows)
 
 
 def fitting_rows(
@@ -156,6 +174,8 @@ def tile_weight_bytes(work: LayerWork, tiling: Tiling) -> tuple[int, int]:
 
 def stream_tile_bytes(work: LayerWork, stream: Stream, tiling: Tiling) -> int:
     """Return the bytes of one tile of a streamed operand."""
+    if stream.kept and tiling.held:
+        return stream.size_bytes
     parts = tiling.rows * tiling.inputs if stream.kept else tiling.rows * tiling.outputs
     return -(-stream.size_bytes // parts)
 
@@ -184,10 +204,19 @@ def place_slots(
     machine = rates.accelerator
     count = 1 if tiling.tiles == 1 else 2
     sizes = slot_sizes(work, tiling, rates)
-    placed = fit([size for size in sizes for _ in range(count)], local_gaps, LOCAL)
+    counts = [count] * len(sizes)
+    for place, stream in enumerate(work.streams, start=1):
+        counts[place] = 1 if stream.kept and tiling.held else count
+    wanted: list[int] = []
+    for size, copies in zip(sizes, counts, strict=True):
+        wanted += [size] * copies
+    placed = fit(wanted, local_gaps, LOCAL)
     if placed is None:
         return None
-    by_operand = [tuple(placed[count * i : count * i + count]) for i in range(len(sizes))]
+    by_operand: list[tuple[Region, ...]] = []
+    for copies in counts:
+        by_operand.append(tuple(placed[:copies]))
+        placed = placed[copies:]
     staging: tuple[Region, ...] = ()
     distinct, _ = tile_weight_bytes(work, tiling)
     if machine.shared is not None and distinct and not machine.matrix.weight_tiles:
@@ -231,6 +260,8 @@ def stream_tiles(stream: Stream, tiling: Tiling) -> int:
     """Return how many tiles of an operand are moved in the loop."""
     if not stream.kept:
         return tiling.rows * tiling.outputs
+    if tiling.held:
+        return 1
     again = tiling.outputs if tiling.rows * tiling.inputs > 1 else 1
     return tiling.rows * tiling.inputs * again
 

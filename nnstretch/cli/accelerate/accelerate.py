@@ -11,7 +11,8 @@ the chip by name. Every number is modelled, none measured.
   nnstretch accelerate timm:vit_base_patch16_224 --accelerator mychip.yaml --batch 8
 
 Policies: ddr (every layer through DDR), gb (results in the global buffer), lb (in the local ones),
-ordered (groups in ordered parts), graphturbo (the same, engines run ahead across layers).
+ordered (groups in ordered parts), graphturbo (the same, engines run ahead across layers), best
+(the fastest of all of these, other orders and plans for smaller buffers, by simulation).
 docs/accelerator.md says how to describe a machine, what is modelled and what is not.
 """
 
@@ -68,6 +69,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="set a field of the description, in its own unit or with one (4MiB)",
     )
     parser.add_argument(
+        "--budget-s", type=float, default=20.0, help="time for what best simulates (default: 20)"
+    )
+    parser.add_argument(
+        "--schedule",
+        metavar="FILE.yaml",
+        default=None,
+        help="groups, parts, order, scopes and bindings by hand, as --out writes them",
+    )
+    parser.add_argument(
+        "--out", metavar="FOLDER", default=None, help="folder for schedule.yaml, made if need be"
+    )
+    parser.add_argument(
         "--check",
         action="store_true",
         help="carry the schedule out on the host, in memory of the planned layout, and compare",
@@ -84,20 +97,37 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.accelerate.machine.load_accelerator import load_accelerator, require_type
     from nnstretch.accelerate.machine.rates import ChipRates
     from nnstretch.accelerate.policies import ScheduleOptions
+    from nnstretch.accelerate.schedule_file import read_schedule, schedule_yaml
+    from nnstretch.files.atomic import write_text
+    from nnstretch.files.read import as_path
 
+    out = None if args.out is None else prepare_folder(Path(args.out))
     trace_path = check_writable(args.trace, args.accelerator, args.model)
     machine = load_accelerator(args.accelerator, args.assume, args.policy)
     rates = ChipRates(machine, require_type(machine, args.dtype))
     options = ScheduleOptions(args.policy, args.overlap)
-    request = AccelerateRequest(rates, args.batch, options, args.per_cluster)
+    by_hand = None if args.schedule is None else read_schedule(as_path(args.schedule, "schedule"))
+    request = AccelerateRequest(
+        rates, args.batch, options, args.per_cluster, args.budget_s, by_hand
+    )
     network = load_network(args.model, args.input, args.outputs)
     result = accelerate(network.graph, request)
+    if out is not None:
+        write_text(out / "schedule.yaml", schedule_yaml(result.schedule))
     answer = result_json(result, args.model)
     if args.check:
         answer["max_abs_error"] = check_numbers(network, result)
     if trace_path is not None:
         write_trace(trace_path, result.schedule, args.model)
     return answer
+
+
+def prepare_folder(folder: Path) -> Path:
+    """Make a folder for results, and return it. Raises BadInput where it cannot be one."""
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"cannot write to {folder}, it is a file, name a folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def check_numbers(network: NetworkBatches, result: AccelerateResult) -> float:

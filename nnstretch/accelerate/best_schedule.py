@@ -1,0 +1,92 @@
+"""Policy `best`: what simulation likes best of all policies, orders, overlaps and smaller plans.
+
+Plans for halves of each buffer are candidates, too: what is planned for less memory also fits more,
+so doubling a buffer never slows the result, as long as the budget lets all of them be simulated.
+Plans of the other policies come first, whatever the budget, so none of them is faster.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+from nnstretch.accelerate.chip_graph import ChipGraph
+from nnstretch.accelerate.machine.rates import ChipRates
+from nnstretch.accelerate.policies import (
+    POLICIES,
+    ClusterSchedule,
+    ScheduleOptions,
+    schedule_cluster,
+)
+from nnstretch.chip.accelerator import Accelerator
+from nnstretch.errors import BadPlan
+
+SMALLEST_BYTES = 1024
+"""Buffers are halved down to this size."""
+
+
+def best_schedule(
+    chip: ChipGraph, rates: ChipRates, options: ScheduleOptions, budget_s: float
+) -> ClusterSchedule:
+    """Return the fastest schedule that is simulated within a budget.
+
+    Raises BadPlan where none fits.
+    """
+    best: ClusterSchedule | None = None
+    refusal: BadPlan | None = None
+    until_s = time.perf_counter() + budget_s
+    for number, machine in enumerate(smaller_machines(rates.accelerator)):
+        fits = False
+        for candidate in candidates(machine, options):
+            if number and best is not None and time.perf_counter() > until_s:
+                return best
+            try:
+                schedule = schedule_cluster(chip, replace(rates, accelerator=machine), candidate)
+            except BadPlan as error:
+                refusal = refusal or error
+                continue
+            fits = True
+            if best is None or schedule.latency_us < best.latency_us:
+                best = schedule
+        if not fits and best is None and number > 2:
+            break
+    if best is None:
+        assert refusal is not None
+        raise refusal
+    return replace(best, rates=rates)
+
+
+def candidates(machine: Accelerator, options: ScheduleOptions) -> Iterator[ScheduleOptions]:
+    """Yield the options that are simulated on a machine."""
+    for policy in POLICIES:
+        if policy == "best" or (policy == "gb" and machine.shared is None):
+            continue
+        plain = replace(options, policy=policy)
+        yield plain
+        if options.overlap is not None:
+            continue
+        yield replace(plain, overlap="layers")
+        if policy == "graphturbo":
+            for order in ("depth", "breadth"):
+                yield replace(plain, order=order)
+            yield replace(plain, clean_up=False)
+            yield replace(plain, propagate=True)
+            yield replace(plain, batch_only=True)
+
+
+def smaller_machines(machine: Accelerator) -> Iterator[Accelerator]:
+    """Yield a machine, then those with halves of each buffer, larger ones first."""
+    halvings = [
+        (local, shared)
+        for local in range(count_halvings(machine.local.size_bytes))
+        for shared in range(count_halvings(machine.shared_bytes))
+    ]
+    for local, shared in sorted(halvings, key=lambda pair: (sum(pair), pair)):
+        sizes = machine.local.size_bytes >> local, machine.shared_bytes >> shared
+        yield machine.with_buffers(*sizes)
+
+
+def count_halvings(size_bytes: int) -> int:
+    """Return how many sizes a buffer is planned for."""
+    return max(1, (size_bytes // SMALLEST_BYTES).bit_length())

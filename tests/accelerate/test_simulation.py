@@ -1,0 +1,288 @@
+"""The simulator against formulas, against the loop, and against physics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.chip_networks import resnet50
+from support.random_chip_graphs import GraphMaker, random_graph, random_machine
+
+from nnstretch.accelerate.best_schedule import best_schedule
+from nnstretch.accelerate.chip_graph import ChipGraph, chip_graph
+from nnstretch.accelerate.engines.dependencies import needs_of
+from nnstretch.accelerate.engines.simulate import end_times_us, tasks_of, trace_of
+from nnstretch.accelerate.machine.load_accelerator import load_accelerator
+from nnstretch.accelerate.machine.rates import ChipRates
+from nnstretch.accelerate.operator_work import MatrixShape, is_matrix, weight_bytes
+from nnstretch.accelerate.policies import ScheduleOptions, schedule_cluster
+from nnstretch.accelerate.schedule_file import ChipScheduleFile, GroupRow, groups_of, order_of
+from nnstretch.accelerate.steps.memory import Block, first_overflow, spills
+from nnstretch.accelerate.steps.slicing import slice_groups
+from nnstretch.chip.accelerator import Accelerator, Dram, MatrixUnit, OnChipBuffer, VectorUnit
+from nnstretch.chip.instances import Instruction, Region
+from nnstretch.errors import BadPlan
+from nnstretch.graph import Graph, TensorSpec, Value
+from nnstretch.schedule.simulation.run_graph import run_graph
+from nnstretch.soc import Processor
+
+
+def tiles(count: int, load: float, compute: float, store: float) -> list[Instruction]:
+    """The instructions of a tile loop with two slots for operands and two for results."""
+    instructions: list[Instruction] = []
+    for tile in range(count):
+        place = tile % 2
+        operand, result = Region("local", place, place + 1), Region("local", 2 + place, 3 + place)
+        target = Region("ddr", tile, tile + 1)
+        instructions += [
+            Instruction(f"load {tile}", "dma_in", load, (), (operand,)),
+            Instruction(f"compute {tile}", "matrix", compute, (operand,), (result,)),
+            Instruction(f"store {tile}", "dma_out", store, (result,), (target,)),
+        ]
+    return instructions
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+@pytest.mark.parametrize(
+    "times", [(5.0, 3.0, 2.0), (2.0, 7.0, 3.0), (1.0, 2.0, 6.0), (4.0, 4.0, 4.0)]
+)
+def test_k_tiles_with_two_slots_take_the_formulas_time(
+    count: int, times: tuple[float, float, float]
+) -> None:
+    instructions = tiles(count, *times)
+    overlapped = max(end_times_us(instructions, needs_of(instructions, "layers")))
+    serial = max(end_times_us(instructions, needs_of(instructions, "none")))
+    assert serial == count * sum(times)
+    assert overlapped == sum(times) + (count - 1) * max(times)
+
+
+def gemm_cycles(rows: int, m: int, n: int, k: int) -> float:
+    unit = MatrixUnit(rows, rows, fill_cycles=2 * rows + rows - 2)
+    machine = Accelerator(
+        "scalesim", 1, 1, 1e9, ("int8",), unit, VectorUnit(1), OnChipBuffer(1, 1.0), Dram(1.0)
+    )
+    return ChipRates(machine, "int8").matrix_us(MatrixShape(1, m, k, n)) * 1000
+
+
+# scalesim 3.0.0, weight stationary, run and published (its own run counts one cycle less).
+@pytest.mark.parametrize(
+    ("rows", "m", "n", "k", "cycles"),
+    [
+        (32, 64, 64, 64, 631 + 1),
+        (32, 100, 64, 48, 775 + 1),
+        (128, 1024, 128, 128, 1406),
+        (128, 128, 128, 1024, 4080),
+        (128, 1024, 1024, 1024, 89984),
+    ],
+)
+def test_gemm_cycles_are_those_of_scalesim(rows: int, m: int, n: int, k: int, cycles: int) -> None:
+    assert gemm_cycles(rows, m, n, k) == pytest.approx(cycles)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("overlap", ["none", "kernel", "layers"])
+def test_longest_paths_are_the_trace_of_the_loop(seed: int, overlap: str) -> None:
+    rates = ChipRates(random_machine(seed), "fp16")
+    try:
+        schedule = schedule_cluster(
+            chip_graph(random_graph(seed), "fp16"), rates, ScheduleOptions(overlap=overlap)
+        )
+    except BadPlan:
+        pytest.skip("no layer fits")
+    if len(schedule.instructions) > 400:
+        pytest.skip("long for the loop")
+    tasks = tasks_of(schedule.instructions, schedule.needs)
+    engines = sorted({item.engine for item in schedule.instructions})
+    processors = tuple(Processor(name, "npu", 1) for name in engines)
+    durations = {
+        (task.work, item.engine): item.duration_us
+        for task, item in zip(tasks, schedule.instructions, strict=True)
+    }
+    looped = run_graph(tasks, processors, durations, "eft")
+    ends = {span.task.name: span.end_us for span in looped.spans}
+    walked = {s.task.name: s.end_us for s in trace_of(schedule.instructions, schedule.needs).spans}
+    assert ends == pytest.approx(walked)
+
+
+def faster(machine: Accelerator) -> list[Accelerator]:
+    """The machine with each rate doubled."""
+    doubled = [
+        replace(machine, clock_hz=2 * machine.clock_hz),
+        replace(machine, ddr=replace(machine.ddr, bytes_per_s=2 * machine.ddr.bytes_per_s)),
+        replace(machine, local=replace(machine.local, bytes_per_s=2 * machine.local.bytes_per_s)),
+    ]
+    if machine.shared is not None:
+        rate = 2 * machine.shared.bytes_per_s
+        doubled.append(replace(machine, shared=replace(machine.shared, bytes_per_s=rate)))
+    return doubled
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_doubling_a_rate_never_slows_the_same_schedule(seed: int) -> None:
+    from nnstretch.accelerate.engines.instructions import instructions_of
+
+    machine = random_machine(seed)
+    try:
+        schedule = schedule_cluster(
+            chip_graph(random_graph(seed), "fp16"), ChipRates(machine, "fp16"), ScheduleOptions()
+        )
+    except BadPlan:
+        return
+    for better in faster(machine):
+        instructions = instructions_of(schedule.placed, ChipRates(better, "fp16"))
+        latency_us = max(end_times_us(instructions, needs_of(instructions, schedule.overlap)))
+        assert latency_us <= schedule.latency_us * (1 + 1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
+def test_doubling_a_buffer_never_slows_best_and_no_policy_is_faster(seed: int) -> None:
+    machine = random_machine(seed).with_buffers(2048, 4096)
+    chip = chip_graph(random_graph(seed), "fp16")
+
+    def best_us(local_bytes: int, shared_bytes: int) -> float:
+        sized = machine.with_buffers(local_bytes, shared_bytes)
+        return best_schedule(chip, ChipRates(sized, "fp16"), ScheduleOptions("best"), 60).latency_us
+
+    try:
+        first_us = best_us(2048, 4096)
+    except BadPlan:
+        return
+    for local_bytes, shared_bytes in ((4096, 4096), (2048, 8192)):
+        assert best_us(local_bytes, shared_bytes) <= first_us * (1 + 1e-9)
+    for policy in ("ddr", "lb", "graphturbo"):
+        try:
+            plain = schedule_cluster(chip, ChipRates(machine, "fp16"), ScheduleOptions(policy))
+        except BadPlan:
+            continue
+        assert first_us <= plain.latency_us * (1 + 1e-9)
+
+
+def perceptron(sizes: list[int], batch: int) -> ChipGraph:
+    maker = GraphMaker()
+    maker.shapes["x"] = (batch, sizes[0])
+    x = "x"
+    for width in sizes[1:]:
+        x = maker.linear(x, width)
+    graph: Graph = maker.finish((Value("x", TensorSpec((batch, sizes[0]))),), (x,))
+    return chip_graph(graph, "int8")
+
+
+# Jouppi et al., ISCA 2017, table 1 and 3: layers as equal squares of the published weights.
+@pytest.mark.parametrize(
+    ("layers", "weights", "batch", "active", "stall", "shift", "not_matrix"),
+    [
+        (5, 20e6, 200, 12.7, 53.9, 15.9, 17.5),
+        (4, 5e6, 168, 10.6, 44.2, 13.4, 31.9),
+        (24, 52e6, 64, 8.2, 58.1, 15.8, 17.9),
+        (37, 34e6, 96, 10.5, 62.1, 17.1, 10.3),
+    ],
+)
+def test_tpuv1_waits_for_weights_as_its_counters_say(
+    layers: int,
+    weights: float,
+    batch: int,
+    active: float,
+    stall: float,
+    shift: float,
+    not_matrix: float,
+) -> None:
+    side = round((weights / layers) ** 0.5 / 256) * 256
+    chip = perceptron([side] * (layers + 1), batch)
+    rates = ChipRates(load_accelerator("tpuv1"), "int8")
+    schedule = schedule_cluster(chip, rates, ScheduleOptions("graphturbo"))
+    ends = end_times_us(schedule.instructions, schedule.needs)
+    spans = [
+        (end - item.duration_us, end)
+        for item, end in zip(schedule.instructions, ends, strict=True)
+        if item.engine == "matrix"
+    ]
+    # Before the first and after the last tile the unit waits for maps, which is not counted here.
+    cycles = (spans[-1][1] - spans[0][0]) * 700
+    tiles_run = layers * (side // 256) ** 2
+    shares = [tiles_run * batch / cycles, 0.0, tiles_run * 256 / cycles]
+    shares[1] = 1 - shares[0] - shares[2]
+    measured = [share / (1 - not_matrix / 100) for share in (active, stall, shift)]
+    for ours, theirs in zip(shares, measured, strict=True):
+        assert abs(100 * ours - theirs) <= 6
+    assert abs(100 * shares[2] - measured[2]) <= 1
+
+
+def test_tpuv1_loads_600_by_600_matrices_in_18_us() -> None:
+    rates = ChipRates(load_accelerator("tpuv1"), "int8")
+    schedule = schedule_cluster(perceptron([600, 600], 1), rates, ScheduleOptions())
+    assert schedule.latency_us == pytest.approx(18, rel=0.1)
+    wide = load_accelerator("tpuv1", ["matrix.rows=512", "matrix.columns=512"])
+    schedule = schedule_cluster(
+        perceptron([600, 600], 1), ChipRates(wide, "int8"), ScheduleOptions()
+    )
+    assert schedule.latency_us == pytest.approx(32, rel=0.1)
+
+
+MIRROR = """
+    g0.0 g0.1 g1.0 g0.2 g0.3 g1.1 g2.0 g0.4 g0.5 g1.2 g0.6 g0.7 g1.3 g2.1 g3.0
+"""
+ROWS = tuple(
+    GroupRow(parts, 0, end)
+    for end, parts in (("layer1", 8), ("layer2", 4), ("layer3", 2), ("output", 1))
+)
+
+
+def test_four_stages_by_hand_fetch_weights_again_and_overflow_the_global_buffer() -> None:
+    chip = resnet50(16)
+    rates = ChipRates(load_accelerator("stcp920"), "fp16")
+    groups = groups_of(chip, rates, ROWS)
+    convolutions = [
+        n.name for n in chip.operators if is_matrix(chip, n.name) and n.kind == "conv2d"
+    ]
+    assert sum(weight_bytes(chip, name) for name in convolutions) / 1e6 == pytest.approx(
+        46.91, abs=0.01
+    )
+    fetched = sum(
+        group.split.factor * weight_bytes(chip, name)
+        for group in groups
+        for name in group.operators
+        if name in convolutions
+    )
+    assert fetched / 1e6 == pytest.approx(71.45, abs=0.01)
+    instances = slice_groups(chip, groups)
+    order = order_of(instances, MIRROR.split())
+    places = {instance.name: place for place, instance in enumerate(order)}
+    blocks: list[Block] = []
+    for instance in order[:-1]:
+        group, index = instance.name.split(".")
+        if int(index) % 2 == 0:
+            (tensor, box), *_ = list(instance.writes.items())[-1:]
+            reader = f"g{int(group[1]) + 1}.{int(index) // 2}"
+            size = chip.bytes_of(tensor, box)
+            blocks.append(Block(instance.name, size, places[instance.name], places[reader]))
+    most = max(
+        sum(b.size_bytes for b in blocks if b.first_step <= step <= b.last_step)
+        for step in range(len(order))
+    )
+    assert most / 1e6 == pytest.approx(9.63, abs=0.01)
+    assert first_overflow(blocks, 8 << 20) is not None
+    gone = spills(blocks, 8 << 20)
+    assert [(b.name, round(b.size_bytes / 1e6, 2)) for b in gone] == [("g2.0", 3.21)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "order", "words"),
+    [
+        (ROWS[:3], "", "no group computes"),
+        ((*ROWS, GroupRow(1, 0, "layer9")), "", "no operator of that name is left"),
+        ((GroupRow(7, 0, "output"),), "", "has no such parts"),
+        (ROWS, "g1.0 g0.0", "it needs g0."),
+        (ROWS, "g0.0 g0.0", "it is there twice"),
+        (ROWS, "g0.0", "is not in the order"),
+        (ROWS, "g7.0", "it is no instance"),
+    ],
+)
+def test_a_wrong_schedule_is_refused_by_name(
+    rows: tuple[GroupRow, ...], order: str, words: str
+) -> None:
+    chip = resnet50(16)
+    rates = ChipRates(load_accelerator("stcp920"), "fp16")
+    file = ChipScheduleFile(1, rows)
+    with pytest.raises(BadPlan, match=words):
+        order_of(slice_groups(chip, groups_of(chip, rates, file.groups)), order.split())
