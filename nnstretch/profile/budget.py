@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 
-SHARES = {"sampling": 0.68, "fitting": 0.10, "surroundings": 0.06, "validation": 0.16}
-"""Of the budget, in the order of the phases; probing what a backend fuses is part of sampling."""
+FITTING = 0.10
+SURROUNDINGS = 0.06
+VALIDATION = 0.30
+"""Shares of the budget; that of validation at most. The rest is sampling, probing included."""
 CONTENTION_S = 4.0
 """What starting a second process and measuring beside it takes."""
-NETWORK_S = 4.0
-"""What the first network takes to be captured, deployed and measured."""
+NETWORK_S = 5.0
+"""What a network takes to be captured, deployed and measured."""
 GROW_S = 0.006
 """What trees take to grow and be compared, for each sample of a family."""
 Clock = Callable[[], float]
@@ -23,7 +25,8 @@ class Budget:
     """One budget while it is spent; what a phase leaves goes to those behind it."""
 
     total_s: float
-    shares: Mapping[str, float] = field(default_factory=lambda: dict(SHARES))
+    shares: Mapping[str, float]
+    """By phase, in their order."""
     clock: Clock = perf_counter
     started_s: float = field(default=-1.0)
     """By the clock; now, where it is negative."""
@@ -73,10 +76,13 @@ class Budget:
         return False
 
 
-def plan_budget(total_s: float, validates: bool, clock: Clock, started_s: float) -> Budget:
-    """Return a budget; without validation its share goes to sampling."""
-    shares = dict(SHARES)
-    if not validates:
-        shares["sampling"] += shares["validation"]
-        shares["validation"] = 0.0
+def plan_budget(total_s: float, networks: int, clock: Clock, started_s: float) -> Budget:
+    """Return a budget with time to validate on so many networks, as far as their share goes."""
+    validation = min(VALIDATION, NETWORK_S * networks / total_s)
+    shares = {
+        "sampling": 1 - FITTING - SURROUNDINGS - validation,
+        "fitting": FITTING,
+        "surroundings": SURROUNDINGS,
+        "validation": validation,
+    }
     return Budget(total_s, shares, clock, started_s)

@@ -106,8 +106,8 @@ class ProfileRun:
 
     def __post_init__(self) -> None:
         wanted = self.wanted
-        validates = bool(wanted.networks)
-        self.budget = plan_budget(wanted.budget_s, validates, self.clock, wanted.started_s)
+        networks = len(wanted.networks)
+        self.budget = plan_budget(wanted.budget_s, networks, self.clock, wanted.started_s)
 
     def run(self) -> ProfileResult:
         """Profile this machine. Raises BadInput for a folder that cannot be used or a budget too

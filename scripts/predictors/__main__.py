@@ -3,6 +3,7 @@
 python scripts/predictors speed --soc mi9 --soc profiles/host_onnxruntime
 python scripts/predictors networks --budget-s 420 --out docs/results/predictor_validation.md
 python scripts/predictors intervals profiles/host_onnxruntime profiles/host_litert
+python scripts/predictors named det.onnx@1,3,320,320 --soc profiles/host --soc profiles/host_det
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from argparse import ArgumentParser
 
 import held_out_networks
 import interval_coverage
+import named_networks
 import predictor_speed
 
 from nnstretch.bench.commands import parser_of_parts, run_part
@@ -20,7 +22,12 @@ from nnstretch.bench.commands import parser_of_parts, run_part
 def arguments() -> ArgumentParser:
     return parser_of_parts(
         __doc__,
-        {"speed": predictor_speed, "networks": held_out_networks, "intervals": interval_coverage},
+        {
+            "speed": predictor_speed,
+            "networks": held_out_networks,
+            "intervals": interval_coverage,
+            "named": named_networks,
+        },
     )
 
 

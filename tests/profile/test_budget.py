@@ -15,7 +15,7 @@ from nnstretch.graph import Graph, Node, TensorSpec, Value, ValueRef, Weight
 from nnstretch.kernel import MOBILE_FUSION, Kernel
 from nnstretch.predict import load_soc
 from nnstretch.profile import validation
-from nnstretch.profile.budget import SHARES, Budget, plan_budget
+from nnstretch.profile.budget import NETWORK_S, VALIDATION, Budget, plan_budget
 from nnstretch.profile.profile_run import ProfileRequest, ProfileResult, ProfileRun
 from nnstretch.profile.sampling.journal import NAME
 from nnstretch.profile.sampling.targets import target_kernels
@@ -72,11 +72,14 @@ def conv_net() -> Graph:
 
 def test_what_a_phase_leaves_goes_to_the_next() -> None:
     clock = FakeClock()
-    budget = plan_budget(100.0, True, clock, -1.0)
+    budget = plan_budget(100.0, 2, clock, -1.0)
+    assert budget.planned_s["validation"] == pytest.approx(2 * NETWORK_S)
+    many = plan_budget(100.0, 50, clock, -1.0)
+    assert many.planned_s["validation"] == pytest.approx(100 * VALIDATION)
     assert sum(budget.planned_s.values()) == pytest.approx(100)
     with budget.spend("sampling"):
         clock.now_s += 30
-    assert budget.left_s("sampling") == pytest.approx(SHARES["sampling"] * 100 - 30, abs=0.01)
+    assert budget.left_s("sampling") == pytest.approx(100 - 10 - 6 - 10 - 30, abs=0.01)
     assert budget.left_s("validation") == pytest.approx(70, abs=0.01)
     assert budget.taken_s["sampling"] == pytest.approx(30, abs=0.01)
     clock.now_s += 500

@@ -354,3 +354,12 @@ def test_turns_are_taken_and_inputs_written_before_each_run() -> None:
 
 def test_a_kernel_faster_than_the_harness_is_not_free() -> None:
     assert time_interleaved([lambda: None], [lambda: None], 2, 1e9) == [(LEAST_US, LEAST_US)]
+
+
+def test_a_disturbed_run_is_not_subtracted_from_every_kernel() -> None:
+    from nnstretch.profile.backends.onnxruntime_meter import mean_launch_us
+
+    quiet = [2.0] * 60 * 40
+    disturbed = [*quiet, *([2.0] * 59 + [9000.0]) * 10]
+    assert mean_launch_us(quiet, 60) == 2.0
+    assert mean_launch_us(disturbed, 60) == 2.0

@@ -74,8 +74,8 @@ class KernelSampler:
     clock: Callable[[], float] = perf_counter
     begun_s: float = 0.0
     allowed_s: float = float("inf")
-    slowest_s: float = 0.0
-    """Seconds for each unit of a medley's size, at most so far."""
+    medley_s: list[float] = field(default_factory=list)
+    """Seconds for each unit of the size of large medleys."""
     neighbours_drawn: int = 0
     """Of each target."""
     attempted: set[tuple[object, ...]] = field(default_factory=set)
@@ -126,26 +126,34 @@ class KernelSampler:
         return self.clock() - self.begun_s
 
     def measure_all(self, kernels: Sequence[Kernel], most: int, progress: Progress) -> bool:
-        """Measure kernels in medleys; return False when the time or number of samples is up."""
-        in_time = True
-        for medley in kernel_groups(kernels):
+        """Measure kernels in medleys; return False when time or number of samples is up.
+
+        That is, too, where none of several medleys would end in time.
+        """
+        groups = kernel_groups(kernels)
+        measured_medleys = 0
+        for medley in groups:
             left_s = self.allowed_s - self.elapsed_s
             if left_s <= 0 or len(self.samples) >= most:
                 return False
             size = sum(map(kernel_size, medley))
-            if size * self.slowest_s > left_s:
-                in_time = False  # a smaller one may still fit
-                continue
+            if size * self.usual_s() > left_s:
+                continue  # a smaller one may still fit
             started_s = self.clock()
             measured = self.measure_kernels(medley)
             taken_s = self.clock() - started_s
+            measured_medleys += 1
             if size > LARGE:
-                self.slowest_s = max(self.slowest_s, taken_s / size)
+                self.medley_s.append(taken_s / size)
             self.samples += measured
             self.attempted.update(kernel.key for kernel in medley)
             self.journal.append(self.cluster, measured, taken_s)
             progress(self.elapsed_s, self.allowed_s, len(self.samples))
-        return in_time
+        return measured_medleys > 0 or not groups
+
+    def usual_s(self) -> float:
+        """Return the seconds for each unit of a medley's size, at the median of the latest."""
+        return float(np.median(self.medley_s[-20:])) if self.medley_s else 0.0
 
     def draw_neighbours(self, seen: set[tuple[object, ...]]) -> list[Kernel]:
         """Draw kernels near the targets, each target as often as any other, up to `NEIGHBOURS`."""
