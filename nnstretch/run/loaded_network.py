@@ -21,6 +21,9 @@ from nnstretch.run.tensor_io import (
     single_or_named,
     to_ports,
 )
+from nnstretch.schedule.timeout import whole_number
+
+MOST_THREADS = 1024
 
 Values = dict[str, np.ndarray]
 """Tensors of one request by their name in the whole network, as ports hold them.
@@ -81,10 +84,8 @@ class LoadedNetwork:
     """A network's sub-graphs, each loaded once, with its inputs and outputs checked."""
 
     def __init__(self, bundle: Bundle, backend: Choice = None, threads: int = 1) -> None:
-        if threads < 1:
-            raise BadInput(
-                f"{threads} threads, backends of {bundle.name}, at least 1 has to compute"
-            )
+        needed = f"backends of {bundle.name}, from 1 to {MOST_THREADS} compute"
+        threads = whole_number("threads", threads, 1, MOST_THREADS, needed)
         self.manifest, self.threads = bundle.manifest, threads
         self.backends = choose_backends(backend, bundle)
         """Name of the backend by sub-graph."""

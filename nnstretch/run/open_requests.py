@@ -207,7 +207,7 @@ class OpenRequests:
             self._room.ring()  # this thread may have been the one that was woken
             raise
         if not has_room:
-            self._room.ring_first()
+            self._room.ring()
             where = self._side.process.what
             raise Stuck(f"no room for one more request, {where}, {len(self.entries)} are open")
 

@@ -35,6 +35,7 @@ from nnstretch.schedule import (
     task_graph,
 )
 from nnstretch.schedule.elide import restore_noops, without_noops
+from nnstretch.schedule.executors.owner_process import OwnerProcess
 from nnstretch.schedule.executors.static_order import RunTimes
 from nnstretch.schedule.executors.virtual import no_work
 from nnstretch.soc import Soc
@@ -82,17 +83,33 @@ class Session:
         self.handovers_us = enqueue_times_us(self.manifest, self.processors) if emulated else {}
         tasks = task_graph(self.manifest)
         self.tasks = serialize(tasks) if mode == "sequential" else tasks
-        self.network: LoadedNetwork = LoadedNetwork(bundle, backend, threads)
+        self._network: LoadedNetwork | None = LoadedNetwork(bundle, backend, threads)
+        self._process = OwnerProcess(f"session of {self.manifest.model}")
         self._trace: Trace | Callable[[], Trace] = Trace(())
         self.late = 0
         """Tasks of the last run whose numbers took longer than their time."""
         self._dilation: float | None = None
         self._closed = False
+        self._begin_without_threads()
+
+    def _begin_without_threads(self) -> None:
         self._turn = threading.RLock()
+        self._runs_on: threading.Thread | None = None
+        """The caller whose turn it is."""
         self._workers: ThreadExecutor | None = None
         self._runner: StaticOrderRunner | None = None
         self._bound_session: BoundNetwork | None = None
-        self._end: Callable[[], object] = nothing_to_close
+        self._opened: list[ThreadExecutor | StaticOrderRunner] = []
+        """What has threads, until it is closed."""
+        weakref.finalize(self, close_all, self._opened)
+
+    @property
+    def network(self) -> LoadedNetwork:
+        """Return the loaded sub-graphs. Raises Stuck once the session has been closed."""
+        network = self._network
+        if network is None:
+            raise Stuck(f"no network of {self.manifest.model}, session, it has been closed")
+        return network
 
     @property
     def backends(self) -> dict[str, str]:
@@ -119,11 +136,12 @@ class Session:
     @property
     def dilation(self) -> float:
         """Return how many times slower than the chip the real clock is: rehearsed once, else 1."""
-        if self._dilation is None:
+        if self._dilation is None and not (self.clock == "real" and self.emulated):
             self._dilation = 1.0
-            if self.clock == "real" and self.emulated:
-                values = self.network.inputs(self.network.random_inputs(seed=0))
-                self._dilation = self._rehearse(values)
+        if self._dilation is None:
+            with self._own_turn() as network:
+                if self._dilation is None:
+                    self._dilation = self._rehearse(network)
         return self._dilation
 
     def run(self, inputs: Given, raw: bool = False) -> np.ndarray | Values:
@@ -133,34 +151,56 @@ class Session:
         Raises what a sub-graph raised, and Stuck for a session that has been closed.
         """
         self._check_open()
-        values = self.network.inputs(inputs)
+        network = self.network
+        values = network.inputs(inputs)
         self.compute(values)
-        return self.network.outputs(values, raw)
+        return network.outputs(values, raw)
 
     def compute(self, values: Values) -> None:
         """Compute all sub-graphs on what `LoadedNetwork.inputs` gave, and add the outputs to it."""
         self._check_open()
         if self.clock == "virtual":
-            self._trace = self._run_timed(values)
+            self._trace = self._run_timed(self.network, values)
             return
-        with self._turn:
+        self._check_outside_of_runs()
+        with self._own_turn() as network:
             if self.emulated:
-                emulated = self._run_emulated(values, self.durations_us, self.dilation)
+                emulated = self._run_emulated(network, values, self.durations_us, self.dilation)
                 self._trace, self.late = emulated
             else:
-                self._trace, self.late = self._run_static(values), 0
+                self._trace, self.late = self._run_static(network, values), 0
 
     def _check_open(self) -> None:
+        self._process.check()
         if self._closed:
             raise Stuck(f"no run of {self.manifest.model}, session, it has been closed")
 
+    @contextmanager
+    def _own_turn(self) -> Iterator[LoadedNetwork]:
+        """Wait for the caller's turn. Raises Stuck where the session is closed by then."""
+        self._check_open()
+        with self._turn:
+            self._check_open()
+            before, self._runs_on = self._runs_on, threading.current_thread()
+            try:
+                yield self.network
+            finally:
+                self._runs_on = before
+
+    def _check_outside_of_runs(self) -> None:
+        """Raise Stuck on a thread that works for a run: it would wait for itself."""
+        thread = threading.current_thread()
+        if thread is self._runs_on or any(opened.is_worker() for opened in tuple(self._opened)):
+            where = f"{self._process.what}, thread {thread.name} is in the middle of it"
+            raise Stuck(f"waiting for the end of a run would never end, {where}")
+
     def one_after_another(self) -> Session:
         """Return a `sequential` session of the same sub-graphs; it is closed by itself."""
+        self._check_open()
         session = copy(self)
         session.mode, session.tasks = "sequential", serialize(task_graph(self.manifest))
         session._dilation = None
-        session._turn, session._end = threading.RLock(), nothing_to_close
-        session._workers = session._runner = session._bound_session = None
+        session._begin_without_threads()
         return session
 
     def overlap(self, inputs: Given) -> Overlap | None:
@@ -169,15 +209,19 @@ class Session:
 
     def predicted(self) -> Trace:
         """Return the virtual clock's trace of a run; empty where nothing is predicted."""
-        return self._run_timed(None) if self.emulated else Trace(())
+        return self._run_timed(None, {}) if self.emulated else Trace(())
 
     def close(self) -> None:
-        """Let the threads end, and forget the loaded sub-graphs."""
+        """Take no more runs, let the one that goes on end, then the threads, and forget the loaded
+        sub-graphs. Raises Stuck within a run.
+        """
+        if not self._process.is_current():
+            return
+        self._check_outside_of_runs()
+        self._closed = True
         with self._turn:
-            self._end()
-            self._workers = self._runner = self._bound_session = None
-            self._closed = True
-            self.__dict__.pop("network", None)
+            self._end_threads()
+            self._bound_session = self._network = None
 
     def __enter__(self) -> Self:
         return self
@@ -192,40 +236,42 @@ class Session:
     def _caller_processor(self) -> str | None:
         return next((p.name for p in self.processors if p.kind == "cpu"), None)
 
-    def _run_timed(self, values: Values | None) -> Trace:
+    def _run_timed(self, network: LoadedNetwork | None, values: Values) -> Trace:
+        """Run on the virtual clock; without a network only the times."""
+
         def work(task: Task) -> None:
-            if values is not None:
-                self.network.compute(task.subgraph, values)
+            if network is not None:
+                network.compute(task.subgraph, values)
 
         enqueue_us = self.handovers_us
         clock = VirtualExecutor(self.processors, self.durations_us, work, handovers_us=enqueue_us)
         return run_tasks(self.tasks, self._policy(), clock)
 
-    def _run_static(self, values: Values) -> Callable[[], Trace]:
+    def _run_static(self, network: LoadedNetwork, values: Values) -> Callable[[], Trace]:
         """Run as fast as this host can, in an order decided once; return what makes the trace."""
         if self._bound_session is None:
-            self._bound_session = self.network.bound_session()
+            self._bound_session = network.bound_session()
         bound_session = self._bound_session
         with self._abort_on_error():
             if self._runner is None:
                 tasks = without_noops(self.tasks, bound_session.met)
                 order = static_order(tasks, self.processors, self._policy())
                 self._runner = StaticOrderRunner(order, self._caller_processor)
-                self._end = weakref.finalize(self, self._runner.close)
+                self._opened.append(self._runner)
             bound_session.enter(values)
             ran = self._runner.run(bound_session.calls)
         values |= bound_session.results()
         return partial(trace_of_static_run, ran, self.tasks, bound_session.met)
 
     def _run_emulated(
-        self, values: Values, durations_us: TaskTimes, dilation: float
+        self, network: LoadedNetwork, values: Values, durations_us: TaskTimes, dilation: float
     ) -> tuple[Trace, int]:
         """Run at the chip's times, `dilation` times slower; return how many tasks were late too."""
-        compute, caller = self.network.compute, self._caller_processor
+        compute, caller = network.compute, self._caller_processor
         with self._abort_on_error():
             if self._workers is None:
                 self._workers = ThreadExecutor(self.processors, no_work, caller=caller)
-                self._end = weakref.finalize(self, self._workers.close)
+                self._opened.append(self._workers)
             workers, late = self._workers, self._workers.late
 
             def work(task: Task) -> None:
@@ -242,13 +288,18 @@ class Session:
         try:
             yield
         except BaseException:
-            self._end()
-            self._workers = self._runner = None
+            self._end_threads()
             raise
 
-    def _rehearse(self, values: Values) -> float:
+    def _end_threads(self) -> None:
+        close_all(self._opened)
+        self._workers = self._runner = None
+
+    def _rehearse(self, network: LoadedNetwork) -> float:
+        values = network.inputs(network.random_inputs(seed=0))
+
         def run(durations_us: TaskTimes, dilation: float) -> Trace:
-            return self._run_emulated(values, durations_us, dilation)[0]
+            return self._run_emulated(network, values, durations_us, dilation)[0]
 
         return rehearsed_dilation(self.tasks, self.durations_us, self.predicted(), run)
 
@@ -258,8 +309,11 @@ def trace_of_static_run(ran: RunTimes, tasks: tuple[Task, ...], met: Mapping[str
     return restore_noops(ran.trace(), tasks, met, ran.duration_us)
 
 
-def nothing_to_close() -> None:
-    """Do nothing: stands for closing the threads of a session that has none."""
+def close_all(opened: list[ThreadExecutor | StaticOrderRunner]) -> None:
+    """Close what has threads; what an interrupt leaves is closed the next time."""
+    while opened:
+        opened[-1].close()
+        opened.pop()
 
 
 def _check_choice(what: str, value: str, choices: tuple[str, ...]) -> None:

@@ -117,7 +117,7 @@ def test_a_choice_that_makes_no_sense_is_refused(
 
 def test_no_threads_compute_nothing(bundle: Bundle) -> None:
     with pytest.raises(
-        BadInput, match=r"^0 threads, backends of bundle, at least 1 has to compute$"
+        BadInput, match=r"^threads is 0, backends of bundle, from 1 to 1024 compute$"
     ):
         Session(bundle, clock="real", threads=0)
 

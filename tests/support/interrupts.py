@@ -2,44 +2,42 @@
 
 from __future__ import annotations
 
-import linecache
+import dis
 import sys
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+LOOKS = ("CALL", "RESUME", "JUMP_BACKWARD")
+"""Python looks for signals behind calls, at the begin of functions, and at the end of loops' turns:
+never between the end of a `with` block and the release of its lock.
+"""
+
 
 class Interrupter:
-    """Raises KeyboardInterrupt at the n-th line of the project that a call comes to."""
+    """Raises KeyboardInterrupt at the n-th place of the project's code that a call comes to."""
 
     def __init__(self, at: int) -> None:
-        self.lines_left = at
-        self.entered: set[tuple[int, int]] = set()
+        self.places_left = at
+        self.last: dict[int, str] = {}
 
     def __call__(self, frame: FrameType, event: str, _arg: object) -> Any:
         file = frame.f_code.co_filename
         if "nnstretch" not in file or "/tests/" in file:
             return None
-        if event == "line" and self.is_place(frame):
-            self.lines_left -= 1
-            if self.lines_left == 0:
-                raise KeyboardInterrupt
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode":
+            before = self.last.get(id(frame), "")
+            self.last[id(frame)] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+            if before.startswith(LOOKS):
+                self.places_left -= 1
+                if self.places_left == 0:
+                    raise KeyboardInterrupt
         return self
-
-    def is_place(self, frame: FrameType) -> bool:
-        """Return whether Python looks for signals here: not at `try:`, which does nothing, and not
-        where a `with` is left before that is done.
-        """
-        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-        if line.startswith("with "):
-            where = (id(frame), frame.f_lineno)
-            self.entered ^= {where}
-            return where in self.entered
-        return line != "try:"
 
 
 def interrupted(call: Callable[[], object], at: int) -> bool:
-    """Return whether a call was interrupted at its `at`-th line; False where it has fewer."""
+    """Return whether a call was interrupted at its `at`-th place; False where it has fewer."""
     before = sys.gettrace()
     sys.settrace(Interrupter(at))
     try:

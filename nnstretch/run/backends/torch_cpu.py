@@ -86,9 +86,15 @@ class TorchBackend:
             raise BrokenFile(
                 f"{self._layers.where}, PyTorch cannot run it ({first_line(error)})"
             ) from error
-        outputs = [tensor.numpy() for tensor in found]
+        outputs = [apart_from(inputs, tensor.numpy()) for tensor in found]
         check_outputs(self._layers.where, self._ports, outputs)
         return outputs
+
+
+def apart_from(inputs: Mapping[str, np.ndarray], output: np.ndarray) -> np.ndarray:
+    """Return an output in memory of its own: a reshape's is that of its input, the caller's."""
+    shared = any(np.may_share_memory(output, array) for array in inputs.values())
+    return output.copy() if shared else output
 
 
 @contextmanager

@@ -103,8 +103,10 @@ class ItemFlow:
             try:
                 self.taken += 1
                 self._items.drop(item)
-            finally:
                 self._executor.producer.ring()
+            except BaseException:  # Ctrl-C between counting and waking
+                self._executor.producer.ring()
+                raise
             return item, entry
 
     def wait_for_result(self, timeout: Timeout, is_enough: Callable[[], bool] = never) -> None:

@@ -90,7 +90,7 @@ class StaticOrderRunner:
         caller: str | None = None,
         cores: Mapping[str, set[int] | None] | None = None,
     ) -> None:
-        """Start the threads. `cores`: where each processor's thread runs.
+        """Make the threads, which start with the first run. `cores`: where each of them runs.
 
         One core each where absent, as far as there are enough.
         """
@@ -112,25 +112,34 @@ class StaticOrderRunner:
         results = [((worker.steps[-1],), 0) for worker in threads]
         groups = [(worker,) for worker in (*threads, self._caller)]
         self._executor = StaticExecutor(groups, source, (), results, self._caller)
-        self._executor.start()
+        self._is_started = False
 
     def run(self, calls: Mapping[str, Call]) -> RunTimes:
         """Run every task once; `calls` by sub-graph.
 
         Raises what the first that failed raised; then nothing more is begun.
         """
+        if not self._is_started:
+            self._executor.start()
+            self._is_started = True
         for step in self._steps:
             step.call = calls[step.name]
         before = affinity() if self._caller.cores else None
-        pin(self._caller.cores)
-        begin_s = perf_counter()
         try:
+            pin(self._caller.cores)
+            begin_s = perf_counter()
             self._executor.run_once(self._caller)
-        finally:
             end_s = perf_counter()
             pin(before)
+        except BaseException:  # also where Ctrl-C hits the line before
+            pin(before)
+            raise
         times_s = [(step.begin_s, step.end_s) for step in self._steps]
         return RunTimes(self._order, times_s, begin_s, end_s)
+
+    def is_worker(self) -> bool:
+        """Return whether the calling thread is one of the runner's own."""
+        return self._executor.is_worker()
 
     def close(self) -> None:
         """Let what runs end, and join every thread; harmless when repeated."""

@@ -94,24 +94,20 @@ class ThreadExecutor:
         self._unpin: tuple[int, set[int]] | None = None
         names = [processor.name for processor in processors]
         self._cores = dict(zip(names, core_per_thread(len(names)), strict=True))
-        self.threads: list[threading.Thread] = []
-        """Those of the processors."""
-        try:
-            for name in names:
-                if name != caller:
-                    self._start_thread(name)
-        except BaseException:
-            self.close()
-            raise
+        self.threads = [self._thread(name) for name in names if name != caller]
+        """Those of the processors, which begin with the first task."""
+        self._is_started = False
         self.restart()
 
-    def _start_thread(self, processor: str) -> None:
-        ready, name = threading.Event(), f"nnstretch-{processor}"
-        args = (processor, ready)
-        thread = threading.Thread(target=self._serve, args=args, name=name, daemon=True)
-        thread.start()
-        self.threads.append(thread)
-        ready.wait()
+    def _thread(self, processor: str) -> threading.Thread:
+        name, args = f"nnstretch-{processor}", (processor,)
+        return threading.Thread(target=self._serve, args=args, name=name, daemon=True)
+
+    def _start(self) -> None:
+        for thread in self.threads:
+            if thread.ident is None:
+                thread.start()
+        self._is_started = True
 
     def restart(
         self,
@@ -175,6 +171,8 @@ class ThreadExecutor:
             raise Stuck(f"{task.name} cannot start, the threads have been closed, make new ones")
         if self._in_flight[processor.name] >= processor.queue_depth:
             raise queue_full(task, processor)
+        if not self._is_started:
+            self._start()
         self._in_flight[processor.name] += 1
         now_us, slot, key = self.now_us, None, (task.work, processor.name)
         if key in self._durations_us:
@@ -240,6 +238,10 @@ class ThreadExecutor:
         except queue.Empty:
             return heapq.heappop(self._timers)[2], False
 
+    def is_worker(self) -> bool:
+        """Return whether the calling thread is one of the processors'."""
+        return threading.current_thread() in self.threads
+
     def close(self) -> None:
         """Drop what is queued, let what runs end, and join every thread; harmless when repeated."""
         self._stopping = True
@@ -249,7 +251,7 @@ class ThreadExecutor:
                     inbox.get_nowait()
             inbox.put(None)
         for thread in self.threads:  # the current one may be of them and collect garbage
-            if thread is not threading.current_thread():
+            if thread.ident is not None and thread is not threading.current_thread():
                 thread.join()
         self.unpin()
 
@@ -259,10 +261,9 @@ class ThreadExecutor:
     def __exit__(self, *_error: object) -> None:
         self.close()
 
-    def _serve(self, processor: str, ready: threading.Event) -> None:
+    def _serve(self, processor: str) -> None:
         """Serve a processor's queue on a thread of its own."""
         pin(self._cores[processor])
-        ready.set()
         inbox = self._inbox[processor]
         while (queued := inbox.get()) is not None and not self._stopping:
             self._done.put(self._span_or_failure(queued, processor, BaseException))

@@ -17,8 +17,8 @@ class Wakeup:
     """Threads that may sleep until something moves, a counter or the room of a server.
 
     Lost-wakeup guard: who moves it does so first, then looks at `asleep`; who waits adds its bell
-    to `asleep`, then looks at what it waits for. At least one sees the other's store. Ringing takes
-    bells out, so what an interrupted thread left behind is rung once and gone.
+    to `asleep`, then looks at what it waits for. At least one sees the other's store. A Ctrl-C at
+    any place takes the bell of who waits along, and no bell of anybody else.
     """
 
     asleep: deque[Bell] = field(default_factory=deque)
@@ -29,34 +29,45 @@ class Wakeup:
         """Sleep until `is_ready` holds; return False where it did not in time."""
         until_s = None if timeout_s is None else perf_counter() + timeout_s
         bell = self.spare.pop() if self.spare else queue.SimpleQueue()
-        self.asleep.append(bell)
         try:
-            while not is_ready():
-                if until_s is None:
-                    bell.get()
-                elif (left_s := until_s - perf_counter()) > 0:
-                    with suppress(queue.Empty):
-                        bell.get(timeout=left_s)
-                else:
-                    return False
-                if bell not in self.asleep:
-                    self.asleep.append(bell)
-        finally:
-            try:  # noqa: SIM105 (`suppress` takes longer than all else here)
-                self.asleep.remove(bell)
-            except ValueError:  # it was rung meanwhile; its next user looks once more than needed
-                pass
-            self.spare.append(bell)
-        return True
+            self.asleep.append(bell)
+            is_there = self._sleep(bell, is_ready, until_s)
+            self._remove(bell)
+            self.spare.append(bell)  # rung meanwhile, it has its next user look once more
+        except BaseException:
+            self._remove(bell)
+            raise
+        return is_there
 
     def ring(self) -> None:
         """Wake all threads that sleep."""
-        for _ in range(len(self.asleep)):
-            self.ring_first()
+        for bell in tuple(self.asleep):
+            bell.put(None)
 
     def ring_first(self) -> None:
-        """Wake the thread that has slept longest; who has no use for it rings on."""
-        try:  # noqa: SIM105
-            self.asleep.popleft().put(None)
-        except IndexError:  # somebody else has rung it
+        """Wake the thread that has slept longest, which has to `ring` where it has no use for it.
+
+        For one thread, which no Ctrl-C reaches: it would lose the bell.
+        """
+        if self.asleep:
+            with suppress(IndexError):  # its thread has just left
+                self.asleep.popleft().put(None)
+
+    def _sleep(self, bell: Bell, is_ready: Callable[[], bool], until_s: float | None) -> bool:
+        while not is_ready():
+            if until_s is None:
+                bell.get()
+            elif (left_s := until_s - perf_counter()) > 0:
+                with suppress(queue.Empty):
+                    bell.get(timeout=left_s)
+            else:
+                return False
+            if bell not in self.asleep:
+                self.asleep.append(bell)
+        return True
+
+    def _remove(self, bell: Bell) -> None:
+        try:  # noqa: SIM105 (`suppress` takes longer than all else here)
+            self.asleep.remove(bell)
+        except ValueError:  # it was rung
             pass
