@@ -5,6 +5,7 @@ partial_schedule.py  tasks inserted into gaps, ready tasks by priority
 ranks.py             upward and downward rank, optimistic cost table
 insertion.py         HEFT, CPOP, PEFT
 greedy.py            Min-Min, Max-Min, earliest start, MCT, MET, OLB
+planned_jobs.py      the same as a policy: each arriving job into the gaps of earlier ones
 optimal.py           the shortest schedule, by constraint programming
 table.py             every static policy with its source, tie rule and cost
 """

@@ -29,6 +29,12 @@ class Gaps:
                 return start_us
             number += 1
 
+    def forget(self, before_us: float) -> None:
+        """Forget gaps that ended by then: nothing will be placed in them any more."""
+        number = min(bisect_right(self._ends_us, before_us), len(self._ends_us) - 1)
+        if number:
+            del self._starts_us[:number], self._ends_us[:number]
+
     def reserve(self, start_us: float, end_us: float) -> None:
         """Take an interval, which must lie in one gap."""
         number = bisect_right(self._starts_us, start_us) - 1

@@ -5,11 +5,12 @@ All take `occupied` intervals of earlier jobs and a release time, before which n
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from math import inf, isclose
+from types import MappingProxyType
 
+from nnstretch.schedule.static_schedules.gaps import Gaps
 from nnstretch.schedule.static_schedules.partial_schedule import (
-    NOTHING,
-    Occupied,
     PartialSchedule,
     list_order,
     trace_of_places,
@@ -23,16 +24,19 @@ from nnstretch.schedule.task_graphs.indexed_graph import IndexedGraph, index_gra
 from nnstretch.task_graph import TaskGraph
 from nnstretch.trace import Trace
 
+Occupied = Mapping[str, Sequence[tuple[float, float]]]
+"""Intervals (start, end) by processor that earlier jobs have taken, us."""
+NOTHING: Occupied = MappingProxyType({})
+PlaceAll = Callable[[IndexedGraph, PartialSchedule], None]
+"""Places all tasks of a graph."""
+
 
 def heft(graph: TaskGraph, occupied: Occupied = NOTHING, release_us: float = 0.0) -> Trace:
     """Schedule by heterogeneous earliest finish time: by upward rank, each where it ends first.
 
     Topcuoglu, Hariri, Wu, IEEE TPDS 13(3), 2002.
     """
-    indexed, partial = _begin(graph, occupied, release_us)
-    for task in list_order(indexed, upward_ranks_us(indexed)):
-        partial.place_earliest_finish(task)
-    return trace_of_places(graph, partial.starts_us, partial.ends_us, partial.places)
+    return _schedule(place_by_heft, graph, occupied, release_us)
 
 
 def cpop(graph: TaskGraph, occupied: Occupied = NOTHING, release_us: float = 0.0) -> Trace:
@@ -40,16 +44,7 @@ def cpop(graph: TaskGraph, occupied: Occupied = NOTHING, release_us: float = 0.0
 
     Topcuoglu, Hariri, Wu, IEEE TPDS 13(3), 2002.
     """
-    indexed, partial = _begin(graph, occupied, release_us)
-    priority = critical_path_priorities_us(indexed)
-    critical = frozenset(critical_path(indexed, priority))
-    home = critical_path_processor(indexed, critical)
-    for task in list_order(indexed, priority):
-        if task in critical and indexed.costs_us[task][home] < inf:
-            partial.place(task, home, partial.start_us(task, home))
-        else:
-            partial.place_earliest_finish(task)
-    return trace_of_places(graph, partial.starts_us, partial.ends_us, partial.places)
+    return _schedule(place_by_cpop, graph, occupied, release_us)
 
 
 def peft(graph: TaskGraph, occupied: Occupied = NOTHING, release_us: float = 0.0) -> Trace:
@@ -57,15 +52,46 @@ def peft(graph: TaskGraph, occupied: Occupied = NOTHING, release_us: float = 0.0
 
     Arabnejad, Barbosa, IEEE TPDS 25(3), 2014.
     """
-    indexed, partial = _begin(graph, occupied, release_us)
-    table_us = optimistic_costs_us(indexed)
+    return _schedule(place_by_peft, graph, occupied, release_us)
+
+
+def _schedule(
+    place_all: PlaceAll, graph: TaskGraph, occupied: Occupied, release_us: float
+) -> Trace:
+    gaps = [Gaps(occupied.get(processor.name, ())) for processor in graph.processors]
+    indexed = index_graph(graph)
+    partial = PartialSchedule(indexed, gaps, release_us)
+    place_all(indexed, partial)
+    return trace_of_places(graph, partial.starts_us, partial.ends_us, partial.places)
+
+
+def place_by_heft(graph: IndexedGraph, partial: PartialSchedule) -> None:
+    """Place all tasks as `heft` does."""
+    for task in list_order(graph, upward_ranks_us(graph)):
+        partial.place_earliest_finish(task)
+
+
+def place_by_cpop(graph: IndexedGraph, partial: PartialSchedule) -> None:
+    """Place all tasks as `cpop` does."""
+    priority = critical_path_priorities_us(graph)
+    critical = frozenset(critical_path(graph, priority))
+    home = critical_path_processor(graph, critical)
+    for task in list_order(graph, priority):
+        if task in critical and graph.costs_us[task][home] < inf:
+            partial.place(task, home, partial.start_us(task, home))
+        else:
+            partial.place_earliest_finish(task)
+
+
+def place_by_peft(graph: IndexedGraph, partial: PartialSchedule) -> None:
+    """Place all tasks as `peft` does."""
+    table_us = optimistic_costs_us(graph)
     ranks_us = [sum(row_us) / len(row_us) for row_us in table_us]
-    for task in list_order(indexed, ranks_us):
+    for task in list_order(graph, ranks_us):
         row_us = table_us[task]
         choices = partial.starts_by_processor(task)
         processor, start_us, _ = min(choices, key=lambda choice: choice[2] + row_us[choice[0]])
         partial.place(task, processor, start_us)
-    return trace_of_places(graph, partial.starts_us, partial.ends_us, partial.places)
 
 
 def critical_path_priorities_us(graph: IndexedGraph) -> list[float]:
@@ -106,11 +132,3 @@ def critical_path_processor(graph: IndexedGraph, path: frozenset[int]) -> int:
         return missing, sum(known_us)
 
     return min(graph.processors, key=missing_and_time)
-
-
-def _begin(
-    graph: TaskGraph, occupied: Occupied, release_us: float
-) -> tuple[IndexedGraph, PartialSchedule]:
-    indexed = index_graph(graph)
-    names = [processor.name for processor in graph.processors]
-    return indexed, PartialSchedule(indexed, names, occupied, release_us)

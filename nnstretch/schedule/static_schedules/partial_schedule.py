@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
-from types import MappingProxyType
 
 from nnstretch.schedule.static_schedules.gaps import Gaps
 from nnstretch.schedule.task_graphs.indexed_graph import IndexedGraph
 from nnstretch.task_graph import TaskGraph
 from nnstretch.trace import Span, Trace
 
-Occupied = Mapping[str, Sequence[tuple[float, float]]]
-"""Intervals (start, end) by processor that earlier jobs have taken, us."""
-NOTHING: Occupied = MappingProxyType({})
-
 
 class PartialSchedule:
     """Tasks placed so far, and the gaps between them."""
 
-    def __init__(
-        self, graph: IndexedGraph, names: Sequence[str], occupied: Occupied, release_us: float
-    ) -> None:
-        """Begin with processors of these `names`, of which `occupied` intervals are taken."""
+    def __init__(self, graph: IndexedGraph, gaps: Sequence[Gaps], release_us: float) -> None:
+        """Begin with the gaps of each processor, which the tasks then take."""
         self._graph = graph
         self._release_us = release_us
-        self._gaps = [Gaps(occupied.get(name, ())) for name in names]
+        self._gaps = gaps
         self.starts_us = [0.0] * len(graph.costs_us)
         self.ends_us = [0.0] * len(graph.costs_us)
         self.places = [-1] * len(graph.costs_us)

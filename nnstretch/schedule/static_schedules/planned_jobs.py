@@ -1,0 +1,252 @@
+"""Static schedules as a run-time policy: each job is planned when it arrives, into the gaps that
+earlier ones leave.
+
+What the plan keeps is the order on each processor, and that nothing is handed over before it can
+start; when a task really starts follows from when those before it end. Where times are as planned
+the trace is the plan's.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+from nnstretch.protocols import Choice, ProcessorState
+from nnstretch.schedule.costs.cost_rows import CostRows
+from nnstretch.schedule.static_schedules.gaps import Gaps
+from nnstretch.schedule.static_schedules.insertion import PlaceAll
+from nnstretch.schedule.static_schedules.partial_schedule import PartialSchedule
+from nnstretch.schedule.task_graphs.indexed_graph import IndexedGraph, index_graph
+from nnstretch.task import Task
+from nnstretch.task_graph import TaskGraph
+
+JobKey = tuple[str, int]
+"""Plan and request of a task."""
+EPSILON = 1e-9
+"""Share of a time that its float may be off."""
+
+
+@dataclass(slots=True, eq=False)
+class PlannedJob:
+    """One arrived graph: where and when its tasks are expected to end."""
+
+    indexed: IndexedGraph
+    ends_us: list[float]
+    places: list[int]
+    slots: dict[str, list[PlannedSlot]] = field(default_factory=dict)
+    """Those that wait for their task, by what it computes, the earliest first."""
+    open: int = 0
+    """Slots that no processor has been given."""
+
+
+@dataclass(slots=True, eq=False)
+class PlannedSlot:
+    """A task's place in the order of its processor."""
+
+    start_us: float
+    end_us: float
+    number: int
+    """Order of planning, between equal times."""
+    job: PlannedJob
+    index: int
+    """Number of the task in its graph."""
+    task: Task | None = None
+    """None until it may start."""
+
+    def __lt__(self, other: PlannedSlot) -> bool:
+        return (self.start_us, self.end_us, self.number) < (
+            other.start_us,
+            other.end_us,
+            other.number,
+        )
+
+
+class PlannedJobs:
+    """Policy that plans each job as `place_all` does; `wake` asks for a decision at a time.
+
+    `graphs` is by the plan that a job's tasks belong to. A task of which no plan is there any more
+    (it failed, or its processor did) goes where it ends first.
+    """
+
+    def __init__(
+        self,
+        costs: CostRows,
+        graphs: Mapping[str, TaskGraph],
+        place_all: PlaceAll,
+        wake: Callable[[float], None] | None = None,
+    ) -> None:
+        self._costs = costs
+        self._graphs = graphs
+        self._place_all = place_all
+        self._wake = wake
+        self._indexed: dict[str, IndexedGraph] = {}
+        self._jobs: dict[JobKey, PlannedJob] = {}
+        self._orders: list[list[PlannedSlot]] = [[] for _ in costs.processors]
+        self._gaps = [Gaps() for _ in costs.processors]
+        self._last_ends_us = [0.0] * len(costs.processors)
+        """When what was chosen last is expected to end, by processor."""
+        self._arrived: list[Task] = []
+        self._loose: dict[str, Task] = {}
+        """Tasks without a slot."""
+        self._numbers = count()
+
+    def add(self, task: Task, /) -> None:
+        """Let a task take its slot, or wait until its job is planned."""
+        if not self._take_slot(task):
+            self._arrived.append(task)
+
+    def withdraw(self, task: Task, /) -> None:
+        """Forget a task, and all of its job that is only planned."""
+        self._loose.pop(task.name, None)
+        self._arrived = [waiting for waiting in self._arrived if waiting.name != task.name]
+        job = self._jobs.pop((task.plan, task.request), None)
+        if job is not None:
+            for order in self._orders:
+                order[:] = [slot for slot in order if slot.job is not job]
+
+    def pick(self, now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:
+        """Return the next task in the order of some processor that can start it now."""
+        if self._arrived:
+            self._plan_arrived(now_us, processors)
+        resting = all(state.free_us <= now_us for state in processors)
+        for state in processors:
+            if not state.alive:
+                self._release(state.index)
+            elif state.open:
+                slot = self._next(state, now_us, resting)
+                if slot is not None and slot.task is not None:
+                    self._choose(slot, state, now_us)
+                    return slot.task, state
+        return self._pick_loose(now_us, processors)
+
+    def _take_slot(self, task: Task) -> bool:
+        job = self._jobs.get((task.plan, task.request))
+        slots = None if job is None else job.slots.get(task.subgraph)
+        if not slots:
+            return False
+        slots.pop(0).task = task
+        return True
+
+    def _plan_arrived(self, now_us: float, processors: Sequence[ProcessorState]) -> None:
+        arrived, self._arrived = self._arrived, []
+        for task in arrived:
+            key = task.plan, task.request
+            if key not in self._jobs and task.plan in self._graphs:
+                if self._is_late(now_us, processors):
+                    self._replay(now_us, processors)
+                self._jobs[key] = self._plan(task.plan, now_us, processors)
+            if not self._take_slot(task):
+                self._loose[task.name] = task
+
+    def _plan(self, plan: str, now_us: float, processors: Sequence[ProcessorState]) -> PlannedJob:
+        """Place a job's tasks into the gaps, at what they are expected to cost by now."""
+        graph = self._graphs[plan]
+        if plan not in self._indexed:
+            self._indexed[plan] = index_graph(graph)
+        costs_us = tuple([self._costs.row(replace(task, plan=plan)) for task in graph.tasks])
+        indexed = replace(self._indexed[plan], costs_us=costs_us)
+        for state, gaps in zip(processors, self._gaps, strict=True):
+            gaps.forget(min(now_us, self._last_ends_us[state.index]))
+        partial = PartialSchedule(indexed, self._gaps, now_us)
+        self._place_all(indexed, partial)
+        job = PlannedJob(indexed, partial.ends_us, partial.places, open=len(graph.tasks))
+        for index, task in enumerate(graph.tasks):
+            times = (partial.starts_us[index], partial.ends_us[index])
+            slot = PlannedSlot(*times, next(self._numbers), job, index)
+            insort(self._orders[partial.places[index]], slot)
+            insort(job.slots.setdefault(task.subgraph, []), slot)
+        return job
+
+    def _is_late(self, now_us: float, processors: Sequence[ProcessorState]) -> bool:
+        """Return whether anything is not as planned."""
+        for state in processors:
+            order = self._orders[state.index]
+            if order and order[0].start_us < now_us - EPSILON * max(1.0, now_us):
+                return True
+            planned_us = max(now_us, self._last_ends_us[state.index])
+            if abs(planned_us - max(now_us, state.free_us)) > EPSILON * max(1.0, planned_us):
+                return True
+        return False
+
+    def _replay(self, now_us: float, processors: Sequence[ProcessorState]) -> None:
+        """Say anew when planned tasks start, in their order, from what is known now."""
+        free_us = [max(now_us, state.free_us) for state in processors]
+        places = {id(slot): place for place, order in enumerate(self._orders) for slot in order}
+        for slot in sorted(slot for order in self._orders for slot in order):
+            place = places[id(slot)]
+            slot.start_us = max(free_us[place], self._data_us(slot, place))
+            cost_us = slot.job.indexed.costs_us[slot.index][place]
+            slot.end_us = free_us[place] = slot.start_us + cost_us
+            slot.job.ends_us[slot.index] = slot.end_us
+        for state, order in zip(processors, self._orders, strict=True):
+            start_us = max(now_us, state.free_us)
+            self._last_ends_us[state.index] = start_us
+            taken = [(slot.start_us, slot.end_us) for slot in order]
+            self._gaps[state.index] = Gaps([(0.0, start_us), *taken])
+
+    def _data_us(self, slot: PlannedSlot, place: int) -> float:
+        """Return when what a planned task needs is expected on its processor."""
+        job, there_us = slot.job, 0.0
+        for need, transfer_us in job.indexed.needs[slot.index]:
+            wait_us = 0.0 if job.places[need] == place else transfer_us
+            there_us = max(there_us, job.ends_us[need] + wait_us)
+        return there_us
+
+    def _next(self, state: ProcessorState, now_us: float, resting: bool) -> PlannedSlot | None:
+        """Return the slot whose turn it is on a processor, if its task can start now.
+
+        A slot whose task is overdue lets the next go ahead, and so does each while all processors
+        rest: its job may have been withdrawn.
+        """
+        slack_us = EPSILON * max(1.0, now_us)
+        if state.free_us > now_us + slack_us:
+            return None
+        for slot in self._orders[state.index]:
+            if slot.task is None:
+                if resting or slot.start_us < now_us - slack_us:
+                    continue
+                return None
+            data_us = self._data_us(slot, state.index)
+            if data_us > now_us + slack_us and self._wake is not None:
+                self._wake(data_us)
+                return None
+            return slot
+        return None
+
+    def _choose(self, slot: PlannedSlot, state: ProcessorState, now_us: float) -> None:
+        """Take a slot out of its order: its task starts now."""
+        self._orders[state.index].remove(slot)
+        start_us = max(now_us, self._data_us(slot, state.index))
+        end_us = start_us + slot.job.indexed.costs_us[slot.index][state.index]
+        slot.job.ends_us[slot.index] = end_us
+        self._last_ends_us[state.index] = end_us
+        self._count_down(slot)
+
+    def _count_down(self, slot: PlannedSlot) -> None:
+        """Forget a job of which all slots are taken out of their orders."""
+        slot.job.open -= 1
+        if not slot.job.open and slot.task is not None:
+            self._jobs.pop((slot.task.plan, slot.task.request), None)
+
+    def _release(self, place: int) -> None:
+        """Let the tasks of a lost processor go where they end first."""
+        order = self._orders[place]
+        for slot in order:
+            if slot.task is not None:
+                self._loose[slot.task.name] = slot.task
+                self._count_down(slot)
+        order[:] = [slot for slot in order if slot.task is None]
+
+    def _pick_loose(self, now_us: float, processors: Sequence[ProcessorState]) -> Choice | None:
+        for task in self._loose.values():
+            row = self._costs.row(task)
+            ends: list[tuple[float, int]] = []
+            for state in processors:
+                if state.open and state.alive:
+                    ends.append((max(now_us, state.free_us) + row[state.index], state.index))
+            if ends and min(ends)[0] < float("inf"):
+                del self._loose[task.name]
+                return task, processors[min(ends)[1]]
+        return None
