@@ -138,3 +138,15 @@ def test_met_is_the_classic_one_of_a_graph_and_that_of_cedr_of_a_queue(
     path.write_text(json.dumps(queue))
     assert run_json(capsys, str(path), "--policy", "met")["makespan"] == 10
     assert run_json(capsys, str(path), "--policy", "met_static")["makespan"] == 20
+
+
+def test_simulate_plans_the_second_job_into_the_gaps_of_the_first(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    workload = tmp_path / "two.yaml"
+    applications = f"- {{name: job, model: {TOPCUOGLU}, arrivals: {{times_ms: [0, 0.01]}}}}"
+    workload.write_text(f"policy: heft\napplications:\n{applications}\n")
+    assert main(["simulate", str(workload), "--check", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["makespan_ms"] == pytest.approx(0.109)
+    assert result["checked_tasks"] == 20

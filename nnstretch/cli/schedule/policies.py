@@ -20,6 +20,8 @@ from nnstretch.trace import Trace
 OPTIMAL = "optimal"
 BEFORE = "before anything runs"
 READY = "when tasks are ready"
+PLANNED = ("heft", "cpop", "peft")
+"""Run-time policies that plan a whole job: of one job they make the static schedule."""
 Make = Callable[[TaskGraph, int], Trace]
 
 
@@ -46,6 +48,8 @@ def named_policies() -> dict[str, NamedPolicy]:
         None, BEFORE, "shortest schedule, with proof", "OR-Tools CP-SAT", "-", "exponential"
     )
     for name, entry in POLICIES.items():
+        if name in PLANNED:
+            continue
         if name == "met":
             rows[name] = _met(entry)
         shown = f"{name}_rt" if name in rows else name

@@ -22,7 +22,14 @@ from nnstretch.schedule.policies.over_pairs import (
     Sufferage,
 )
 from nnstretch.schedule.policies.work_stealing import WorkStealing
+from nnstretch.schedule.static_schedules.insertion import (
+    place_by_cpop,
+    place_by_heft,
+    place_by_peft,
+)
+from nnstretch.schedule.static_schedules.planned_jobs import PlannedJobs
 from nnstretch.task import WorkKey
+from nnstretch.task_graph import TaskGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +40,10 @@ class PolicySetting:
     seed: int = 0
     levels_us: Mapping[WorkKey, float] = field(default_factory=dict)
     """Static level by work, for the classic ETF."""
+    graphs: Mapping[str, TaskGraph] = field(default_factory=dict)
+    """What a job of each plan consists of, for static schedules."""
+    wake: Callable[[float], None] | None = None
+    """Asks for a decision at a time of the loop's clock, for static schedules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +176,27 @@ POLICIES: Mapping[str, PolicyEntry] = {
         "Blumofe, Leiserson, JACM 46(5), 1999",
         "first processor",
         "O(P)",
+    ),
+    "heft": PolicyEntry(
+        lambda s: PlannedJobs(s.costs, s.graphs, place_by_heft, s.wake),
+        "HEFT plans each arriving job into the gaps of earlier ones",
+        "Topcuoglu, Hariri, Wu, TPDS 13(3), 2002",
+        FIRST_TASK,
+        "O(needs x P + log n) a task when its job arrives",
+    ),
+    "cpop": PolicyEntry(
+        lambda s: PlannedJobs(s.costs, s.graphs, place_by_cpop, s.wake),
+        "CPOP plans each arriving job into the gaps of earlier ones",
+        "Topcuoglu, Hariri, Wu, TPDS 13(3), 2002",
+        FIRST_TASK,
+        "O(needs x P + log n) a task when its job arrives",
+    ),
+    "peft": PolicyEntry(
+        lambda s: PlannedJobs(s.costs, s.graphs, place_by_peft, s.wake),
+        "PEFT plans each arriving job into the gaps of earlier ones",
+        "Arabnejad, Barbosa, TPDS 25(3), 2014",
+        FIRST_TASK,
+        "O(needs x P + log n) a task when its job arrives",
     ),
 }
 

@@ -25,6 +25,7 @@ from nnstretch.schedule.simulation.latencies import Latencies
 from nnstretch.schedule.slowdown import SlowdownEstimator
 from nnstretch.soc import Processor
 from nnstretch.task import Task, TaskTimes, WorkKey
+from nnstretch.task_graph import TaskGraph
 from nnstretch.trace import Span
 
 
@@ -132,7 +133,7 @@ class Simulation:
         self._clock = VirtualExecutor(settings.processors, times_us, handovers_us=handovers_us)
         self.scheduler = RequestScheduler(
             settings.processors,
-            make_policy(settings, costs),
+            make_policy(settings, costs, self._clock),
             self._clock,
             self._answered,
             settings.times_us,
@@ -244,12 +245,29 @@ def cost_rows(settings: SimulationSettings) -> CostRows:
     return costs
 
 
-def make_policy(settings: SimulationSettings, costs: CostRows) -> Policy:
+def make_policy(settings: SimulationSettings, costs: CostRows, clock: VirtualExecutor) -> Policy:
     """Return the policy, in strict classes where applications differ in priority."""
-    entry, setting = find_policy(settings.policy), PolicySetting(costs, settings.seed)
+    entry, setting = find_policy(settings.policy), policy_setting(settings, costs, clock)
     if len({application.priority for application in settings.applications}) > 1:
         return PriorityClasses(lambda: entry.make(setting))
     return entry.make(setting)
+
+
+def policy_setting(
+    settings: SimulationSettings, costs: CostRows, clock: VirtualExecutor
+) -> PolicySetting:
+    """Return what a policy is made of."""
+    graphs: dict[str, TaskGraph] = {}
+    for application in settings.applications:
+        graphs[application.name] = TaskGraph(
+            *(application.name, application.tasks, settings.processors),
+            *(settings.times_us, settings.transfers_us),
+        )
+
+    def wake(at_us: float) -> None:
+        clock.set_timer(at_us, "planned start")
+
+    return PolicySetting(costs, settings.seed, graphs=graphs, wake=wake)
 
 
 def application_run(application: Application, settings: SimulationSettings) -> ApplicationRun:
@@ -267,8 +285,8 @@ def alone_latency_us(tasks: Sequence[Task], settings: SimulationSettings) -> flo
         TaskCosts(settings.times_us),
         transfers_us=settings.transfers_us or None,
     )
-    policy = find_policy(settings.policy).make(PolicySetting(costs, settings.seed))
     clock = VirtualExecutor(settings.processors, settings.times_us)
+    policy = find_policy(settings.policy).make(policy_setting(settings, costs, clock))
     how = Queueing.UNBOUNDED if settings.queueing else Queueing.IDLE
     trace = run_tasks(tasks, policy, clock, costs, how)
     return max(span.end_us for span in trace.spans)

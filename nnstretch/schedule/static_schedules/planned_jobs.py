@@ -87,6 +87,8 @@ class PlannedJobs:
         self._gaps = [Gaps() for _ in costs.processors]
         self._last_ends_us = [0.0] * len(costs.processors)
         """When what was chosen last is expected to end, by processor."""
+        self._woken_us = [-1.0] * len(costs.processors)
+        """For when a decision was asked for last, by processor."""
         self._arrived: list[Task] = []
         self._loose: dict[str, Task] = {}
         """Tasks without a slot."""
@@ -210,7 +212,9 @@ class PlannedJobs:
                 return None
             data_us = self._data_us(slot, state.index)
             if data_us > now_us + slack_us and self._wake is not None:
-                self._wake(data_us)
+                if self._woken_us[state.index] != data_us:
+                    self._woken_us[state.index] = data_us
+                    self._wake(data_us)
                 return None
             return slot
         return None
