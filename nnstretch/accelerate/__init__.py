@@ -12,5 +12,7 @@ schedule_file.py    a schedule by hand
 bounds.py           the rate that no schedule beats
 torch_call.py       a part of an operator's output, with torch
 execute.py          the schedule carried out in memory of the planned layout
+explain.py          rules and numbers behind a step, a group, a tensor
+sweep.py            throughput against one field of the description
 accelerate.py       a network on a machine, as JSON
 """

@@ -119,6 +119,54 @@ def test_a_wrong_schedule_is_one_line(
     assert words in refusal(capsys, *command)
 
 
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("grouping", "parts of dimension"),
+        ("slicing", "g0.1: "),
+        ("ordering", "depth first: at most"),
+        ("binding", "g0.0/"),
+        ("movement", "g0.0"),
+        ("layers", "g0: conv2d"),
+        ("memory", "slot local ["),
+        ("g0", "the local buffers hold 16384 B"),
+        ("x", "in/x ddr [0"),
+    ],
+)
+def test_why_is_explained_with_numbers(
+    capsys: pytest.CaptureFixture[str], networks: Path, what: str, words: str
+) -> None:
+    sized = ("--accelerator", "stcp920", "--assume", "local_buffer.size=2KiB", "--batch", 4)
+    lines = answer(capsys, f"{networks}:tiny", *sized, "--per-cluster", 4, "--explain", what)
+    assert words in "\n".join(lines["explain"])
+
+
+def test_a_sweep_gives_the_rate_at_each_doubling_and_the_knee(
+    capsys: pytest.CaptureFixture[str], networks: Path
+) -> None:
+    command = (f"{networks}:tiny", "--accelerator", "stcp920", "--batch", 4, "--sweep")
+    swept = answer(capsys, *command, "ddr.bandwidth=1GB/s:64GB/s")["sweep"]
+    assert [row["value"] for row in swept["rows"]][:3] == ["1GB/s", "2GB/s", "4GB/s"]
+    rates = [row["throughput_per_s"] for row in swept["rows"]]
+    assert rates == sorted(rates)
+    assert swept["knee"] in [row["value"] for row in swept["rows"]]
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (("--explain", "groping"), "close to it: grouping"),
+        (("--sweep", "local_buffer.size=4MiB:1MiB"), "B is at least A"),
+        (("--sweep", "local_buffer.size"), "write FIELD=A:B"),
+        (("--sweep", "local_bufer.size=1MiB:2MiB"), "close to it: local_buffer.size"),
+    ],
+)
+def test_wrong_questions_are_one_line(
+    capsys: pytest.CaptureFixture[str], networks: Path, option: tuple[str, str], words: str
+) -> None:
+    assert words in refusal(capsys, f"{networks}:tiny", "--accelerator", "stcp920", *option)
+
+
 def test_results_that_stay_on_chip_save_traffic(
     capsys: pytest.CaptureFixture[str], networks: Path
 ) -> None:

@@ -169,6 +169,30 @@ def test_networks_compute_their_numbers(model: str, batch: int, machine: str) ->
     check(schedule.placed, rates.accelerator.cores, network.weights, inputs, truth)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "batch", "machine"),
+    [
+        ("torchvision:resnet50", 16, "stcp920"),
+        (f"{NETWORKS}:bert_base?tokens=128&words=2000", 8, "stcp920"),
+        (f"{NETWORKS}:bert_base?tokens=256&words=2000", 4, "stcp920"),
+        (f"{NETWORKS}:bert_large?tokens=384&words=2000&layers=12", 2, "stcp920"),
+        (f"{NETWORKS}:bert_base?tokens=512&words=2000", 2, "stcp920"),
+        (f"{NETWORKS}:dlrm?rows=1000", 256, "stcp920"),
+        ("torchvision:mobilenet_v2", 32, "stcp920"),
+        ("timm:vit_base_patch16_224", 8, "stcp920"),
+        ("torchvision:densenet121", 8, "stcp920"),
+        (f"{NETWORKS}:conformer", 3, "stcp920"),
+        ("torchvision:resnet18", 1, "nvdla-64"),
+        ("torchvision:resnet50", 1, "nvdla-64"),
+        ("torchvision:mobilenet_v2", 1, "ethos-u55-128"),
+    ],
+)
+def test_published_pairs_compute_their_numbers(model: str, batch: int, machine: str) -> None:
+    test_networks_compute_their_numbers(model, batch, machine)
+    batches.cache_clear()
+
+
 def test_other_numbers_are_refused_with_the_difference() -> None:
     schedule = schedule_of(0, "graphturbo")
     assert schedule is not None

@@ -8,6 +8,8 @@ the chip by name. Every number is modelled, none measured.
   nnstretch accelerate torchvision:resnet50 --accelerator stcp920 --batch 64
   nnstretch accelerate torchvision:resnet50 --accelerator stcp920 --batch 64 --policy ddr
   nnstretch accelerate torchvision:mobilenet_v2 --accelerator ethos-u55-128
+  nnstretch accelerate torchvision:resnet50 --accelerator stcp920 --batch 64 --explain grouping
+  nnstretch accelerate timm:resnet18 --accelerator stcp920 --sweep local_buffer.size=0.25MiB:4MiB
   nnstretch accelerate timm:vit_base_patch16_224 --accelerator mychip.yaml --batch 8
 
 Policies: ddr (every layer through DDR), gb (results in the global buffer), lb (in the local ones),
@@ -81,6 +83,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--out", metavar="FOLDER", default=None, help="folder for schedule.yaml, made if need be"
     )
     parser.add_argument(
+        "--explain",
+        metavar="WHAT",
+        default=None,
+        help=(
+            "why: a step (grouping, slicing, ordering, binding, movement, layers, memory), a group"
+            " (g0) or a tensor by its name"
+        ),
+    )
+    parser.add_argument(
+        "--sweep",
+        metavar="FIELD=A:B",
+        default=None,
+        help="throughput against a field, each value twice the one before, as"
+        " local_buffer.size=0.25MiB:4MiB",
+    )
+    parser.add_argument(
         "--check",
         action="store_true",
         help="carry the schedule out on the host, in memory of the planned layout, and compare",
@@ -94,10 +112,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> dict[str, Any]:
     """Run the verb and return its result as JSON data. Raises BadInput, UnknownName, BadPlan."""
     from nnstretch.accelerate.accelerate import AccelerateRequest, accelerate, result_json
+    from nnstretch.accelerate.explain import explain
     from nnstretch.accelerate.machine.load_accelerator import load_accelerator, require_type
     from nnstretch.accelerate.machine.rates import ChipRates
     from nnstretch.accelerate.policies import ScheduleOptions
     from nnstretch.accelerate.schedule_file import read_schedule, schedule_yaml
+    from nnstretch.accelerate.sweep import sweep
     from nnstretch.files.atomic import write_text
     from nnstretch.files.read import as_path
 
@@ -117,6 +137,11 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     answer = result_json(result, args.model)
     if args.check:
         answer["max_abs_error"] = check_numbers(network, result)
+    if args.explain is not None:
+        answer["explain"] = explain(result, args.explain)
+    if args.sweep is not None:
+        settings = (args.accelerator, args.assume, args.sweep)
+        answer["sweep"] = sweep(network.graph, request, *settings)
     if trace_path is not None:
         write_trace(trace_path, result.schedule, args.model)
     return answer
@@ -207,3 +232,20 @@ def show(result: dict[str, Any], console: Any) -> None:
             f"{spill['tensor']}: {spill['from']} -> {spill['to']}, {spill['bytes']} B,"
             f" {spill['rule']}"
         )
+    for line in result.get("explain", []):
+        console.print(line)
+    if "sweep" in result:
+        show_sweep(result["sweep"], console)
+
+
+def show_sweep(swept: dict[str, Any], console: Any) -> None:
+    """Print the rate at each value of a field."""
+    from rich.table import Table
+
+    table = Table(swept["field"], "inputs/s", "spills")
+    for row in swept["rows"]:
+        rate = row["throughput_per_s"]
+        shown = "does not fit" if rate is None else f"{rate:,.1f}"
+        mark = " (knee)" if row["value"] == swept["knee"] else ""
+        table.add_row(row["value"] + mark, shown, str(row["spills"]))
+    console.print(table)

@@ -1,0 +1,76 @@
+"""`--sweep FIELD=A:B`: throughput against one field of the description, and the knee."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from nnstretch.accelerate.accelerate import AccelerateRequest, GraphOfBatch, accelerate
+from nnstretch.accelerate.machine.load_accelerator import load_accelerator
+from nnstretch.errors import BadInput, BadPlan
+
+MOST_VALUES = 24
+KNEE_SHARE = 0.95
+"""The knee is the first value with this share of the best rate."""
+NUMBER = re.compile(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)([A-Za-z/]*)")
+
+
+def sweep_values(text: str) -> tuple[str, list[str]]:
+    """Parse `local_buffer.size=0.25MiB:4MiB` as a field and values, each twice the one before.
+
+    Raises BadInput where it is none.
+    """
+    name, equals, bounds = text.partition("=")
+    low, colon, high = bounds.partition(":")
+    first, last = NUMBER.fullmatch(low), NUMBER.fullmatch(high)
+    if not (equals and colon and first and last) or first[2] != last[2]:
+        raise BadInput(f"--sweep is {text!r}, command line, write FIELD=A:B, as 0.25MiB:4MiB")
+    start, stop = float(first[1]), float(last[1])
+    if not 0 < start <= stop or math.log2(stop / start) > MOST_VALUES:
+        raise BadInput(
+            f"--sweep is {text!r}, command line, A is more than 0, B is at least A and no more"
+            f" than {MOST_VALUES} doublings of it"
+        )
+    values: list[str] = []
+    while start <= stop * (1 + 1e-9):
+        values.append(f"{start:.12g}{first[2]}")
+        start *= 2
+    return name, values
+
+
+def sweep(
+    graph_of: GraphOfBatch,
+    request: AccelerateRequest,
+    machine: str,
+    assume: Sequence[str],
+    text: str,
+) -> dict[str, Any]:
+    """Return the rate at each value of a field, and the knee."""
+    name, values = sweep_values(text)
+    rows: list[dict[str, Any]] = []
+    for value in values:
+        settings = [*assume, f"{name}={value}"]
+        described = load_accelerator(machine, settings, request.options.policy)
+        rates = replace(request.rates, accelerator=described)
+        row: dict[str, Any] = {"value": value, "throughput_per_s": None, "spills": None}
+        try:
+            result = accelerate(graph_of, replace(request, rates=rates))
+        except BadPlan as refusal:
+            row["refused"] = str(refusal)
+        else:
+            row["throughput_per_s"] = result.throughput_per_s
+            row["spills"] = len(result.schedule.placed.spills)
+        rows.append(row)
+    return {"field": name, "rows": rows, "knee": knee(rows)}
+
+
+def knee(rows: Sequence[dict[str, Any]]) -> str | None:
+    """Return the first value whose rate is close to the best, None where nothing fits."""
+    rates = [row["throughput_per_s"] for row in rows if row["throughput_per_s"]]
+    for row in rows:
+        if row["throughput_per_s"] and row["throughput_per_s"] >= KNEE_SHARE * max(rates):
+            return str(row["value"])
+    return None
