@@ -63,8 +63,7 @@ def least_times_us(chip: ChipGraph, rates: ChipRates, iterations: int = 1) -> Ma
 def needed_boxes(chip: ChipGraph) -> Mapping[str, Box]:
     """Return what of each tensor the outputs depend on: a border may be read by nothing."""
     outputs = {name: whole_box(chip, name) for name in chip.outputs}
-    boxes = boxes_behind(chip, [node.name for node in chip.operators], outputs)
-    return {name: whole_box(chip, name) for name in chip.specs} if boxes is None else boxes
+    return boxes_behind(chip, [node.name for node in chip.operators], outputs)
 
 
 def total_weight_bytes(chip: ChipGraph) -> int:

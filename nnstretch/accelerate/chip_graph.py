@@ -140,9 +140,22 @@ class ChipGraph:
         """Return the part of its root behind a part of a value."""
         node = self.nodes.get(name)
         while node is not None and node.kind in ADDRESSES:
-            name, box = next(iter(input_boxes(node, box, self.specs).items()))
+            _, name, box = self.view_boxes(node, box)
             node = self.nodes.get(name)
         return {name: box}
+
+    def view_boxes(self, node: Node, box: Box) -> tuple[Box, str, Box]:
+        """Return the part of a view to form, its input, and the input's part behind it.
+
+        A part of a reshaped tensor may be no box of the input; then more of the view is formed, and
+        what was wanted is taken from it.
+        """
+        shape = node.output.shape
+        for area in (box, (*box[:1], *whole(shape[1:])), whole(shape)):
+            source, behind = next(iter(input_boxes(node, area, self.specs).items()))
+            if node.kind not in RESHAPES or box_elements(behind) == box_elements(area):
+                return area, source, behind
+        raise AssertionError(f"{node.name} reshapes its input to another number of elements")
 
     def axes(self, name: str) -> tuple[int, ...]:
         """Return a tensor's dimensions from outermost in: batch, rows, columns, channels."""

@@ -152,7 +152,10 @@ def part_of(
         return tensor[as_slices(relative(box, outer))]
     node = chip.nodes[name]
     assert node.kind in ADDRESSES, name
-    return compute_operator(chip, name, box, known, weights)
+    area, source, behind = chip.view_boxes(node, box)
+    parts = {source: part_of(chip, source, behind, known, weights)}
+    formed = compute_part(node, area, chip.specs, parts)
+    return formed[as_slices(relative(box, area))]
 
 
 def collect_outputs(arena: Arena, weights: Tensors) -> dict[str, torch.Tensor]:

@@ -155,6 +155,7 @@ def test_plans_spoilt_on_purpose_are_caught_200_of_200() -> None:
         (f"{NETWORKS}:conformer?frames=64&blocks=1", 3, "nvdla-64"),
         (f"{NETWORKS}:dlrm?rows=100&tables=4", 8, "stcp920"),
         ("torchvision:mobilenet_v2", 1, "nvdla-64"),
+        ("torchvision:shufflenet_v2_x0_5", 2, "stcp920"),
     ],
 )
 def test_networks_compute_their_numbers(model: str, batch: int, machine: str) -> None:

@@ -196,4 +196,4 @@ def needed_by_core(
     core: int,
 ) -> dict[str, Box]:
     """Return what a core needs of each tensor to compute its share."""
-    return boxes_behind(chip, operators, {last: core_box(box, binding, core)}) or {}
+    return boxes_behind(chip, operators, {last: core_box(box, binding, core)})

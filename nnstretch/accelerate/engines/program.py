@@ -96,7 +96,7 @@ def build_program(
     for kernel, instance in enumerate(order):
         for concatenation in before[instance.name]:
             builder.add_concatenation(kernel, concatenation)
-        for layer in layers_of(chip, groups[instance.group].operators):
+        for layer in layers_of(chip, list(instance.boxes)):
             builder.add_layer(kernel, instance, layer)
     return builder.finish()
 

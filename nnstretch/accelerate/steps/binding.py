@@ -118,11 +118,11 @@ def wanted_bindings(
     matched: dict[str, dict[int, int]] = {name: {} for name in instance.reads}
     uncut = boxes_behind(chip, group.operators, {tensor: box})
     for factor, axis in zip(binding.factors, binding.axes, strict=True):
-        if factor == 1 or uncut is None:
+        if factor == 1:
             continue
         narrowed = boxes_behind(chip, group.operators, {tensor: part(box, axis, factor, 0)})
         for name in instance.reads:
-            if narrowed is None or name not in narrowed or name not in uncut:
+            if name not in narrowed or name not in uncut:
                 continue
             changed = [d for d, bounds in enumerate(narrowed[name]) if bounds != uncut[name][d]]
             if len(changed) == 1:

@@ -13,7 +13,6 @@ from nnstretch.accelerate.steps.peak import leaves
 from nnstretch.accelerate.steps.split import boxes_behind
 from nnstretch.chip.boxes import Box, intersect, part, whole
 from nnstretch.chip.instances import Group, Instance
-from nnstretch.errors import BadPlan
 
 Needs = dict[str, tuple[str, ...]]
 """Instances that each instance needs."""
@@ -29,7 +28,7 @@ def slice_groups(chip: ChipGraph, groups: Sequence[Group]) -> tuple[Instance, ..
 
 
 def slice_group(chip: ChipGraph, group: Group, number: int, index: int) -> Instance:
-    """Return one part of a group. Raises BadPlan where its outputs have no such part."""
+    """Return one part of a group; an operator of which it needs nothing is left out."""
     places = {name: place for place, name in enumerate(group.operators)}
     writes: dict[str, Box] = {}
     for name in group.operators:
@@ -40,13 +39,8 @@ def slice_group(chip: ChipGraph, group: Group, number: int, index: int) -> Insta
             box = part(box, group.split.axes[name], group.split.factor, index)
         writes[name] = box
     boxes = boxes_behind(chip, group.operators, writes)
-    if boxes is None:
-        raise BadPlan(
-            f"no part {index} of {group.name}, {group.split}, a view between its operators has no"
-            " such part"
-        )
     reads = {name: box for name, box in boxes.items() if name not in places}
-    computed = {name: boxes[name] for name in group.operators}
+    computed = {name: boxes[name] for name in group.operators if name in boxes}
     return Instance(f"{group.name}.{index}", number, index, computed, reads, writes)
 
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from nnstretch.accelerate.chip_graph import ADDRESSES, ChipGraph
+from nnstretch.accelerate.chip_graph import ChipGraph
 from nnstretch.accelerate.operator_work import matrix_shape
 from nnstretch.accelerate.steps.peak import group_peak, leaves
 from nnstretch.chip.boxes import Box, box_elements, hull, part, whole
 from nnstretch.chip.instances import Split
-from nnstretch.structure.slices import input_boxes
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +113,6 @@ def cut_axes(
     uncut_box = whole(chip.specs[last].shape)
     uncut = boxes_behind(chip, operators, {last: uncut_box})
     boxes = boxes_behind(chip, operators, {last: part(uncut_box, axis, factor, 0)})
-    if boxes is None or uncut is None:
-        return None
     axes: dict[str, int] = {}
     for name in operators:
         if not leaves(chip, name, places):
@@ -136,50 +133,29 @@ def cut_axes(
 def part_boxes(
     chip: ChipGraph, operators: Sequence[str], axes: dict[str, int], factor: int, index: int
 ) -> dict[str, Box] | None:
-    """Return what one instance computes of each operator, None where a view has no such part."""
+    """Return what one instance computes of each operator, None where it needs nothing of one."""
     wanted: dict[str, Box] = {}
     for name, axis in axes.items():
         wanted[name] = part(whole(chip.specs[name].shape), axis, factor, index)
     boxes = boxes_behind(chip, operators, wanted)
-    if boxes is None or any(name not in boxes for name in operators):
+    if any(name not in boxes for name in operators):
         return None
     return boxes
 
 
 def boxes_behind(
     chip: ChipGraph, operators: Sequence[str], wanted: dict[str, Box]
-) -> dict[str, Box] | None:
-    """Return the part of every operator's output, and of what they read, behind parts of outputs.
-
-    None where a part of a view is no box of the tensor behind it.
-    """
+) -> dict[str, Box]:
+    """Return the part of each operator's output, and of what they read, behind parts of outputs."""
     boxes = dict(wanted)
     for name in reversed(operators):
         if name not in boxes:
             continue
-        areas = exact_reads(chip, name, boxes[name])
-        if areas is None:
-            return None
-        for source, area in areas.items():
+        for source, area in chip.read_boxes(name, boxes[name]).items():
             # A concatenation's part may need nothing of one of its inputs.
             if source not in chip.weights and box_elements(area):
                 boxes[source] = hull(boxes[source], area) if source in boxes else area
     return boxes
-
-
-def exact_reads(chip: ChipGraph, name: str, box: Box) -> dict[str, Box] | None:
-    """Return the parts of tensors behind a part of an operator; None where a view's is no box."""
-    areas: dict[str, Box] = {}
-    for source, area in input_boxes(chip.nodes[name], box, chip.specs).items():
-        node = chip.nodes.get(source)
-        while node is not None and node.kind in ADDRESSES:
-            elements = box_elements(area)
-            source, area = next(iter(input_boxes(node, area, chip.specs).items()))
-            if box_elements(area) != elements and not node.kind.startswith(("expand", "slice")):
-                return None
-            node = chip.nodes.get(source)
-        areas[source] = hull(areas[source], area) if source in areas else area
-    return areas
 
 
 def work(chip: ChipGraph, name: str, box: Box | None = None) -> int:
