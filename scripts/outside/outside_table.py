@@ -13,6 +13,7 @@ import argparse
 import fnmatch
 import multiprocessing
 import os
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -115,7 +116,7 @@ def cells(row: TrialRow) -> tuple[str, ...]:
         seconds(row.partitioned_s),
         seconds(row.exported_s),
         share(row.parts_error),
-        row.reason,
+        re.sub(r"\S*/site-packages/", "", row.reason),
     )
 
 
