@@ -10,9 +10,13 @@ from torch import nn
 
 from nnstretch.capture.onnx.inputs import match_inputs
 from nnstretch.errors import BadInput
-from nnstretch.graph import Graph, InputShape, TensorSpec
+from nnstretch.graph import Graph, InputShape, TensorSpec, ValueRef
 
 DEFAULT_INPUT = (1, 3, 224, 224)
+BYTES = 256
+PICKING = frozenset({"index", "index_select", "gather", "take", "take_along_dim"})
+UNCHANGED = frozenset({"to", "_to_copy", "view", "reshape", "expand", "unsqueeze", "squeeze"})
+"""Operators that pass integers on as they are."""
 NO_IMAGES = (nn.Embedding, nn.Conv1d, nn.Conv3d, nn.RNNBase)
 """First layers of networks that read no images."""
 
@@ -81,12 +85,37 @@ def parameter_names(module: nn.Module) -> list[str]:
     return [parameter.name for parameter in parameters if parameter.kind in positional]
 
 
-def random_input(spec: TensorSpec, generator: torch.Generator) -> torch.Tensor:
-    """Draw a tensor of a shape and type: standard normal numbers, or 0 and 1 for integers."""
+def random_input(spec: TensorSpec, generator: torch.Generator, values: int = 2) -> torch.Tensor:
+    """Draw a tensor of a shape and type: standard normal numbers, or integers below `values`."""
     kind = getattr(torch, spec.dtype)
     if kind.is_floating_point:
         return torch.randn(spec.shape, generator=generator).to(kind)
-    return torch.randint(0, 2, spec.shape, generator=generator).to(kind)
+    return torch.randint(0, values, spec.shape, generator=generator).to(kind)
+
+
+def integer_values(graph: Graph, name: str) -> int:
+    """Return how many values an integer input may be drawn from.
+
+    The rows of the smallest table that it picks from; all bytes where it picks from none; 0 and 1
+    where what is picked is computed from it. Of 0 and 1 alone sums of squares cancel in a network
+    that reads bytes, and every float32 result is as good as any other.
+    """
+    specs = graph.specs()
+    passed, computed = {name}, {name}
+    values = BYTES
+    for node in graph.nodes:
+        if computed.isdisjoint(node.inputs):
+            continue
+        if node.kind == "embedding" and isinstance(node.args[0], ValueRef):
+            is_same = not passed.isdisjoint(node.inputs)
+            values = min(values, specs[node.args[0].name].shape[0] if is_same else 2)
+        elif node.kind in PICKING:
+            values = 2
+        elif node.output.dtype.startswith("int"):
+            computed.add(node.name)
+            if node.kind in UNCHANGED:
+                passed.add(node.name)
+    return values
 
 
 def zeros(given: InputShape, dtype: str, spec: str) -> torch.Tensor:

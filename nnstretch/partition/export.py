@@ -11,7 +11,7 @@ from torch import nn
 
 from nnstretch.bundle.bundle import read_bundle, write_bundle
 from nnstretch.bundle.manifest import Manifest
-from nnstretch.capture.example_inputs import random_input
+from nnstretch.capture.example_inputs import integer_values, random_input
 from nnstretch.capture.rebuild_module import build
 from nnstretch.export.bundle import export_bundle
 from nnstretch.export.onnx.convert import check_close
@@ -215,6 +215,10 @@ def outputs_of(network: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[tor
 
 
 def draw_inputs(graph: Graph, seed: int) -> dict[str, torch.Tensor]:
-    """Draw an input by name: standard normal numbers, or 0 and 1 for integers."""
+    """Draw an input by name: standard normal numbers, or integers that the network may read."""
     generator = torch.Generator().manual_seed(seed)
-    return {value.name: random_input(value.spec, generator) for value in graph.inputs}
+    drawn: dict[str, torch.Tensor] = {}
+    for value in graph.inputs:
+        values = integer_values(graph, value.name)
+        drawn[value.name] = random_input(value.spec, generator, values)
+    return drawn

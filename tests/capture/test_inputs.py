@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 from nnstretch.capture import build, default_input, load_model, trace
-from nnstretch.capture.example_inputs import example_inputs
+from nnstretch.capture.example_inputs import example_inputs, integer_values
 from nnstretch.capture.model_spec import parse_model_spec, spec_with
 from nnstretch.capture.onnx.reader import read_onnx
 from nnstretch.errors import BadInput, NnstretchError, UnknownName
@@ -236,3 +236,22 @@ def test_outputs_of_a_module_are_chosen_by_key(tmp_path: Path) -> None:
     module = load_model(spec)
     graph = trace(module, torch.zeros(1, 3, 8, 8)).graph
     assert [graph.specs()[name].shape for name in graph.outputs] == [(1, 6, 6), (1, 4, 6, 6)]
+
+
+class Picked(nn.Module):
+    """Tokens of a table of 50, bytes as numbers, and places that are computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(50, 4), nn.Embedding(9, 4)
+
+    def forward(self, ids: torch.Tensor, raw: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+        picked: torch.Tensor = self.tokens(ids) + self.places(shift * 3 + 1)
+        return picked * raw.float().unsqueeze(-1)
+
+
+def test_drawn_integers_fit_the_tables_they_pick_from() -> None:
+    wanted = parse_input_shapes("ids=1,5:int64;raw=1,5:int64;shift=1,5:int64")
+    module = Picked()
+    graph = trace(module, example_inputs("net.py:Picked", module, wanted)).graph
+    assert [integer_values(graph, name) for name in ("ids", "raw", "shift")] == [50, 256, 2]
