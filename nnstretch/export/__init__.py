@@ -8,6 +8,7 @@ single_file.py     whole network as one file
 onnx/              modules -> ONNX
 litert/            modules -> .tflite
 cpp/               a network as C++ that builds without Python
+int8_accuracy.py   labels that judge int8
 quantize.py        one int8 file, judged against float
 """
 

@@ -14,6 +14,7 @@ from nnstretch.bundle.bundle import Bundle, write_bundle
 from nnstretch.bundle.manifest import FORMATS, Manifest, Port, Subgraph
 from nnstretch.bundle.variants import merge_bundles
 from nnstretch.capture.exported_program import eval_mode
+from nnstretch.export.int8_accuracy import LabeledAccuracy
 from nnstretch.export.subgraph_files import ExportedFiles, litert_files, onnx_files
 from nnstretch.export.subgraph_specs import ExportRequest, Progress, SubgraphSpec, subgraph_specs
 from nnstretch.export.verify import ExportErrors, verify_files
@@ -32,6 +33,8 @@ class ExportedBundle:
     manifest: Manifest
     int8_snr_db: float | None = None
     """Signal-to-noise ratio of the int8 network's output on calibration inputs; None of float."""
+    accuracy: LabeledAccuracy | None = None
+    """Of int8, where labels judged it."""
 
 
 @checked
@@ -72,16 +75,14 @@ def export_bundle(
     with eval_mode(request.module), torch.no_grad():
         specs = subgraph_specs(request)
         exported = files_of(request, specs)
-        errors = verify_files(
-            exported, specs, request.int8, request.plan.model, request.least_snr_db
-        )
+        errors = verify_files(exported, specs, request)
     subgraphs = tuple(subgraph_of(spec, exported, errors, request.format) for spec in specs)
     manifest = manifest_of(request, specs, exported.ports, subgraphs, errors)
     bundle = merge_bundles(
         Bundle(manifest, {sub.file: exported.files[sub.name] for sub in subgraphs}, str(path)), also
     )
     write_bundle(Path(path), bundle.manifest, bundle.files)
-    return ExportedBundle(bundle.manifest, errors.int8_snr_db)
+    return ExportedBundle(bundle.manifest, errors.int8_snr_db, errors.accuracy)
 
 
 def files_of(request: ExportRequest, specs: Sequence[SubgraphSpec]) -> ExportedFiles:

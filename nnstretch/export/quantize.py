@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -19,6 +18,7 @@ from torch import nn
 
 from nnstretch.capture.exported_program import eval_mode
 from nnstretch.errors import BadInput, Mismatch
+from nnstretch.export.int8_accuracy import LabeledBatches, refuse_drop
 from nnstretch.export.litert import convert as litert
 from nnstretch.files.atomic import atomic_write
 from nnstretch.files.checked import checked
@@ -29,16 +29,6 @@ TOLERANCE = 1e-3
 """Largest difference of the float file from the module, over the largest score (at least 1)."""
 
 Progress = Callable[[str, float, float], None]
-
-
-class LabeledBatches(Protocol):
-    """Labeled images in a fixed order, a few in memory at a time."""
-
-    def __len__(self) -> int:
-        """Count the images."""
-
-    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yield float32 images [n, channels, height, width] and labels [n]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +82,7 @@ def quantize(
     with eval_mode(module):
         plain, small = convert_network(module, calibration, classes, name, tell)
         check = check_accuracy(module, plain, small, held_out, name, tell)
-    refuse_drop(check, max_drop, name)
+    refuse_drop(check.float_accuracy, check.int8_accuracy, check.images, max_drop, name)
     with atomic_write(int8_path) as aside, atomic_write(float_path) as aside_float:
         aside.write_bytes(small)
         aside_float.write_bytes(plain)
@@ -216,14 +206,3 @@ def summarize_accuracy(classes: np.ndarray, max_abs_error: float) -> AccuracyChe
         max_abs_error=max_abs_error,
         images=len(labels),
     )
-
-
-def refuse_drop(check: AccuracyCheck, max_drop: float, name: str) -> None:
-    """Check the loss of accuracy. Raises Mismatch when it is beyond the limit."""
-    drop = 100 * (check.float_accuracy - check.int8_accuracy)
-    if drop > max_drop + 1e-9:
-        raise Mismatch(
-            f"int8 of {name} loses {drop:.2f} points of accuracy, {check.images} held-out images"
-            f" ({check.float_accuracy:.2%} to {check.int8_accuracy:.2%}), --max-drop allows"
-            f" {max_drop:g}; nothing was written"
-        )

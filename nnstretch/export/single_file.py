@@ -12,6 +12,7 @@ import torch
 from nnstretch.bundle.manifest import FORMATS, Port
 from nnstretch.capture.exported_program import eval_mode
 from nnstretch.errors import BadInput
+from nnstretch.export.int8_accuracy import LabeledAccuracy
 from nnstretch.export.litert.convert import LiteRTRunner, to_int8, to_litert
 from nnstretch.export.litert.flatbuffer import with_description
 from nnstretch.export.litert.int8 import TESTED, check_inputs
@@ -24,7 +25,7 @@ from nnstretch.export.onnx.convert import (
 )
 from nnstretch.export.subgraph_files import file_description
 from nnstretch.export.subgraph_specs import OUTPUT, ExportRequest
-from nnstretch.export.verify import check_snr
+from nnstretch.export.verify import judge_int8
 from nnstretch.files.atomic import atomic_write
 
 
@@ -37,6 +38,8 @@ class SingleFile:
     """From the module, on a random input; of int8 on the first calibration input."""
     int8_snr_db: float | None = None
     """Signal-to-noise ratio of int8 on calibration inputs."""
+    accuracy: LabeledAccuracy | None = None
+    """Of int8, where labels judged it."""
 
 
 def format_of(path: Path | str) -> str:
@@ -121,4 +124,4 @@ def single_int8(request: ExportRequest, notes: dict[str, str]) -> tuple[bytes, S
     expected: list[np.ndarray] = [request.module(x).numpy() for x in kept]
     actual = [runner.run(x.numpy()) for x in kept]
     error = max_abs_difference(expected[0], actual[0], f"LiteRT file of {name}")
-    return data, SingleFile(len(data), error, check_snr(expected, actual, name))
+    return data, SingleFile(len(data), error, *judge_int8(expected, actual, request, runner.run))

@@ -12,6 +12,7 @@ from torch import nn
 from nnstretch.bundle.manifest import FORMATS
 from nnstretch.capture.example_inputs import random_input
 from nnstretch.errors import BadInput
+from nnstretch.export.int8_accuracy import LabeledBatches
 from nnstretch.graph import TensorSpec
 from nnstretch.plan import Plan, Segment
 from nnstretch.soc import Soc
@@ -56,6 +57,10 @@ class ExportRequest:
     progress: Progress | None = None
     least_snr_db: float | None = None
     """Signal-to-noise ratio that int8 must reach; None asks for that of a sound network."""
+    held_out: LabeledBatches | None = None
+    """Images whose labels judge int8 instead, where the network knows their classes."""
+    max_drop: float = 1.0
+    """Points of accuracy that int8 may lose on them."""
 
     def __post_init__(self) -> None:
         if len(self.segments) != len(self.plan.segments):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from nnstretch.errors import Mismatch
+from nnstretch.export.int8_accuracy import LabeledAccuracy, compare_on_labels, refuse_drop
 from nnstretch.export.onnx.convert import check_close, max_abs_difference
 from nnstretch.export.subgraph_files import ExportedFiles
-from nnstretch.export.subgraph_specs import SubgraphSpec
+from nnstretch.export.subgraph_specs import ExportRequest, SubgraphSpec
 
 MIN_SNR_DB = 10.0
 """int8 of a sound network has 20 and more; below 10, noise is a third of the signal."""
@@ -29,40 +30,64 @@ class ExportErrors:
     """Of all in a row, on the first input."""
     int8_snr_db: float | None = None
     """Signal-to-noise ratio of the network's output over all inputs compared; of int8 only."""
+    accuracy: LabeledAccuracy | None = None
+    """Of int8, where labels judged it."""
 
 
 def verify_files(
-    exported: ExportedFiles,
-    specs: Sequence[SubgraphSpec],
-    int8: bool,
-    name: str,
-    least_db: float | None = None,
+    exported: ExportedFiles, specs: Sequence[SubgraphSpec], request: ExportRequest
 ) -> ExportErrors:
     """Compare files with the module. Raises Mismatch where float files differ by more than
-    rounding, or int8 drowns in its noise.
+    rounding, or int8 drowns in its noise or loses too much accuracy.
     """
-    judge = max_abs_difference if int8 else check_close
+    name = request.plan.model
+    judge = max_abs_difference if request.int8 else check_close
     start, end = specs[0].sources[0], specs[-1].target
-    rows: list[dict[str, np.ndarray]] = [
-        {start: values[start].numpy()} for values in exported.tested
-    ]
+    runners = {spec.name: exported.runner(exported.files[spec.name], spec.name) for spec in specs}
     alone: dict[str, float] = {}
     for spec in specs:
-        file = exported.runner(exported.files[spec.name], spec.name)
         exact = {
             tensor: exported.tested[0][tensor].numpy() for tensor in (*spec.sources, spec.target)
         }
-        computed = file.run(*(exact[source] for source in spec.sources))
+        computed = runners[spec.name].run(*(exact[source] for source in spec.sources))
         alone[spec.name] = judge(exact[spec.target], computed, f"sub-graph {spec.name}")
-        for row in rows:
-            row[spec.target] = file.run(*(row[source] for source in spec.sources))
+
+    def run(x: np.ndarray) -> np.ndarray:
+        """Compute the whole network by its files."""
+        values = {start: x}
+        for spec in specs:
+            reads = [values[source] for source in spec.sources]
+            values[spec.target] = runners[spec.name].run(*reads)
+        return values[end]
+
     expected = [values[end].numpy() for values in exported.tested]
-    whole = judge(expected[0], rows[0][end], f"bundle of {name}")
-    return ExportErrors(
-        alone,
-        whole,
-        check_snr(expected, [row[end] for row in rows], name, least_db) if int8 else None,
-    )
+    actual = [run(values[start].numpy()) for values in exported.tested]
+    whole = judge(expected[0], actual[0], f"bundle of {name}")
+    if not request.int8:
+        return ExportErrors(alone, whole)
+    return ExportErrors(alone, whole, *judge_int8(expected, actual, request, run))
+
+
+def judge_int8(
+    expected: Sequence[np.ndarray],
+    actual: Sequence[np.ndarray],
+    request: ExportRequest,
+    run: Callable[[np.ndarray], np.ndarray],
+) -> tuple[float, LabeledAccuracy | None]:
+    """Return the signal-to-noise ratio of int8, and its accuracy where labels could judge it.
+
+    Raises Mismatch for a loss of accuracy beyond the limit, or too low a ratio where no label says
+    more.
+    """
+    name = request.plan.model
+    if request.held_out is not None:
+        batch = request.plan.input_shape[0]
+        accuracy = compare_on_labels(request.module, run, request.held_out, batch)
+        if accuracy is not None and accuracy.says_something:
+            shares = (accuracy.float_accuracy, accuracy.int8_accuracy)
+            refuse_drop(*shares, accuracy.images, request.max_drop, name)
+            return snr_db(np.stack(expected), np.stack(actual)), accuracy
+    return check_snr(expected, actual, name, request.least_snr_db), None
 
 
 def check_snr(
@@ -81,7 +106,8 @@ def check_snr(
     if not ratio_db >= least_db:
         raise Mismatch(
             f"int8 of {name} has a signal-to-noise ratio of {ratio_db:.1f} dB, {len(expected)}"
-            f" calibration inputs, at least {least_db:g} are needed"
+            f" calibration inputs, at least {least_db:g} are needed; the recipe that trained it as"
+            " --calibration would judge its accuracy, --min-snr asks for less"
         )
     return ratio_db
 

@@ -120,3 +120,21 @@ def test_export_needs_no_lightning(tmp_path: Path) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("verb", "missing"),
+    [("export", "onnxscript"), ("partition", "onnxscript"), ("study", "optuna")],
+)
+def test_a_package_that_is_missed_late_is_named_too(
+    tmp_path: Path, verb: str, missing: str
+) -> None:
+    words = [*verb.split(), *COMMANDS[verb], "--input", "1,3,32,32"]
+    program = BLOCKED.format(names={missing}, requirements=REQUIREMENTS, arguments=words)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.rstrip().endswith(f"pip install 'nnstretch[{VERB_EXTRAS[verb]}]'")

@@ -361,12 +361,12 @@ def test_int8_that_drowns_in_noise_is_refused() -> None:
         Mismatch,
         match=(
             r"^int8 of net has a signal-to-noise ratio of 6\.0 dB, 1 calibration inputs, at least"
-            r" 10 are needed$"
+            r" 10 are needed; "
         ),
     ):
         check_snr([y], [1.5 * y], "net")
     assert check_snr([y], [1.5 * y], "net", 6.0) == pytest.approx(6.02, abs=0.01)
-    with pytest.raises(Mismatch, match=r"at least 7 are needed$"):
+    with pytest.raises(Mismatch, match=r"at least 7 are needed; "):
         check_snr([y], [1.5 * y], "net", 7.0)
     assert snr_db(0 * y, y) == -200
 

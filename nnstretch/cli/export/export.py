@@ -5,7 +5,9 @@ One file per sub-graph, ONNX or LiteRT, in one bundle, each checked against the 
 Weights come from --weights (safetensors, as `nnstretch train` writes them); without, they are those
 the model starts with. --soc adds the predicted latency of every sub-graph, which emulation needs.
 --int8 measures the ranges of activations on calibration images; sub-graphs that touch share a
-scale, so merges change no bit.
+scale, so merges change no bit. Where --calibration is the recipe that the network was trained by,
+its held-out images judge int8 by accuracy (--max-drop); elsewhere its signal-to-noise ratio does
+(--min-snr).
 
   nnstretch export plan.yaml --weights runs/digits/weights.safetensors --soc mi9 --out net.nns
   nnstretch export torchvision:resnet18 --soc mi9 --processor dsp --out original.nns
@@ -30,6 +32,7 @@ from nnstretch.cli.arguments import (
     SOC_HELP,
     add_inputs,
     add_model,
+    finite_number,
     whole_number,
 )
 from nnstretch.cli.export.cpp import (
@@ -50,6 +53,8 @@ if TYPE_CHECKING:
     from nnstretch.export.single_file import SingleFile
     from nnstretch.export.subgraph_specs import ExportRequest
 
+HELD_OUT_IMAGES = 1000
+"""On which int8 is judged; all of a smaller data set."""
 SUMMARY = "a bundle of ONNX or LiteRT sub-graphs, or a folder of C++, verified"
 
 
@@ -106,6 +111,23 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default=CALIBRATION_IMAGES,
         metavar="N",
         help=f"how many of them (default {CALIBRATION_IMAGES})",
+    )
+    parser.add_argument(
+        "--max-drop",
+        type=finite_number,
+        default=1.0,
+        metavar="POINTS",
+        help=(
+            "accuracy that int8 may lose on held-out images, where --calibration is a recipe that"
+            " has labels and the network knows its classes (default 1.0)"
+        ),
+    )
+    parser.add_argument(
+        "--min-snr",
+        type=finite_number,
+        default=None,
+        metavar="DB",
+        help="signal-to-noise ratio that int8 must have where no label judges it (default 10)",
     )
     parser.add_argument(
         "--soc", default=None, help=SOC_HELP + "; default: the plan's own, if it names one"
@@ -205,15 +227,21 @@ def export_request(args: argparse.Namespace) -> ExportRequest:
         args.processor or (soc.processors[0].name if soc else "cpu"),
     )
     lowered = lower(subject.analysis, plan)
-    calibration = None
+    calibration, held_out = None, None
     if args.int8:
-        from nnstretch.train.data.calibration import open_calibration
+        from nnstretch.train.data.calibration import open_calibration, open_held_out
 
         calibration = open_calibration(args.calibration, args.calibration_images, plan.input_shape)
+        held_out = open_held_out(args.calibration, HELD_OUT_IMAGES, plan.input_shape[2])
     module = subject.build_stretched(lowered, args.weights)
     trial = subject.estimate(lowered, soc, name) if soc and name else None
     file_format = "onnx" if args.format == FORMAT else args.format
-    return ExportRequest(module, plan, file_format, args.int8, calibration, trial, soc)
+    return ExportRequest(
+        *(module, plan, file_format, args.int8, calibration, trial, soc),
+        least_snr_db=args.min_snr,
+        held_out=held_out,
+        max_drop=args.max_drop,
+    )
 
 
 def result_of(
@@ -223,7 +251,8 @@ def result_of(
     single_file: SingleFile | None,
 ) -> dict[str, Any]:
     """Return what was exported as JSON data."""
-    ratios = [done.int8_snr_db for done in (written, single_file) if done is not None]
+    outcomes = [done for done in (written, single_file) if done is not None]
+    accuracy = outcomes[0].accuracy
     largest = (
         written.manifest.max_abs_error
         if written is not None
@@ -236,7 +265,8 @@ def result_of(
         "format": request.format if written is not None else None,
         "int8": request.int8,
         "max_abs_error": largest,
-        "int8_snr_db": ratios[0],
+        "int8_snr_db": outcomes[0].int8_snr_db,
+        "accuracy": None if accuracy is None else asdict(accuracy),
         "calibration_images": len(request.calibration.indices) if request.int8 else None,  # type: ignore[union-attr]
         "predicted_ms": request.trial.latency_us / 1000 if request.trial else None,
         "single": {"file": args.single, **asdict(single_file)} if single_file is not None else None,
@@ -295,3 +325,6 @@ def show(result: dict[str, Any], console: Any) -> None:
     if result["int8"]:
         said = f"int8: signal-to-noise ratio of the output {result['int8_snr_db']:.1f} dB"
         console.print(f"{said}, ranges measured on {result['calibration_images']} images")
+        if accuracy := result["accuracy"]:
+            shares = f"{accuracy['float_accuracy']:.2%}, int8 {accuracy['int8_accuracy']:.2%}"
+            console.print(f"accuracy on {accuracy['images']} held-out images: float32 {shares}")

@@ -78,7 +78,7 @@ def check(args: argparse.Namespace) -> None:
     try:
         import optuna  # noqa: F401
     except ImportError:
-        raise UnknownName("no optuna, nnstretch study, install nnstretch[study]") from None
+        raise UnknownName("no optuna, nnstretch study, pip install 'nnstretch[study]'") from None
     if args.warm < 0 or not 0.5 <= args.lease_s <= 86_400:
         raise BadInput(
             f"warm is {args.warm} and lease-s {args.lease_s}, study, they must be at least 0 and"

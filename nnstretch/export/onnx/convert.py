@@ -40,6 +40,8 @@ def export_model(name: str, module: nn.Module, inputs: tuple[torch.Tensor, ...])
                 optimize=True,
                 verbose=False,
             )
+    except ModuleNotFoundError:
+        raise  # a package is missing, not an operator
     except Exception as error:
         reason = next(
             (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__

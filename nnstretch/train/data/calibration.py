@@ -132,6 +132,22 @@ def open_calibration(
     return CalibrationImages(read, tuple(shuffle_images(drawn, seed)), batch)
 
 
+def open_held_out(source: str, images: int, side: int) -> LabeledImages | None:
+    """Draw labeled held-out images of a recipe; None of a folder, whose images have no labels."""
+    if Path(source).is_dir():
+        return None
+    recipe = load_recipe(source)
+    data = settings_for_side(recipe.data, side)
+    return held_out_images(open_dataset(data), data, images, recipe.seed)
+
+
+def settings_for_side(data: DataSettings, side: int) -> DataSettings:
+    """Return the settings of a data set whose images are seen at another size."""
+    if data.validation_px == side:
+        return data
+    return replace(data, image_px=side, val_px=0, val_resize_px=0)
+
+
 def folder_images(root: Path, side: int) -> tuple[int, Callable[[int], Tensor]]:
     """Count a folder's images and return their reader. Raises BadInput for a folder without."""
     files = sorted(
@@ -156,9 +172,7 @@ def folder_images(root: Path, side: int) -> tuple[int, Callable[[int], Tensor]]:
 def recipe_images(recipe_name: str, side: int) -> tuple[int, Callable[[int], Tensor], int]:
     """Count a recipe's training images and return their reader and the recipe's seed."""
     recipe = load_recipe(recipe_name)
-    data = recipe.data
-    if data.validation_px != side:
-        data = replace(data, image_px=side, val_px=0, val_resize_px=0)
+    data = settings_for_side(recipe.data, side)
     dataset = open_dataset(data)
 
     def read(index: int) -> Tensor:

@@ -1,0 +1,82 @@
+"""Labels that judge int8: what share of the accuracy it may lose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import nn
+
+from nnstretch.errors import Mismatch
+
+TIMES_CHANCE = 2.0
+"""Labels say something of a network that is right at least so often as often as by chance."""
+
+
+class LabeledBatches(Protocol):
+    """Labeled images in a fixed order, a few in memory at a time."""
+
+    def __len__(self) -> int:
+        """Count the images."""
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield float32 images [n, channels, height, width] and labels [n]."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabeledAccuracy:
+    """Shares of held-out images that are classified right, from 0 to 1."""
+
+    images: int
+    float_accuracy: float
+    int8_accuracy: float
+    classes: int
+
+    @property
+    def says_something(self) -> bool:
+        """Return whether the network knows these classes, so that a loss can be told."""
+        return self.float_accuracy * self.classes >= TIMES_CHANCE
+
+
+def compare_on_labels(
+    module: nn.Module,
+    run: Callable[[np.ndarray], np.ndarray],
+    held_out: LabeledBatches,
+    batch: int,
+) -> LabeledAccuracy | None:
+    """Classify images by the module and by `run`, `batch` at a time.
+
+    Returns None where the network gives no row of scores for each image.
+    """
+    right = np.zeros(2, np.int64)
+    images = classes = 0
+    for chunk, labels in held_out:
+        for x, wanted in zip(chunk.split(batch), labels.split(batch), strict=True):
+            if len(x) < batch:
+                continue
+            scores = module(x)
+            if not isinstance(scores, torch.Tensor) or scores.dim() != 2:
+                return None
+            answers = (scores.numpy(), run(x.numpy()))
+            right += [int((rows.argmax(1) == wanted.numpy()).sum()) for rows in answers]
+            images, classes = images + batch, scores.shape[1]
+    if not images:
+        return None
+    shares = right / images
+    return LabeledAccuracy(images, float(shares[0]), float(shares[1]), classes)
+
+
+def refuse_drop(
+    float_accuracy: float, int8_accuracy: float, images: int, max_drop: float, name: str
+) -> None:
+    """Check the loss of accuracy. Raises Mismatch when it is beyond the limit, in points."""
+    drop = 100 * (float_accuracy - int8_accuracy)
+    if drop > max_drop + 1e-9:
+        raise Mismatch(
+            f"int8 of {name} loses {drop:.2f} points of accuracy, {images} held-out images"
+            f" ({float_accuracy:.2%} to {int8_accuracy:.2%}), --max-drop allows"
+            f" {max_drop:g}; nothing was written"
+        )
