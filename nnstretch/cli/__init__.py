@@ -116,7 +116,8 @@ def overview() -> str:
     return (
         "usage: nnstretch VERB ... [--json]\n\n"
         + "\n".join(lines)
-        + "\n\n`nnstretch VERB --help` teaches each one."
+        + "\n\n`nnstretch VERB --help` teaches each one. `nnstretch --print-completion bash` or"
+        " `zsh` prints\na script that completes verbs and options."
     )
 
 
@@ -131,12 +132,26 @@ def main(argv: list[str] | None = None) -> int:
 
         print(f"nnstretch {__version__}")
         return 0
+    if argv[0] == "--print-completion":
+        return print_completion(argv[1:])
     if argv[0] not in VERBS:
         near = closest(argv[0][:40], list(VERBS))
         known = f"it is one of {', '.join(VERBS)}"
         print(f"nnstretch: unknown verb {argv[0][:40]!r}, {known}{near}", file=sys.stderr)
         return 2
     return run_verb(*verb_of(argv))
+
+
+def print_completion(argv: list[str]) -> int:
+    """Print the script that completes the command line in a shell; return the exit code."""
+    from nnstretch.cli.doctor.completion import completion_script
+
+    try:
+        print(completion_script(argv[0] if argv else "bash"))
+    except NnstretchError as error:
+        print(f"nnstretch: {one_line(error)}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def run_verb(verb: str, argv: list[str]) -> int:
