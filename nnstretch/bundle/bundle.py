@@ -21,7 +21,7 @@ from nnstretch.files.decode import decode, parse_json, require_format
 from nnstretch.files.read import MOST_MODEL_BYTES, as_path, check_file
 
 MAX_MANIFEST_BYTES = 16 << 20
-OPTIONAL_KEYS = ("alternatives", "pipeline", "processor_kinds")
+OPTIONAL_KEYS = ("alternatives", "pipeline", "processor_kinds", "image_task")
 """Of a manifest: not written where they hold nothing."""
 
 

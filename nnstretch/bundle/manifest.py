@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated
 
+from nnstretch.bundle.image_task import ImageTask
 from nnstretch.files.limits import OneOf, Only, Range
 from nnstretch.graph import TensorSpec
 from nnstretch.pipeline import PipelineSpec
@@ -112,6 +113,8 @@ class Manifest:
     """
     processor_kinds: dict[str, ProcessorKind] = field(default_factory=dict)
     """Kind of each processor as its chip describes it; absent where no chip was given."""
+    image_task: ImageTask | None = None
+    """How images become its input and what its scores stand for; not written where unknown."""
 
 
 def plans_by_name(manifest: Manifest) -> dict[str, Manifest]:

@@ -94,6 +94,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.export.litert.convert import require_packages
     from nnstretch.export.quantize import check_settings, output_paths, quantize
     from nnstretch.train.data import open_dataset
+    from nnstretch.train.data.batches import image_task_of
     from nnstretch.train.data.calibration import held_out_images, training_images
     from nnstretch.train.recipe_loader import load_recipe
 
@@ -117,6 +118,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
             name=args.plan or recipe.model,
             max_drop=args.max_drop,
             progress=tell,
+            image_task=image_task_of(dataset, recipe.data),
         )
     return {
         "file": str(paths[0]),

@@ -119,6 +119,7 @@ def manifest_of(
         processor_kinds=processor_kinds(
             request.soc, [name for sub in subgraphs for name in (sub.processor, *sub.predicted_us)]
         ),
+        image_task=request.image_task,
     )
 
 

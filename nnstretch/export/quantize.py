@@ -16,10 +16,12 @@ import numpy as np
 import torch
 from torch import nn
 
+from nnstretch.bundle.image_task import ImageTask, task_text
 from nnstretch.capture.exported_program import eval_mode
 from nnstretch.errors import BadInput, Mismatch
 from nnstretch.export.int8_accuracy import LabeledBatches, refuse_drop
 from nnstretch.export.litert import convert as litert
+from nnstretch.export.litert.flatbuffer import with_description
 from nnstretch.files.atomic import atomic_write
 from nnstretch.files.checked import checked
 
@@ -67,10 +69,12 @@ def quantize(
     name: str = "network",
     max_drop: float = 1.0,
     progress: Progress | None = None,
+    image_task: ImageTask | None = None,
 ) -> QuantizedNetwork:
     """Write the int8 network to FILE.tflite and its float32 form to FILE.float.tflite.
 
-    Ranges are moving averages over `calibration`: its order counts, its labels do not. Raises
+    Ranges are moving averages over `calibration`: its order counts, its labels do not.
+    `image_task` is written into the description of both files. Raises
     BadInput where network and images do not fit, UnsupportedOp where LiteRT lacks an operator,
     Mismatch where the float file differs from the module or int8 loses more than `max_drop`
     points of accuracy.
@@ -83,6 +87,9 @@ def quantize(
         plain, small = convert_network(module, calibration, classes, name, tell)
         check = check_accuracy(module, plain, small, held_out, name, tell)
     refuse_drop(check.float_accuracy, check.int8_accuracy, check.images, max_drop, name)
+    if image_task is not None:
+        text = f"image_task: {task_text(image_task)}"
+        plain, small = (with_description(model, text) for model in (plain, small))
     with atomic_write(int8_path) as aside, atomic_write(float_path) as aside_float:
         aside.write_bytes(small)
         aside_float.write_bytes(plain)

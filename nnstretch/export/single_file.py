@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from nnstretch.bundle.image_task import task_text
 from nnstretch.bundle.manifest import FORMATS, Port
 from nnstretch.capture.exported_program import eval_mode
 from nnstretch.errors import BadInput
@@ -62,6 +63,8 @@ def export_single(request: ExportRequest, path: Path | str) -> SingleFile:
     """
     plan = request.plan
     notes = {"model": plan.model, "plan": " | ".join(map(str, plan.segments))}
+    if request.image_task is not None:
+        notes["image_task"] = task_text(request.image_task)
     with eval_mode(request.module), torch.no_grad():
         if request.format == "onnx":
             data, result = single_onnx(request, notes)

@@ -9,6 +9,7 @@ from typing import Protocol, cast
 import torch
 from torch import nn
 
+from nnstretch.bundle.image_task import ImageTask
 from nnstretch.bundle.manifest import FORMATS
 from nnstretch.capture.example_inputs import random_input
 from nnstretch.errors import BadInput
@@ -61,6 +62,8 @@ class ExportRequest:
     """Images whose labels judge int8 instead, where the network knows their classes."""
     max_drop: float = 1.0
     """Points of accuracy that int8 may lose on them."""
+    image_task: ImageTask | None = None
+    """How the network sees images and what its scores stand for, where that is known."""
 
     def __post_init__(self) -> None:
         if len(self.segments) != len(self.plan.segments):

@@ -176,7 +176,7 @@ class Records(Callback):
             self.save_first_state(trainer, module, best_weights)
             return
         if best_weights is not None:
-            save_weights(module.evaluated_network, best_weights)
+            save_weights(module.evaluated_network, best_weights, module.image_task)
         trainer.save_checkpoint(str(self.folder / STATE_FILE))
 
     def save_first_state(
@@ -188,7 +188,7 @@ class Records(Callback):
             trainer.save_checkpoint(str(aside))
             self.settle(trainer, module)
             if best_weights is not None:
-                save_weights(module.evaluated_network, best_weights)
+                save_weights(module.evaluated_network, best_weights, module.image_task)
             if trainer.is_global_zero:
                 aside.replace(self.folder / STATE_FILE)
         finally:

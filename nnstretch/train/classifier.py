@@ -19,6 +19,7 @@ from nnstretch.stretch.weights.weights_file import first_mismatch
 from nnstretch.train.checkpoints import weights_digest
 from nnstretch.train.data.batches import (
     ImageBatch,
+    image_task_of,
     no_readable_image_error,
     refuse_unreadable,
     report_skipped,
@@ -75,6 +76,7 @@ class Classifier(LightningModule):
         # Saved, so that an epoch that was interrupted has the loss of all its steps.
         self.train_loss.persistent(True)
         self.val_loss = MeanMetric(nan_strategy="disable")
+        self.image_task = image_task_of(dataset, recipe.data)
         self.top1 = accuracy_metric(len(dataset.classes), 1)
         self.top5 = accuracy_metric(len(dataset.classes), 5)
         self.mixer = make_mixer(recipe.augment, len(dataset.classes))

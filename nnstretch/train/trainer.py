@@ -107,7 +107,7 @@ def fit(
         records = Records(out, origin, resume)
         classifier = Classifier(module, recipe, pictures.dataset, distillation)
         train(classifier, pictures, records, out / STATE_FILE if resume else None, progress)
-        return save_results(module, recipe, records.epochs, out)
+        return save_results(classifier, records.epochs, out)
 
 
 def check_module(module: nn.Module, recipe: Recipe, has_teacher: bool) -> None:
@@ -216,12 +216,10 @@ def evaluate(module: nn.Module, recipe: Recipe) -> float:
     return right / images
 
 
-def save_results(
-    module: nn.Module, recipe: Recipe, epochs: tuple[EpochRecord, ...], out: Path
-) -> TrainResult:
+def save_results(classifier: Classifier, epochs: tuple[EpochRecord, ...], out: Path) -> TrainResult:
     """Write the results of a finished training."""
-    if process_rank(recipe.trainer) == 0:
-        save_weights(module, out / WEIGHTS_FILE)
+    if process_rank(classifier.recipe.trainer) == 0:
+        save_weights(classifier.network, out / WEIGHTS_FILE, classifier.image_task)
         # Written again, because a kill within the last epoch's save would leave it a line short.
         write_text(out / CURVE_FILE, curve_csv(epochs))
         history = {"history": [asdict(epoch) for epoch in epochs]}

@@ -74,7 +74,7 @@ def run_without(extra: str, arguments: list[str], folder: Path) -> subprocess.Co
 def test_an_extra_of_extras_brings_what_they_bring() -> None:
     assert EXTRAS["predict"] == EXTRAS["capture"]
     assert {"torch", "onnxruntime", "pytorch-lightning"} <= set(EXTRAS["all"])
-    assert EXTRAS["run"] == ("onnxruntime",)
+    assert EXTRAS["run"] == ("onnxruntime", "pillow")
     assert missing_distributions(("numpy", "no-such-distribution")) == ["no-such-distribution"]
 
 

@@ -212,6 +212,7 @@ def export_request(args: argparse.Namespace) -> ExportRequest:
     from nnstretch.export.subgraph_specs import ExportRequest
     from nnstretch.stretch import single_processor_plan
     from nnstretch.stretch.lowering.lower import lower
+    from nnstretch.stretch.weights.weights_file import read_image_task
 
     subject = load_model_argument(args.model, args.input, args.outputs)
     name = args.soc or (subject.plan.soc if subject.plan else None)
@@ -241,6 +242,7 @@ def export_request(args: argparse.Namespace) -> ExportRequest:
         least_snr_db=args.min_snr,
         held_out=held_out,
         max_drop=args.max_drop,
+        image_task=read_image_task(args.weights) if args.weights else None,
     )
 
 

@@ -79,7 +79,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="one of several; without it the main plan, and of many requests the best now",
     )
-    add("--input", type=Path, metavar="FILE.npy", help="random numbers where absent")
+    add(
+        "--input",
+        type=Path,
+        metavar="FILE.npy|IMAGE",
+        help="an array, or an image where the bundle says how it sees them; random where absent",
+    )
     add("--output", type=Path, metavar="FILE.npy", help="where to write the network's output")
     add(
         "--trace",
@@ -123,14 +128,19 @@ def check(args: argparse.Namespace) -> None:
 def run_repeatedly(args: argparse.Namespace, bundle: Bundle, soc: Soc | None) -> dict[str, Any]:
     """Run one input several times; write --output and --trace."""
     from nnstretch.bundle.manifest import MAIN, plans_by_name
+    from nnstretch.cli.run.image_input import best_classes, read_input
     from nnstretch.run import Session
-    from nnstretch.run.results.npy_files import read_npy, write_npy
+    from nnstretch.run.results.npy_files import write_npy
     from nnstretch.run.results.session_json import repeat_runs, session_json, write_session_trace
 
     clock = clock_of(args, bundle.manifest)
     with Session(bundle, soc, args.mode, clock, backend=args.backend, plan=args.plan) as session:
         random = args.input is None
-        inputs = session.network.random_inputs(args.seed) if random else read_npy(args.input)
+        inputs = (
+            session.network.random_inputs(args.seed)
+            if random
+            else read_input(args.input, bundle.manifest)
+        )
         check_single_output(args.output, session.manifest)
         runs = repeat_runs(session, inputs, args.repeat or REPEATS, run_progress)
         result = {
@@ -138,6 +148,7 @@ def run_repeatedly(args: argparse.Namespace, bundle: Bundle, soc: Soc | None) ->
             "plan": args.plan or MAIN,
             "plans": list(plans_by_name(bundle.manifest)),
             **session_json(session, inputs, runs, run_progress),
+            "best": best_classes(runs.output, None if random else bundle.manifest.image_task),
         }
         if args.output:
             write_npy(args.output, runs.output)
@@ -148,10 +159,11 @@ def run_repeatedly(args: argparse.Namespace, bundle: Bundle, soc: Soc | None) ->
 
 def run_requests_of(args: argparse.Namespace, bundle: Bundle, soc: Soc | None) -> dict[str, Any]:
     """Run many requests; write --output and --trace."""
-    from nnstretch.run.results.npy_files import read_npy, write_npy
+    from nnstretch.cli.run.image_input import read_input
+    from nnstretch.run.results.npy_files import write_npy
 
     clock = clock_of(args, bundle.manifest)
-    inputs = None if args.input is None else read_npy(args.input)
+    inputs = None if args.input is None else read_input(args.input, bundle.manifest)
     check_single_output(args.output, bundle.manifest)
     result, output, outcome = run_requests.run_load_test(args, bundle, soc, clock, inputs)
     if args.output:

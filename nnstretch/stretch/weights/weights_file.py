@@ -10,16 +10,34 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from nnstretch.bundle.image_task import ImageTask, read_task, task_text
 from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.files.atomic import atomic_write
 from nnstretch.files.checked import checked
 from nnstretch.files.read import as_path
 from nnstretch.files.safetensors_header import check_header
 
+IMAGE_TASK = "image_task"
+"""Text in the header that says how the network sees images."""
 
-def save_weights(module: nn.Module, path: Path) -> None:
-    """Write a module's weights as safetensors."""
-    write_tensors(module.state_dict(), path)
+
+def save_weights(module: nn.Module, path: Path, task: ImageTask | None = None) -> None:
+    """Write a module's weights as safetensors, with how it sees images in the header."""
+    write_tensors(module.state_dict(), path, {IMAGE_TASK: task_text(task)} if task else None)
+
+
+def read_image_task(path: str | Path) -> ImageTask | None:
+    """Return how the network of a weights file sees images; None where it does not say.
+
+    Raises BrokenFile where it says something else, UnknownName for a missing file.
+    """
+    _, texts = read_tensors(as_path(path, "weights"))
+    if IMAGE_TASK not in texts:
+        return None
+    try:
+        return read_task(texts[IMAGE_TASK])
+    except ValueError as error:
+        raise BrokenFile(f"weights {path}, {error}") from None
 
 
 @checked

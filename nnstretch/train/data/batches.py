@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
+from nnstretch.bundle.image_task import ImageTask
 from nnstretch.errors import BadInput, one_line
 from nnstretch.train.data.dataset import Dataset, Images, InMemoryImages, UnreadableImage
 from nnstretch.train.data.sampling_order import BatchSelection, seed_global_generators
@@ -142,6 +143,16 @@ def report_skipped(problems: Iterable[str]) -> None:
 def no_readable_image_error(data: DataSettings) -> BadInput:
     """Return the error of a data set without a readable held-out image."""
     return BadInput(f"no held-out image can be read, data set {data.name}, at least one is needed")
+
+
+def image_task_of(dataset: Dataset, data: DataSettings) -> ImageTask:
+    """Return how a network that is trained on a data set sees images."""
+    return ImageTask(
+        tuple(name[:200] for name in dataset.classes),
+        dataset.mean,
+        dataset.std,
+        data.val_resize_px,
+    )
 
 
 def prepare_images(

@@ -1,0 +1,131 @@
+"""Labels and colors travel from weights to bundles, and a photograph can be fed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+from PIL import Image
+from support.bundles import branched_bundle, model_bytes, subgraph
+
+from nnstretch.bundle.bundle import Bundle, read_bundle, write_bundle
+from nnstretch.bundle.image_task import ImageTask, read_task, task_text
+from nnstretch.bundle.manifest import Manifest, Port
+from nnstretch.cli import main
+from nnstretch.cli.run.image_input import best_classes, read_image, square_side
+from nnstretch.errors import BrokenFile
+from nnstretch.graph import TensorSpec
+
+TASK = ImageTask(("red", "green", "blue"), (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+
+
+@pytest.fixture
+def colors(tmp_path: Path) -> Path:
+    """A bundle whose scores are the mean of each color."""
+    x, y = Port("x", TensorSpec((1, 3, 16, 16)), "NCHW"), Port("y", TensorSpec((1, 3)))
+    nodes = [
+        helper.make_node("GlobalAveragePool", ["x"], ["means"]),
+        helper.make_node("Flatten", ["means"], ["y"]),
+    ]
+    data = model_bytes(nodes, [x], [y], {})
+    sub = subgraph("s", "cpu", data, [x], [y])
+    manifest = Manifest("colors", None, (x,), (y,), (sub,), 0.0, image_task=TASK)
+    write_bundle(tmp_path / "net.nns", manifest, {"s.onnx": data})
+    return tmp_path / "net.nns"
+
+
+def test_a_bundle_keeps_its_task(colors: Path) -> None:
+    assert read_bundle(colors).manifest.image_task == TASK
+
+
+@pytest.mark.parametrize(("color", "label"), [((250, 9, 9), "red"), ((0, 40, 200), "blue")])
+def test_a_photograph_is_classified(
+    colors: Path, capsys: pytest.CaptureFixture[str], color: tuple[int, int, int], label: str
+) -> None:
+    photo = colors.with_name("photo.jpg")
+    Image.new("RGB", (60, 40), color).save(photo)
+    assert main(["run", str(colors), "--input", str(photo), "--repeat", "1", "--json"]) == 0
+    best = json.loads(capsys.readouterr().out)["best"]
+    assert best[0]["label"] == label
+    assert best[0]["score"] == pytest.approx((max(color) / 255 - 0.5) / 0.25, abs=0.05)
+    assert main(["run", str(colors), "--input", str(photo), "--repeat", "1"]) == 0
+    assert f"  {label}\n" in capsys.readouterr().out
+
+
+def test_an_image_is_resized_by_its_shorter_side_and_cropped(tmp_path: Path) -> None:
+    pixels = np.zeros((20, 40, 3), np.uint8)
+    pixels[:, 10:30, 1] = 255
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    seen = read_image(tmp_path / "a.png", replace(TASK, mean=(0, 0, 0), std=(1, 1, 1)), 10)
+    assert (seen.shape, seen.dtype) == ((1, 3, 10, 10), np.float32)
+    assert seen[0, 1, :, 1:9].min() > 0.99
+    assert seen[0, ::2].max() == 0
+    wide = read_image(tmp_path / "a.png", replace(TASK, resize_px=20), 10)
+    assert wide.shape == (1, 3, 10, 10)
+
+
+def test_what_is_no_image_or_cannot_be_seen_is_refused(
+    tmp_path: Path, colors: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.jpg").write_bytes(b"no image")
+    assert main(["run", str(colors), "--input", str(tmp_path / "a.jpg")]) == 1
+    assert "not a readable image" in capsys.readouterr().err
+    plain: Bundle = branched_bundle()
+    write_bundle(tmp_path / "plain.nns", plain.manifest, plain.files)
+    assert main(["run", str(tmp_path / "plain.nns"), "--input", str(tmp_path / "a.jpg")]) == 1
+    assert "its bundle does not say how it sees images" in capsys.readouterr().err
+    assert square_side(Port("x", TensorSpec((1, 8, 8, 3)), "NHWC")) == 8
+    assert square_side(Port("x", TensorSpec((1, 8, 8, 3)), "NCHW")) is None
+    assert best_classes(np.zeros((1, 7)), TASK) == []
+
+
+def test_weights_say_how_they_see_images(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import save_file
+
+    from nnstretch.stretch.weights.weights_file import load_weights, read_image_task, save_weights
+
+    path = tmp_path / "w.safetensors"
+    module = torch.nn.Linear(2, 3)
+    save_weights(module, path, TASK)
+    assert read_image_task(path) == TASK
+    load_weights(module, path)
+    save_weights(module, path)
+    assert read_image_task(path) is None
+    save_file({"a": torch.zeros(1)}, path, {"image_task": '{"classes": 3}'})
+    with pytest.raises(BrokenFile, match="image task"):
+        read_image_task(path)
+
+
+@pytest.mark.parametrize(
+    "change", [{"std": [0, 1, 1]}, {"mean": [0, 0]}, {"resize_px": -1}, {"more": 1}]
+)
+def test_a_task_that_means_nothing_is_refused(change: dict[str, object]) -> None:
+    assert read_task(task_text(TASK)) == TASK
+    with pytest.raises(ValueError, match="image task"):
+        read_task(json.dumps(json.loads(task_text(TASK)) | change))
+
+
+@pytest.mark.slow
+def test_training_writes_how_the_network_sees_images(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("pytorch_lightning")
+    from nnstretch.stretch.weights.weights_file import read_image_task
+    from nnstretch.train import fit, load_recipe
+
+    settings = ["trainer.max_epochs=1", "data.image_px=16", "trainer.tensorboard=false"]
+    layers = [torch.nn.Conv2d(3, 8, 3, 2), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()]
+    fit(
+        torch.nn.Sequential(*layers, torch.nn.Linear(8, 10)),
+        load_recipe("digits", settings),
+        tmp_path,
+    )
+    for name in ("weights", "best"):
+        task = read_image_task(tmp_path / f"{name}.safetensors")
+        assert task is not None
+        assert task.classes == tuple("0123456789")
+        assert 0.2 < task.mean[0] < 0.4
