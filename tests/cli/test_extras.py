@@ -79,7 +79,7 @@ def test_an_extra_of_extras_brings_what_they_bring() -> None:
 
 
 def test_every_verb_says_which_extra_it_needs() -> None:
-    needs_base_only = {"schedule", "report", "doctor"}
+    needs_base_only = {"schedule", "simulate", "report", "doctor"}
     assert VERB_EXTRAS.keys() == {*VERBS, *PARTS} - needs_base_only
     assert set(VERB_EXTRAS.values()) <= EXTRAS.keys()
 
