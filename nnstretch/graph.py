@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib import import_module
 from math import prod
 from typing import Annotated
 
@@ -220,3 +221,8 @@ class Graph:
         body = "".join(f"  {node}\n" for node in self.nodes)
         ends = ", ".join(f"%{name}" for name in self.outputs)
         return f"graph {self.name}({heads}) {{\n{body}  return {ends}\n}}"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        html: str = import_module("nnstretch.report.notebook").graph_html(self)
+        return html

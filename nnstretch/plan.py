@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Annotated
 
 from nnstretch.files.limits import OneOf, Only, Range
@@ -99,3 +100,8 @@ class Plan:
 
     def __str__(self) -> str:
         return "\n".join([f"plan {self.model}", *(f"  {segment}" for segment in self.segments)])
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        html: str = import_module("nnstretch.report.notebook").plan_html(self)
+        return html

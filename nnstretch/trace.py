@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from importlib import import_module
 
 from nnstretch.task import Task
 
@@ -79,3 +80,8 @@ class Trace:
             for s in self.spans
         )
         return "\n".join([f"trace {self.makespan_us:.1f} us", *rows])
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        html: str = import_module("nnstretch.report.notebook").trace_html(self)
+        return html

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Literal
 
 from nnstretch.plan import Plan
@@ -82,6 +83,11 @@ class Trial:
                 before = size_bytes.get(branch.processor, 0)
                 size_bytes[branch.processor] = before + branch.params * element_bytes
         return size_bytes
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        html: str = import_module("nnstretch.report.notebook").trial_html(self)
+        return html
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ load/               folder -> data
 constraint_help.py  one sentence per constraint
 format_numbers.py   numbers for people
 html.py             escaped HTML
+notebook.py         what a notebook shows of nouns
 style.py            CSS, JS
 """
 

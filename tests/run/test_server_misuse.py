@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.bundles import branched_bundle
+from support.interrupts import interrupted
 from support.within import said_by_fork, within
 
 from nnstretch.bundle.bundle import Bundle
@@ -480,3 +481,41 @@ def test_a_thousand_servers_leave_nothing(bundle: Bundle) -> None:
                 server.submit(image()).result(20)
         if perf_counter() - begun_s > 60:
             pytest.fail("a server takes longer than 60 ms to open and close")
+
+
+def test_a_submit_that_is_interrupted_anywhere_keeps_no_place(bundle: Bundle) -> None:
+    with Server(bundle, capacity=1) as server:
+        at = 1
+        while interrupted(lambda: server.submit(image(), timeout_s=20), at):
+            at += 1
+            assert within(lambda: server.submit(image(), timeout_s=10).result(10)).shape
+        assert at > 30
+    assert server.counts.lost == 0
+
+
+def test_a_wait_for_room_that_is_interrupted_anywhere_wakes_the_next_one(bundle: Bundle) -> None:
+    at, is_over = 1, False
+    while not is_over:
+        network = Gated(bundle)
+        with Server(bundle, capacity=1, networks={"main": network}) as server:
+            first = server.submit(image())
+            threading.Timer(0.002, network.gate.set).start()
+            is_over = not interrupted(lambda: server.submit(image(), timeout_s=20), at)
+            at += 3
+            network.gate.set()
+            assert first.result(20).shape
+            assert within(lambda: server.submit(image(), timeout_s=10).result(10)).shape
+    assert at > 60
+
+
+def test_a_close_that_is_interrupted_anywhere_can_be_repeated(bundle: Bundle) -> None:
+    at, is_over = 1, False
+    while not is_over:
+        server = Server(bundle)
+        reply = server.submit(image())
+        is_over = not interrupted(server.close, at)
+        at += 1
+        within(server.close)
+        assert reply.result(20).shape
+        assert not server._loop.is_alive()
+    assert at > 10

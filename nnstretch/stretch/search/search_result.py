@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 
 from nnstretch.stretch.cost.iso_mac import IsoMacBaseline
 from nnstretch.stretch.search.constraints import SegmentLimits
@@ -51,6 +52,11 @@ class SearchResult:
     def gap(self) -> float:
         """Return how much faster than the best plan any other can be at most, as a share."""
         return 1 - self.lower_bound_us / self.plans[0].trial.latency_us
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        html: str = import_module("nnstretch.report.notebook").search_html(self)
+        return html
 
 
 def plan_error_us(trial: Trial) -> float:
