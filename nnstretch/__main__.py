@@ -1,8 +1,72 @@
-"""`python -m nnstretch` is `nnstretch`; launchers such as torchrun want a module."""
+"""`python -m nnstretch` is `nnstretch`: the command line with what only a process of its own needs.
 
+Ctrl-C ends it with one line and status 130 at any moment, also while libraries are imported:
+nothing heavy is imported before the handler is there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
 import sys
+from typing import TYPE_CHECKING, NoReturn
 
-from nnstretch.cli import main
+if TYPE_CHECKING:
+    from types import FrameType
+
+INTERRUPTED = 130
+
+
+def end_at_once(number: int, frame: FrameType | None) -> NoReturn:
+    """End with one line where nothing is at work: before the verb begins and behind its result."""
+    os.write(2, b"nnstretch: interrupted\n")
+    os._exit(INTERRUPTED)
+
+
+def deliver_again(unraisable: sys.UnraisableHookArgs) -> None:
+    """Interrupt again where a callback of a library has swallowed the interrupt."""
+    if issubclass(unraisable.exc_type, KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    else:
+        sys.__unraisablehook__(unraisable)
+
+
+def occupy_closed_streams() -> None:
+    """Open what a parent has closed, or files that are written would become standard streams.
+
+    A closed standard output stays None in `sys`: a result that nobody gets is refused.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 -- until the end
+
+
+def main() -> int:
+    """Run the command line of this process and return its exit code."""
+    occupy_closed_streams()
+    # Who starts a process in the background may have it ignore interrupts.
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        from nnstretch.cli import main as run
+
+        return run()
+    signal.signal(signal.SIGINT, end_at_once)
+    from nnstretch.cli import main as run
+
+    sys.unraisablehook = deliver_again
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        return run()
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        print("nnstretch: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    finally:
+        signal.signal(signal.SIGINT, end_at_once)
+
 
 if __name__ == "__main__":
     sys.exit(main())

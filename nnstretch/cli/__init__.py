@@ -198,6 +198,8 @@ def tell(module: ModuleType, result: dict[str, Any], as_json: bool) -> None:
 
     Raises BadInput where nobody reads it or it has no room.
     """
+    if sys.stdout is None:
+        raise BadInput("cannot write the result, standard output, it is closed")
     try:
         if as_json:
             print(json.dumps(result, allow_nan=False))

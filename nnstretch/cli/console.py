@@ -27,3 +27,7 @@ class Terminal(Console):
         if markup or (markup is None and self._markup):
             text = FOREIGN.sub(r"\1\1\\[", text)
         return super().render_str(text, markup=markup, **(how | {"emoji": False}))
+
+    def on_broken_pipe(self) -> None:
+        """Raise what rich would end the process for without a word. Raises BrokenPipeError."""
+        raise

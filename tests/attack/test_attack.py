@@ -20,6 +20,7 @@ import pytest
 from attack.calls import call, sound_calls
 from attack.commands import SOUND, command
 from attack.hostile import damage
+from attack.processes import interrupted, with_closed_streams
 from attack.samples import FILES, make_samples
 from attack.watch import Finding, resident_bytes, watch, watch_command
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -125,6 +126,21 @@ def test_no_odd_argument_of_a_public_function_ends_otherwise_than_it_should(
             function(**arguments)
     shutil.rmtree(tmp_path / "case" / "trained", ignore_errors=True)
     findings = attack(SECONDS * 2 / 9, lambda data: call(data, calls))
+    assert not findings, report(findings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("draw", [interrupted, with_closed_streams], ids=["signals", "streams"])
+def test_no_process_ends_otherwise_than_it_should(
+    draw: Callable[[st.DataObject, Path], Case], sound: Path, tmp_path: Path
+) -> None:
+    def draw_case(data: st.DataObject) -> Case:
+        folder = tmp_path / "case"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(sound, folder)
+        return draw(data, folder)
+
+    findings = attack(SECONDS / 9, draw_case)
     assert not findings, report(findings)
 
 
