@@ -18,7 +18,7 @@ INTERRUPTED = 130
 
 
 def end_at_once(number: int, frame: FrameType | None) -> NoReturn:
-    """End with one line where nothing is at work: before the verb begins and behind its result."""
+    """End with one line before the verb begins."""
     os.write(2, b"nnstretch: interrupted\n")
     os._exit(INTERRUPTED)
 
@@ -45,6 +45,18 @@ def occupy_closed_streams() -> None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 -- until the end
 
 
+class Interrupts:
+    """Handler of interrupts that remembers them: an import that one breaks may raise anything."""
+
+    def __init__(self) -> None:
+        self.came = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> NoReturn:
+        """Raise KeyboardInterrupt."""
+        self.came = True
+        raise KeyboardInterrupt
+
+
 def main() -> int:
     """Run the command line of this process and return its exit code."""
     occupy_closed_streams()
@@ -57,15 +69,19 @@ def main() -> int:
     from nnstretch.cli import main as run
 
     sys.unraisablehook = deliver_again
+    interrupts = Interrupts()
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, interrupts)
         return run()
-    except KeyboardInterrupt:
+    except (Exception, KeyboardInterrupt):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if not interrupts.came:
+            raise
         print("nnstretch: interrupted", file=sys.stderr)
         return INTERRUPTED
     finally:
-        signal.signal(signal.SIGINT, end_at_once)
+        # Behind the result nothing is left to interrupt, and Python's own end would be killed.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 if __name__ == "__main__":
