@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 LONGEST_S = 50
 STREAMS = ("stdout full", "stdout closed", "stdout unread", "stderr closed", "stdin closed", "all")
-INTERPRETER_S = 0.15
+INTERPRETER_S = 0.5
 """Before it, Python itself starts and no handler can be there."""
 
 

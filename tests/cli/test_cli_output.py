@@ -173,3 +173,25 @@ def test_copies_of_a_processor_run_with_their_chip(
         "cpu0": "onnxruntime",
         "cpu1": "onnxruntime",
     }
+
+
+@pytest.mark.parametrize(
+    ("streams", "status", "said"),
+    [
+        ("1>&-", 1, "cannot write the result, standard output, it is closed"),
+        ("2>&-", 0, ""),
+        ("0<&-", 0, ""),
+        (">/dev/full", 1, "cannot write the result, standard output, No space left on device"),
+        ("| true", 0, "cannot write the result, standard output, Broken pipe"),
+    ],
+)
+def test_streams_that_are_closed_or_full_are_one_line(
+    streams: str, status: int, said: str, net: Path
+) -> None:
+    command = f"{sys.executable} -m nnstretch run {net} --clock virtual {streams}"
+    end = subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert end.returncode == status
+    assert said in end.stderr
+    assert end.stderr.count("\n") == (1 if said else 0)
