@@ -72,7 +72,7 @@ class RequestScheduler:
             policy = Rebalancing(policy, rebalancer, self._remaining)
         self.loop = EventLoop(
             *(processors, policy, executor, costs, queueing),
-            *(self._on_give, self._on_drop, self._on_change),
+            *(None if rebalancer is None else self._on_give, self._on_drop, self._on_change),
         )
         self._deadlines = Deadlines()
         self._next_us = inf
@@ -157,6 +157,9 @@ class RequestScheduler:
             took_us = event.duration_us if isinstance(event, Span) else None
             name, now_us = event.task.name, self._executor.now_us
             self._rebalancer.on_end(name, event.processor, took_us, now_us)
+        task = event.task
+        if task.processor is not None and isinstance(event, Span):
+            self._count_replaced(event)
         self.loop.end(event)
         if isinstance(event, Span):
             self._end(event)
@@ -165,6 +168,13 @@ class RequestScheduler:
         else:
             self._close(event.task.request, event.error)
         return True
+
+    def _count_replaced(self, span: Span) -> None:
+        """Count a task that ran elsewhere than planned."""
+        open_ = self._open.get(span.task.request)
+        if open_ is not None:
+            planned = self.loop.task(span.task.name).processor
+            open_.replaced += planned is not None and planned != span.processor
 
     def _end(self, span: Span) -> None:
         if self._ended is not None:
@@ -178,10 +188,6 @@ class RequestScheduler:
             self._close(number, None)
 
     def _on_give(self, task: Task, processor: Processor) -> None:
-        open_ = self._open.get(task.request)
-        if open_ is not None:
-            planned = self.loop.task(task.name).processor
-            open_.replaced += planned is not None and planned != processor.name
         if self._rebalancer is not None:
             self._rebalancer.on_dispatch(task, processor.name, self._executor.now_us)
 

@@ -79,6 +79,16 @@ class ApplicationRun:
         return self.latencies.mean_us / self.alone_us if self.latencies.count else 1.0
 
 
+@dataclass(slots=True, eq=False)
+class OpenInstance:
+    """An instance of an application that has not ended."""
+
+    run: ApplicationRun
+    first_us: float = inf
+    """When its first task started."""
+    cumulative_us: float = 0.0
+
+
 @dataclass(slots=True)
 class SimulationResult:
     """What happened in one simulation."""
@@ -121,9 +131,7 @@ class Simulation:
         self._exact = settings.durations == "exact"
         self._factors: dict[str, float] = {}
         """True over expected time of open tasks, where durations are drawn."""
-        self._open: dict[int, ApplicationRun] = {}
-        self._spans_of: dict[int, list[float]] = {}
-        """First start and sum of durations of open instances."""
+        self._open: dict[int, OpenInstance] = {}
         self._number = 0
         costs = cost_rows(settings)
         handovers_us = {}
@@ -179,8 +187,7 @@ class Simulation:
                 self._factors[task.name] = draw_factor(self._settings, run.factors)
         self._count_open(1)
         run.open += 1
-        self._open[number] = run
-        self._spans_of[number] = [inf, 0.0]
+        self._open[number] = OpenInstance(run)
         self.scheduler.submit(Request(number, tasks))
 
     def _drawn_us(self, task: Task, processor: str) -> float | None:
@@ -194,18 +201,18 @@ class Simulation:
         result.last_end_us = span.end_us
         if span.start_us < result.first_start_us:
             result.first_start_us = span.start_us
-        totals = self._spans_of.get(span.task.request)
-        if totals is not None:
-            totals[1] += duration_us
-            if span.start_us < totals[0]:
-                totals[0] = span.start_us
+        instance = self._open.get(span.task.request)
+        if instance is not None:
+            instance.cumulative_us += duration_us
+            if span.start_us < instance.first_us:
+                instance.first_us = span.start_us
         if self._on_span is not None:
             self._on_span(span)
 
     def _answered(self, outcome: RequestOutcome) -> None:
-        run = self._open.pop(outcome.request)
-        first_us, cumulative_us = self._spans_of.pop(outcome.request)
         self._count_open(-1)
+        instance = self._open.pop(outcome.request)
+        run, first_us = instance.run, instance.first_us
         run.open -= 1
         if outcome.error is not None:
             run.dropped += 1
@@ -215,16 +222,16 @@ class Simulation:
             run.latencies.add(latency_us)
             run.missed += latency_us > run.application.deadline_us
             run.execution_us += outcome.ended_us - first_us
-            run.cumulative_us += cumulative_us
+            run.cumulative_us += instance.cumulative_us
         if self._on_outcome is not None:
             self._on_outcome(run, outcome.request, outcome, first_us)
 
     def _count_open(self, change: int) -> None:
-        result, now_us = self.result, self._clock.now_us
-        result.open_area_us += len(self._open) * (now_us - self._since_us)
-        if change < 0:
-            result.open_area_us += now_us - self._since_us  # the one that has just been taken out
-        result.most_open = max(result.most_open, len(self._open) + max(0, change))
+        """Hear that the number of open instances is about to change."""
+        result, now_us, before = self.result, self._clock.now_us, len(self._open)
+        result.open_area_us += before * (now_us - self._since_us)
+        if before + change > result.most_open:
+            result.most_open = before + change
         result.last_event_us = self._since_us = now_us
 
 

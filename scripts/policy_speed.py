@@ -1,0 +1,125 @@
+"""Run-time policies: simulated tasks per second of CPU time, below and above what processors do.
+
+Applications of ten tasks in a chain, or of one task, arrive with exponential gaps on three equal
+processors and a fourth of another type; costs are drawn evenly from 50 to 150 us for each task and
+processor. Seconds are CPU time of one process and include arrivals, requests and statistics.
+
+    python scripts/policy_speed.py --out docs/results/policy_speed.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import random
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from nnstretch.bench.commands import command_line, command_parser, run_command
+from nnstretch.bench.markdown import markdown_table
+from nnstretch.files.atomic import write_text
+from nnstretch.schedule.policies.table import POLICIES
+from nnstretch.schedule.simulation.application import Application, ExponentialArrivals, own_tasks
+from nnstretch.schedule.simulation.simulate import Simulation, SimulationSettings
+from nnstretch.soc import Processor
+from nnstretch.task import Task, WorkKey
+
+PAGE = Path("docs/results/policy_speed.md")
+TASKS = 20_000
+APPLICATIONS = 5
+LOADS = (0.7, 3.0)
+MEAN_US = 85.0
+"""About what a task takes where it is sent."""
+CHIP = (*(Processor(f"cpu{n}", "cpu", 1) for n in range(3)), Processor("gpu", "gpu", 1))
+
+
+def chain(length: int) -> tuple[Task, ...]:
+    """Return tasks that need each the one before it."""
+    tasks: list[Task] = []
+    for number in range(length):
+        needs = frozenset({tasks[-1].name}) if tasks else frozenset[str]()
+        tasks.append(Task(f"t{number}", f"t{number}", needs))
+    return tuple(tasks)
+
+
+def settings(length: int, load: float, queueing: bool) -> SimulationSettings:
+    """Return applications of chains that ask for `load` times what the processors can do."""
+    draw = random.Random(0)
+    times_us: dict[tuple[WorkKey, str], float] = {}
+    applications: list[Application] = []
+    gap_us = MEAN_US / len(CHIP) * length * APPLICATIONS / load
+    for number in range(APPLICATIONS):
+        name = f"a{number}"
+        tasks = own_tasks(name, chain(length))
+        for task in tasks:
+            for processor in CHIP:
+                times_us[task.work, processor.name] = float(draw.randint(50, 150))
+        arrivals = ExponentialArrivals(gap_us)
+        count = TASKS // length // APPLICATIONS
+        applications.append(Application(name, tasks, arrivals, count))
+    return SimulationSettings(tuple(applications), CHIP, times_us, "eft", queueing=queueing)
+
+
+def speed(setting: SimulationSettings) -> tuple[float, float, int]:
+    """Return tasks per second of CPU time, us to decide a task, and the most open instances."""
+    simulation = Simulation(setting)
+    began_s = time.process_time()
+    result = simulation.run()
+    seconds = time.process_time() - began_s
+    decided_us = result.decisions.total_s * 1e6 / result.tasks
+    return result.tasks / seconds, decided_us, result.most_open
+
+
+def rows() -> list[list[object]]:
+    """Measure every policy under every load."""
+    cells: list[list[object]] = []
+    for length in (1, 10):
+        for queueing in (True, False):
+            for load in LOADS:
+                setting = settings(length, load, queueing)
+                for policy in POLICIES:
+                    rate, decided_us, most = speed(replace(setting, policy=policy))
+                    words = "on" if queueing else "off"
+                    row = [length, words, load, policy, f"{rate:,.0f}", f"{decided_us:.1f}", most]
+                    cells.append(row)
+                    print(*row, file=sys.stderr)
+    return cells
+
+
+def page(cells: list[list[object]]) -> str:
+    """Return the page of results."""
+    heads = ("tasks", "queueing", "load", "policy", "tasks/s", "us to decide", "most open")
+    lines = [
+        "# Speed of run-time policies",
+        "",
+        *(__doc__ or "").split("\n\n")[0:2],
+        "",
+        f"Made by `{command_line()}`, Python {platform.python_version()}, one core.",
+        "",
+        "`load` is what arrives, as a share of what the four processors can do; at 3 everything",
+        "waits in the end.",
+        "",
+        *markdown_table(heads, cells),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def arguments() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = command_parser(__doc__)
+    parser.add_argument("--out", type=Path, default=PAGE, metavar="FILE.md", help="the page")
+    return parser
+
+
+def main() -> int:
+    """Run the command."""
+    args = arguments().parse_args()
+    write_text(args.out, page(rows()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(main))
