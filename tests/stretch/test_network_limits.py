@@ -16,11 +16,13 @@ from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go, width_bins
+from nnstretch.stretch.search.bounds.cutting_planes import CuttingPlanes
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
 from nnstretch.stretch.search.combinations import candidate_combinations
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.cost_tables import CostTables
 from nnstretch.stretch.search.labels import undominated
+from nnstretch.stretch.search.search_schedule import SearchSchedule
 from nnstretch.stretch.search.search_space import SearchSpace
 from nnstretch.stretch.search.segment_options import (
     BranchCombinations,
@@ -237,3 +239,23 @@ def test_undominated_is_what_pairs_say(columns: int, data: st.DataObject) -> Non
     assert len(set(kept.tolist())) == len(kept)
     assert not any(beats(a, b) for a in kept for b in kept if a != b)
     assert all(any(beats(a, b) for a in kept) for b in range(len(rows)))
+
+
+@pytest.mark.parametrize(
+    ("limits", "priced"),
+    [
+        (NetworkLimits(), (False, False)),
+        (NetworkLimits(min_macs=1e6), (True, False)),
+        (NetworkLimits(max_macs=1e6), (True, False)),
+        (NetworkLimits(min_params=1e5), (False, True)),
+        (NetworkLimits(min_macs=1e6, min_params=1e5), (True, False)),
+    ],
+)
+def test_what_is_limited_has_a_price_from_the_first_round_on(
+    limits: NetworkLimits, priced: tuple[bool, bool]
+) -> None:
+    """Without one, bounds know nothing of a limit on parameters and labels must prove it all."""
+    planes = CuttingPlanes(limits, Multipliers(3e-6, 3e-3), SearchSchedule())
+    first = planes.first()
+    assert (first.per_mac > 0, first.per_param > 0) == priced
+    assert (planes.rounds() > 1) == any(priced)

@@ -34,9 +34,11 @@ class CuttingPlanes:
         return max(self.bounds_us, key=lambda multipliers: self.bounds_us[multipliers])
 
     def first(self) -> Multipliers:
-        """Return the multipliers to begin with."""
+        """Return the multipliers to begin with: a price for what is limited, MACs before others."""
         if self.limits.min_macs > 0 or self.limits.max_macs < np.inf:
             return Multipliers(self.largest.per_mac / 3)
+        if self.limits.min_params > 0:
+            return Multipliers(0.0, self.largest.per_param / 3)
         return Multipliers()
 
     def rounds(self) -> int:
