@@ -6,4 +6,6 @@ network_tasks.py networks as tasks, cut as finely as is wanted
 pool.py          the processors of a workload
 result_json.py   the result as JSON data
 show.py          the result as text
+sweep.py         `simulate sweep`: pools, policies, rates, trials
+sweep_tables.py  its tables and pictures
 """

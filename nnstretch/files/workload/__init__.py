@@ -3,4 +3,5 @@
 workload.py       what a workload file may hold
 workload_yaml.py  read a workload file
 arrival_csv.py    read arrival times from CSV
+sweep_yaml.py     sweeps: pools, policies, rates and trials of a workload
 """

@@ -1,0 +1,168 @@
+"""Simulate a workload on many pools, policies and rates of arrival, several times each.
+
+    nnstretch simulate sweep sweep.yaml --out results
+    nnstretch simulate sweep sweep.yaml --out results --dask tcp://scheduler:8786
+
+A sweep names its workload and what is varied:
+
+    workload: workload.yaml
+    pools: [{cpu: 1}, {cpu: 3, fft: 1}]
+    policies: [rr, met, eft]
+    rates: [0.5, 1, 2]          arrivals come so many times as fast
+    trials: 5                   of seed, seed + 1, ...
+
+Every finished configuration is a line of FOLDER/journal.jsonl: a sweep that was killed goes on
+where it stopped, and ends in the same bytes. All cores compute (--workers N for fewer), by joblib;
+--dask hands the work to the scheduler of a Dask cluster. FOLDER/sweep.md is the table, with a
+picture of mean latency against the rate for each pool.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nnstretch.errors import BadInput, NnstretchError, one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from nnstretch.files.workload.sweep_yaml import Configuration
+    from nnstretch.files.workload.workload import WorkloadFile
+
+SUMMARY = "pools x policies x rates x trials of a workload"
+JOURNAL = "journal.jsonl"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments to its parser."""
+    add = parser.add_argument
+    add("sweep", metavar="SWEEP.yaml", type=Path, help="workload, pools, policies, rates, trials")
+    add("--out", type=Path, required=True, metavar="FOLDER", help="for the journal and tables")
+    add("--workers", type=int, default=-1, metavar="N", help="processes (default: all cores)")
+    add("--dask", metavar="ADDRESS", help="scheduler of a Dask cluster, instead of processes here")
+
+
+def main(args: argparse.Namespace) -> dict[str, Any]:
+    """Run the verb and return its result as JSON data. Raises BadInput."""
+    from nnstretch.cli.progress import progress
+    from nnstretch.cli.simulate.sweep_tables import write_tables
+    from nnstretch.files.journal import append_rows, read_journal
+    from nnstretch.files.workload.sweep_yaml import read_sweep
+    from nnstretch.files.workload.workload_yaml import read_workload
+    from nnstretch.schedule.policies.table import find_policy
+
+    if args.workers < 1 and args.workers != -1:
+        raise BadInput(f"--workers is {args.workers}, command line, write 1 or more")
+    sweep = read_sweep(args.sweep)
+    path = workload_path(args.sweep, sweep.workload)
+    workload = read_workload(path)
+    for policy in sweep.policies or (workload.policy,):
+        find_policy(policy)
+    configurations = list(sweep.configurations(workload))
+    args.out.mkdir(parents=True, exist_ok=True)
+    journal = args.out / JOURNAL
+    rows = read_journal(journal)
+    head = {"sweep": digest(workload, configurations)}
+    if not rows:
+        append_rows(journal, [head])
+    elif rows[0] != head:
+        raise BadInput(f"another sweep is in {args.out}, --out, name another folder")
+    done = rows[1:]
+    waiting = configurations[len(done) :]
+    with progress("simulating") as tick, workers_of(args):
+        for row in results(workload, waiting, path.parent, args.workers):
+            append_rows(journal, [row])
+            done.append(row)
+            tick(len(done), len(configurations))
+    failed = sum("error" in row for row in done)
+    return {
+        "configurations": len(configurations),
+        "finished": len(done) - failed,
+        "failed": failed,
+        "journal": str(journal),
+        "tables": [str(file) for file in write_tables(args.out, done)],
+    }
+
+
+def workload_path(sweep: Path, name: str) -> Path:
+    """Return the file of a sweep's workload, beside the sweep or where the command runs."""
+    beside = sweep.parent / name
+    return beside if beside.exists() else Path(name)
+
+
+def digest(workload: WorkloadFile, configurations: Sequence[Configuration]) -> str:
+    """Return what tells sweeps apart."""
+    return hashlib.sha256(repr((workload, configurations)).encode()).hexdigest()
+
+
+@contextmanager
+def workers_of(args: argparse.Namespace) -> Iterator[None]:
+    """Let joblib's work be done by the cluster that is named, if any. Raises BadInput."""
+    if args.dask is None:
+        yield
+        return
+    try:
+        import joblib
+        from distributed import Client
+    except ImportError as error:
+        raise BadInput(
+            f"Dask is not installed ({one_line(error)}), --dask, pip install 'nnstretch[sweep]'"
+        ) from None
+    try:
+        client = Client(args.dask, timeout="10s")
+    except (OSError, ValueError) as error:
+        raise BadInput(f"no scheduler at {args.dask}, --dask, {one_line(error)[:200]}") from None
+    with client, joblib.parallel_config(backend="dask"):
+        yield
+
+
+def results(
+    workload: WorkloadFile, configurations: Sequence[Configuration], folder: Path, workers: int
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each configuration, in their order. Raises BadInput without joblib."""
+    try:
+        from joblib import Parallel, delayed
+    except ImportError as error:
+        raise BadInput(
+            f"joblib is not installed ({one_line(error)}), sweep, pip install 'nnstretch[sweep]'"
+        ) from None
+    run = delayed(simulate_one)
+    place = folder.resolve()
+    calls = (run(workload, configuration, place) for configuration in configurations)
+    yield from Parallel(n_jobs=workers, return_as="generator")(calls)
+
+
+def simulate_one(
+    workload: WorkloadFile, configuration: Configuration, folder: Path
+) -> dict[str, Any]:
+    """Return the journal's row of one configuration; times of this host are left out of it."""
+    from nnstretch.cli.loaded_model import load_soc_of
+    from nnstretch.cli.simulate.applications import simulation_settings
+    from nnstretch.cli.simulate.result_json import result_json
+    from nnstretch.files.workload.sweep_yaml import configured
+    from nnstretch.schedule.simulation.replications import replicate
+
+    row = asdict(configuration)
+    del row["absent"]
+    try:
+        soc = None if workload.soc is None else load_soc_of(workload.soc)
+        settings = simulation_settings(configured(workload, configuration), soc, folder)
+        result = result_json(settings, replicate(settings, 1))
+    except NnstretchError as refusal:
+        return {**row, "error": one_line(refusal)}
+    del result["scheduling_us"]
+    return {**row, "result": result}
+
+
+def show(result: dict[str, Any], console: Console) -> None:
+    """Print the result for people."""
+    failed = f", {result['failed']} failed" if result["failed"] else ""
+    console.print(f"{result['finished']} of {result['configurations']} configurations{failed}")
+    for file in (result["journal"], *result["tables"]):
+        console.print(file)

@@ -1,0 +1,129 @@
+"""`nnstretch simulate sweep`: every configuration once, and the same bytes after any interruption."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nnstretch.cli import main
+
+pytest.importorskip("joblib")
+WORKLOAD = """\
+pool: {cpu: 1, fft: 1}
+policy: eft
+applications:
+- {name: fft, costs_ms: {cpu: 4, fft: 1}, arrivals: {exponential_ms: 2}, instances: 60}
+- {name: scan, costs_ms: {cpu: 3}, arrivals: {period_ms: 5}, instances: 20}
+"""
+SWEEP = """\
+workload: workload.yaml
+pools: [{cpu: 1}, {cpu: 2, fft: 1}]
+policies: [rr, met, heft_rt]
+rates: [0.5, 2]
+trials: 2
+"""
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    (tmp_path / "workload.yaml").write_text(WORKLOAD)
+    (tmp_path / "sweep.yaml").write_text(SWEEP)
+    return tmp_path / "sweep.yaml"
+
+
+def run(capsys: pytest.CaptureFixture[str], sweep: Path, out: Path, *argv: str) -> dict[str, Any]:
+    command = ["simulate", "sweep", str(sweep), "--out", str(out), "--workers", "1", *argv]
+    assert main([*command, "--json"]) == 0
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return result
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_the_fields_of_the_contract_and_a_row_for_every_configuration(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = sweep.parent / "out"
+    result = run(capsys, sweep, out)
+    assert (result["configurations"], result["finished"], result["failed"]) == (24, 24, 0)
+    rows = [json.loads(line) for line in Path(result["journal"]).read_text().splitlines()]
+    assert len({(str(r["pool"]), r["policy"], r["rate"], r["trial"]) for r in rows[1:]}) == 24
+    assert all(Path(file).is_file() for file in result["tables"])
+    assert "| 2 cpu + 1 fft | heft_rt | 2 | 2 |" in (out / "sweep.md").read_text()
+
+
+@pytest.mark.parametrize("kept", [0, 1, 7, 24])
+def test_a_sweep_that_was_cut_off_ends_in_the_same_bytes(
+    kept: int, sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, cut = sweep.parent / "whole", sweep.parent / "cut"
+    run(capsys, sweep, whole)
+    cut.mkdir()
+    lines = (whole / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    torn = lines[kept + 1][:20] if kept < 24 else b""
+    (cut / "journal.jsonl").write_bytes(b"".join(lines[: kept + 1]) + torn)
+    run(capsys, sweep, cut)
+    assert contents(cut) == contents(whole)
+
+
+def test_several_workers_write_what_one_writes(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = sweep.parent / "one", sweep.parent / "two"
+    run(capsys, sweep, one)
+    run(capsys, sweep, two, "--workers", "2")
+    assert contents(one) == contents(two)
+
+
+def test_a_configuration_that_cannot_run_fails_alone(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep.write_text(SWEEP.replace("[{cpu: 1}, {cpu: 2, fft: 1}]", "[{fft: 1}, {cpu: 2, fft: 1}]"))
+    result = run(capsys, sweep, sweep.parent / "out")
+    assert (result["finished"], result["failed"]) == (12, 12)
+    assert "Failed: 1 fft, rr, rate 0.5, trial 0" in (sweep.parent / "out" / "sweep.md").read_text()
+
+
+REFUSED = {
+    "unknown key 'polices'": SWEEP.replace("policies", "polices"),
+    "close to it: heft": SWEEP.replace("heft_rt", "heft_tr"),
+    "rates[0], -1.0 is out of range": SWEEP.replace("0.5", "-1"),
+    "trials, 0 is out of range": SWEEP.replace("trials: 2", "trials: 0"),
+    "absent.yaml": SWEEP.replace("workload.yaml", "absent.yaml"),
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_refusals(words: str, sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep.write_text(REFUSED[words])
+    assert main(["simulate", "sweep", str(sweep), "--out", str(sweep.parent / "out")]) == 1
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_the_journal_of_another_sweep_is_not_continued(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(capsys, sweep, sweep.parent / "out")
+    sweep.write_text(SWEEP.replace("trials: 2", "trials: 3"))
+    assert main(["simulate", "sweep", str(sweep), "--out", str(sweep.parent / "out")]) == 1
+    assert "another sweep is in" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_dask_scheduler_with_two_workers_writes_the_same_bytes(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    distributed = pytest.importorskip("distributed")
+    here, there = sweep.parent / "here", sweep.parent / "there"
+    run(capsys, sweep, here)
+    how = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    with distributed.LocalCluster(**how) as cluster:
+        run(capsys, sweep, there, "--dask", cluster.scheduler_address)
+    assert contents(here) == contents(there)
