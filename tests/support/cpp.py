@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -60,10 +62,22 @@ class CppRuntime:
 
 @pytest.fixture(scope="session")
 def cpp_runtime(tmp_path_factory: pytest.TempPathFactory) -> CppRuntime:
-    """Build the runtime with little optimisation, which takes seconds."""
+    """Build the runtime with little optimisation, once for all processes of a test run."""
     if missing_tools():
         pytest.skip(f"without {', '.join(missing_tools())} nothing can be built")
-    folder = tmp_path_factory.mktemp("cpp_runtime")
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder = shared / "cpp_runtime"
+    with (shared / "cpp_runtime.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "built").exists():
+            build_runtime(folder)
+            (folder / "built").touch()
+    return CppRuntime(folder)
+
+
+def build_runtime(folder: Path) -> None:
+    """Build the runtime into a folder."""
     source = str(package_data("cpp"))
     flags = "-DCMAKE_CXX_FLAGS_RELEASE=-O1"
     for command in (
@@ -72,7 +86,6 @@ def cpp_runtime(tmp_path_factory: pytest.TempPathFactory) -> CppRuntime:
     ):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    return CppRuntime(folder)
 
 
 def translate_module(module: nn.Module, *inputs: torch.Tensor, name: str = "network") -> CppProgram:

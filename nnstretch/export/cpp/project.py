@@ -45,8 +45,16 @@ PRESETS = {
         }
         for name, folder, variables in (
             ("release", "build", {"CMAKE_BUILD_TYPE": "Release"}),
-            ("asan", "build-asan", {"CMAKE_BUILD_TYPE": "RelWithDebInfo", "NNSTRETCH_SANITIZE": "address"}),
-            ("tsan", "build-tsan", {"CMAKE_BUILD_TYPE": "RelWithDebInfo", "NNSTRETCH_SANITIZE": "thread"}),
+            (
+                "asan",
+                "build-asan",
+                {"CMAKE_BUILD_TYPE": "RelWithDebInfo", "NNSTRETCH_SANITIZE": "address"},
+            ),
+            (
+                "tsan",
+                "build-tsan",
+                {"CMAKE_BUILD_TYPE": "RelWithDebInfo", "NNSTRETCH_SANITIZE": "thread"},
+            ),
             (
                 "aarch64",
                 "build-aarch64",
