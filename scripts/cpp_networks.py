@@ -1,6 +1,6 @@
 """Networks of torchvision and timm as C++: translated, built, compared with PyTorch, timed.
 
-    python scripts/cpp_networks.py [--only PATTERN] [--timm 40] [--out docs/results/cpp_networks.md]
+    python scripts/cpp_networks.py [--only PATTERN ...] [--timm 40] [--out docs/results/cpp_networks.md]
 
 Each network is drawn with random weights and norm statistics, translated, compiled against one
 build of the runtime, and compared on three inputs (largest difference over largest magnitude).
@@ -28,6 +28,7 @@ import torch
 import torchvision
 from torch import nn
 
+from nnstretch.bench.commands import command_line, command_parser
 from nnstretch.bench.markdown import markdown_table
 from nnstretch.capture.torch_export import trace
 from nnstretch.errors import NnstretchError
@@ -174,7 +175,7 @@ def page(rows: list[NetworkRow]) -> str:
         "",
         f"{len(rows)} networks: {len(built)} translated and built, {len(good)} of them within"
         f" {LIMIT:g} of PyTorch (largest difference over largest magnitude, {INPUTS} inputs each),"
-        f" {len(rows) - len(built)} refused. Made by `{' '.join(['python', *sys.argv])}`, one"
+        f" {len(rows) - len(built)} refused. Made by `{command_line()}`, one"
         " thread, portable kernels; times are the least of five in turns on a shared machine.",
         "",
     ]
@@ -191,25 +192,32 @@ def page(rows: list[NetworkRow]) -> str:
     return "\n".join([*lines, ""])
 
 
-def main() -> None:
-    """Examine the networks and write the page."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default="*", help="pattern of names")
+def arguments() -> argparse.ArgumentParser:
+    """Return the parser of this command."""
+    parser = command_parser(__doc__)
+    parser.add_argument("--only", nargs="*", default=["*"], help="patterns of names")
     parser.add_argument("--timm", type=int, default=40, help="how many networks of timm")
-    parser.add_argument("--out", type=Path, default=None, help="page to write")
-    args = parser.parse_args()
+    parser.add_argument("--out", type=Path, default=None, help="page to write, after each network")
+    return parser
+
+
+def main() -> int:
+    """Examine the networks and write the page."""
+    args = arguments().parse_args()
     torch.set_num_threads(1)
-    names = [*torchvision_names(), *timm_names(args.timm)]
     rows: list[NetworkRow] = []
     with tempfile.TemporaryDirectory() as folder:
         runtime = build_runtime(Path(folder) / "runtime")
-        for name in (name for name in names if fnmatch.fnmatch(name, args.only)):
+        for name in [*torchvision_names(), *timm_names(args.timm)]:
+            if not any(fnmatch.fnmatch(name, pattern) for pattern in args.only):
+                continue
             with tempfile.TemporaryDirectory(dir=folder) as work:
                 rows.append(examine(name, Path(work), runtime))
             print(rows[-1], flush=True)
             if args.out is not None:
                 write_text(args.out, page(rows))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
