@@ -67,7 +67,8 @@ def check_runtimes(tick: Progress) -> tuple[list[RuntimeCheck], dict[str, Loaded
             why = compare_with_numpy(networks[backend])
             installed = True
         except (BadInput, ImportError) as error:
-            installed, why = False, f"{one_line(error)[:120]}; {install_command(EXTRAS[backend])}"
+            said, command = one_line(error)[:200], install_command(EXTRAS[backend])
+            installed, why = False, said if command in said else f"{said}; {command}"
         except NnstretchError as error:
             installed, why = True, one_line(error)[:200]
         if why:
