@@ -196,6 +196,19 @@ def test_equal_seeds_give_equal_arrivals_whatever_the_policy() -> None:
     assert arrivals[0] != list(setting.applications[0].times_us(8))
 
 
+def test_tasks_of_a_ready_queue_that_compute_the_same_stay_apart() -> None:
+    tasks = (
+        Task("fft0", "fft"),
+        Task("fft1", "fft"),
+        Task("join", "join", frozenset({"fft0", "fft1"})),
+    )
+    application = Application("radar", tasks, FixedArrivals(10.0), 1)
+    instance = application.instantiate()(3, 100.0)
+    assert [task.subgraph for task in instance] == ["fft", "fft", "join"]
+    assert len({task.name for task in instance}) == 3
+    assert instance[2].needs == {instance[0].name, instance[1].name}
+
+
 def test_a_queue_limit_refuses_and_deadlines_are_counted() -> None:
     setting = queue(ListedArrivals((0.0, 0.0, 0.0, 5000.0)), 4)
     application = replace(setting.applications[0], queue_limit=2, deadline_us=1500.0)

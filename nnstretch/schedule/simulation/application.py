@@ -77,8 +77,15 @@ class Application:
     def instantiate(self) -> Callable[[int, float], tuple[Task, ...]]:
         """Return a function from the number and deadline of an instance to its tasks."""
         names = {task.name: number for number, task in enumerate(self.tasks)}
+        # Tasks of a ready queue share what they compute: only their names tell them apart.
+        distinct = len({task.subgraph for task in self.tasks}) == len(self.tasks)
         rows = [
-            (f"{self.name}/{task.subgraph}#", task.subgraph, task.needs, task.processor)
+            (
+                f"{self.name}/{task.subgraph if distinct else task.name}#",
+                task.subgraph,
+                task.needs,
+                task.processor,
+            )
             for task in self.tasks
         ]
         prefixes = [row[0] for row in rows]
