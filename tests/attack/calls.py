@@ -82,7 +82,9 @@ def call(
     name = data.draw(st.sampled_from(sorted(calls)))
     function, arguments = calls[name]
     changed = data.draw(st.sampled_from(sorted(arguments)))
-    value = data.draw(st.sampled_from(ODD))
+    # What a caller's own callback raises reaches the caller, and is no finding.
+    odd = [value for value in ODD if changed != "progress" or not callable(value)]
+    value = data.draw(st.sampled_from(odd))
 
     def run() -> list[str]:
         try:

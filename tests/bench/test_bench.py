@@ -390,7 +390,7 @@ def test_what_cannot_be_measured_is_one_line(
     )
     assert "without --int8" in refused(capsys, plan, "--calibration", "random")
     assert "a bundle brings its own" in refused(capsys, plan, "--bundle", "a.nns", "--weights", "b")
-    assert "unknown bundle" in refused(capsys, plan, "--bundle", tmp_path / "none.nns")
+    assert "no bundle" in refused(capsys, plan, "--bundle", tmp_path / "none.nns")
     assert "no folder" in refused(capsys, plan, "--out", tmp_path / "nowhere" / "page.md")
     assert "cannot write" in refused(capsys, plan, "--out", plan)
 

@@ -6,7 +6,6 @@ Real digits, a tiny network.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +91,8 @@ def test_shares_are_counted_from_the_classes() -> None:
 
 
 def test_a_drop_is_refused_beyond_the_points_allowed_and_not_at_them() -> None:
-    check = AccuracyCheck(1.0, 0.99, 0.97, 0.98, 0.0, 100)
-    refuse_drop(check, 2.0, "net")
-    refuse_drop(replace(check, int8_accuracy=1.0), 0.0, "net")
+    refuse_drop(0.99, 0.97, 100, 2.0, "net")
+    refuse_drop(0.99, 1.0, 100, 0.0, "net")
     with pytest.raises(
         Mismatch,
         match=(
@@ -102,7 +100,7 @@ def test_a_drop_is_refused_beyond_the_points_allowed_and_not_at_them() -> None:
             r" 97\.00%\), --max-drop allows 1\.9;"
         ),
     ):
-        refuse_drop(check, 1.9, "net")
+        refuse_drop(0.99, 0.97, 100, 1.9, "net")
 
 
 def learned(module: nn.Module, steps: int) -> nn.Module:

@@ -242,5 +242,6 @@ def test_the_distillation_recipe_takes_two_steps_with_plan_and_teacher(
     ]
     assert command([*words, "--weights", str(tmp_path / "original.safetensors")]) == 0
     assert json.loads(capsys.readouterr().out)["epochs"] == 1
+    words[words.index("--out") + 1] = str(tmp_path / "untaught")
     assert command(words) == 1
     assert "no teacher, give --weights of the original" in capsys.readouterr().err

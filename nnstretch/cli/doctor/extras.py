@@ -26,6 +26,7 @@ VERB_EXTRAS: Mapping[str, str] = {
     "partition": "partition",
     "run": "run",
     "accelerate": "capture",
+    "simulate sweep": "sweep",
     "bench": "bench",
 }
 """By verb, the extra that brings all that it needs; a verb without one needs the base only."""

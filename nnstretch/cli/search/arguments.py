@@ -67,11 +67,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def seconds_of(text: str) -> float:
     """Parse a time in seconds above 0. Raises ArgumentTypeError."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
+    value = finite_number(text)
+    if value <= 0:
         raise argparse.ArgumentTypeError(f"{text!r:.40} is no time in seconds above 0")
     return value
 
