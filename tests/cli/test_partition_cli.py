@@ -27,7 +27,7 @@ def make():
     return net
 """
 ENDLESS = """
-import signal, sys, threading
+import signal, sys, threading, time
 import nnstretch.bench.pipelines as bench
 from nnstretch.cli import main
 
@@ -42,7 +42,18 @@ def endless(pipeline, inputs, items):
 bench.stream_period_us = endless
 signal.signal(signal.SIGINT, signal.default_int_handler)
 status = main(sys.argv[1:])
-print([thread.name for thread in threading.enumerate() if thread.name.startswith("nnstretch")])
+
+
+def threads():
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if name.startswith("nnstretch")]
+
+
+# The thread of a source is told at once and ends by itself, on a busy machine a moment later.
+until = time.monotonic() + 5
+while threads() and time.monotonic() < until:
+    time.sleep(0.01)
+print(threads())
 sys.exit(status)
 """
 
