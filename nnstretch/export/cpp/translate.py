@@ -31,7 +31,6 @@ RULES: dict[str, Callable[[Translation, Node], Views]] = {
 }
 Placement = Callable[[str], str]
 """Path of a module in what was captured -> the processor of its plan, empty for none."""
-GRANULARITIES = ("layer", "branch", "network")
 
 
 def nowhere(_: str) -> str:
