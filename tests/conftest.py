@@ -2,8 +2,38 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+from collections.abc import Iterator
+
+import pytest
 import support.scripts  # noqa: F401
 from hypothesis import settings
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+
+@pytest.fixture(scope="module")
+def quick_collections() -> Iterator[None]:
+    """Let `gc.collect` look at what this module's tests make, not at every library's objects."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.fixture
+def no_thread_stays_behind(quick_collections: None) -> Iterator[None]:
+    """Fail where a thread of the project outlives the test."""
+    before = set(threading.enumerate())
+    yield
+    gc.collect()
+    newer = [
+        thread
+        for thread in threading.enumerate()
+        if thread not in before and thread.name.startswith("nnstretch")
+    ]
+    for thread in newer:  # one that was told to end may take a moment
+        thread.join(5)
+    assert [thread.name for thread in newer if thread.is_alive()] == []

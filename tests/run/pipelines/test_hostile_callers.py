@@ -8,7 +8,7 @@ import gc
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,14 +34,7 @@ from nnstretch.partition.module_graph import Module
 from nnstretch.pipeline import TensorDecl
 from nnstretch.run.pipelines.pipeline import Pipeline
 
-
-@pytest.fixture(autouse=True)
-def _no_thread_stays_behind() -> Iterator[None]:
-    before = set(threading.enumerate())
-    yield
-    gc.collect()
-    left = [thread.name for thread in threading.enumerate() if thread not in before]
-    assert [name for name in left if name.startswith("nnstretch")] == []
+pytestmark = pytest.mark.usefixtures("no_thread_stays_behind")
 
 
 def scaled() -> Bundle:

@@ -18,14 +18,7 @@ from support.within import within
 from nnstretch.errors import BadInput, Cancelled, Stuck
 from nnstretch.run.pipelines.pipeline import Pipeline
 
-
-@pytest.fixture(autouse=True)
-def _no_thread_stays_behind() -> Iterator[None]:
-    before = set(threading.enumerate())
-    yield
-    gc.collect()
-    left = [thread.name for thread in threading.enumerate() if thread not in before]
-    assert [name for name in left if name.startswith("nnstretch")] == []
+pytestmark = pytest.mark.usefixtures("no_thread_stays_behind")
 
 
 def first(result: Any) -> float:
