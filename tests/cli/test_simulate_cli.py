@@ -143,6 +143,13 @@ def test_what_does_not_fit_is_refused_in_one_line(
     assert message in refusal(capsys, queue)
 
 
+def test_an_application_without_arrivals_is_refused(
+    capsys: pytest.CaptureFixture[str], queue: Path
+) -> None:
+    queue.write_text(QUEUE.replace("arrivals: {exponential_ms: 1.0}, ", ""), encoding="utf-8")
+    assert "no arrivals, application a" in refusal(capsys, queue)
+
+
 def test_a_log_that_is_a_file_is_refused(
     capsys: pytest.CaptureFixture[str], queue: Path, tmp_path: Path
 ) -> None:

@@ -39,7 +39,6 @@ def test_a_workload_is_read_with_its_defaults(tmp_path: Path) -> None:
         ("period_ms: 2", "period_ms: .inf", "inf"),
         ("period_ms: 2", "period_ms: 2, exponential_ms: 3", "period_ms and exponential_ms"),
         ("period_ms: 2", "", "nothing, arrivals are one of"),
-        ("arrivals: {period_ms: 2}, ", "", "key 'arrivals' is missing"),
         ("cpu: 1.0", "cpu: -1.0", "-1.0 is out of range, needed is at least 0"),
         ("cpu: 1}", "cpu: 0}", "0 is out of range, needed is at least 1"),
         ("{cpu: 1}", "{}", "0 items, needed are 1 to 64"),

@@ -192,7 +192,9 @@ def check_places(settings: ApplicationSettings, timed: TimedTasks, pool: Pool) -
 def application_of(
     settings: ApplicationSettings, tasks: tuple[Task, ...], folder: Path
 ) -> Application:
-    """Return an application, in microseconds."""
+    """Return an application, in microseconds. Raises BadInput for one without arrivals."""
+    if settings.arrivals is None:
+        raise BadInput(f"no arrivals, application {settings.name}, nothing would ever arrive")
     return Application(
         settings.name,
         own_tasks(settings.name, tasks),

@@ -67,7 +67,9 @@ def configured(workload: WorkloadFile, configuration: Configuration) -> Workload
     """
     applications = []
     for application in workload.applications:
-        arrivals = faster(application.arrivals, configuration.rate, application.name)
+        arrivals = application.arrivals
+        if arrivals is not None:
+            arrivals = faster(arrivals, configuration.rate, application.name)
         costs_ms = application.costs_ms
         if costs_ms is not None:
             costs_ms = {k: ms for k, ms in costs_ms.items() if k not in configuration.absent}

@@ -52,7 +52,8 @@ class ApplicationSettings:
     """One application of a workload."""
 
     name: Name
-    arrivals: ArrivalSettings
+    arrivals: ArrivalSettings | None = None
+    """None where clients bring their requests."""
     model: Name | None = None
     """A network, a plan, a bundle, or a task graph (.json, .stg)."""
     costs_ms: Annotated[dict[Name, Milliseconds], Length(1, 1000)] | None = None
@@ -75,6 +76,8 @@ class ApplicationSettings:
         if (self.model is None) == (self.costs_ms is None):
             both = "neither model nor" if self.model is None else "both model and"
             raise ValueError(f"{both} costs_ms, application {self.name} has one of them")
+        if self.arrivals is None:
+            return
         listed = self.arrivals.times_ms is not None or self.arrivals.csv is not None
         if not listed and self.instances is None and self.duration_ms is None:
             raise ValueError(
@@ -111,6 +114,8 @@ class WorkloadFile:
     """Every cost that the policy knows is off by a random factor up to this, either way."""
     handover_ms: Milliseconds = 0.0
     """How long the host takes to hand a task over."""
+    factors: Annotated[dict[Name, Annotated[float, Range(1, 1000)]], Length(0, 64)] | None = None
+    """Where requests are served: cores of this host that are so many times slower."""
 
     def __post_init__(self) -> None:
         names: set[str] = set()
