@@ -5,7 +5,6 @@ budget.py              seconds of each phase
 interleaved_timing.py  interleaved timing
 fusion_probe.py        which operators a backend fuses
 fusion_report.py       fused kernels beside the launches of ONNX Runtime
-fit_predictor.py       measured kernels -> Learned
 uncertainty.py         which kernels are predicted badly
 validation.py          held-out networks
 system_costs.py        queue round trips, merges, copies, contention
@@ -14,6 +13,7 @@ energy.py              RAPL, NVML
 machine.py             cores, clusters, pinning
 card.py                CARD.md writer
 sampling/              kernels drawn, measured and kept
+fitting/               measured kernels -> predictor with intervals
 backends/              meters of runtimes
 """
 
