@@ -14,6 +14,7 @@ machine.py             cores, clusters, pinning
 card.py                CARD.md writer
 sampling/              kernels drawn, measured and kept
 fitting/               measured kernels -> predictor with intervals
+kernel_models/         kernels as ONNX, TFLite and PyTorch models
 backends/              meters of runtimes
 """
 
