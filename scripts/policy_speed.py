@@ -22,7 +22,8 @@ from nnstretch.bench.markdown import markdown_table
 from nnstretch.files.atomic import write_text
 from nnstretch.schedule.policies.table import POLICIES
 from nnstretch.schedule.simulation.application import Application, ExponentialArrivals, own_tasks
-from nnstretch.schedule.simulation.simulate import Simulation, SimulationSettings
+from nnstretch.schedule.simulation.settings import SimulationSettings
+from nnstretch.schedule.simulation.simulate import Simulation
 from nnstretch.soc import Processor
 from nnstretch.task import Task, WorkKey
 

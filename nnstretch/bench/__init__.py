@@ -6,6 +6,7 @@
     contenders.py   original vs branches
     pipelines.py    pipelines against each other
     bench_page.py   results as Markdown / JSON
+    cost_meter.py   what tasks take on processors, alone and beside others
     markdown.py     Markdown tables of every page of results
     commands.py     what the commands under scripts/ share
 

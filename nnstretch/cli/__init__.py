@@ -61,6 +61,7 @@ MODULES = {
     "run": "run.run",
     "schedule": "schedule.schedule",
     "simulate": "simulate.simulate",
+    "simulate measure": "simulate.measure",
     "simulate sweep": "simulate.sweep",
     "search": "search.search",
     "study": "study.study",

@@ -20,7 +20,8 @@ from nnstretch.schedule.simulation.application import (
 )
 from nnstretch.schedule.simulation.latencies import EXACT, Latencies
 from nnstretch.schedule.simulation.replications import measured, replicate
-from nnstretch.schedule.simulation.simulate import Simulation, SimulationSettings
+from nnstretch.schedule.simulation.settings import SimulationSettings
+from nnstretch.schedule.simulation.simulate import Simulation
 from nnstretch.schedule.task_graphs.schedule_faults import schedule_faults
 from nnstretch.soc import Processor
 from nnstretch.task import Task

@@ -3,6 +3,9 @@
 simulate.py      the verb
 applications.py  applications of a workload as tasks with their times
 network_tasks.py networks as tasks, cut as finely as is wanted
+measured.py      measured costs as a simulation wants them
+measure.py       `simulate measure`: the table of them
+replay.py        recorded beside simulated latencies
 pool.py          the processors of a workload
 result_json.py   the result as JSON data
 show.py          the result as text

@@ -8,9 +8,11 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nnstretch.cli.simulate.measured import measured_over, measured_times
 from nnstretch.cli.simulate.pool import Pool, pool_of
 from nnstretch.errors import BadInput
 from nnstretch.files.workload.arrival_csv import read_arrivals
+from nnstretch.files.workload.measured_costs import read_measured_costs
 from nnstretch.files.workload.workload import ApplicationSettings, ArrivalSettings, WorkloadFile
 from nnstretch.schedule.simulation.application import (
     Application,
@@ -19,7 +21,8 @@ from nnstretch.schedule.simulation.application import (
     ListedArrivals,
     own_tasks,
 )
-from nnstretch.schedule.simulation.simulate import SimulationSettings, own_times, own_transfers
+from nnstretch.schedule.simulation.settings import SimulationSettings
+from nnstretch.schedule.simulation.simulate import own_times, own_transfers
 from nnstretch.task import Task, TaskTimes, WorkKey
 
 if TYPE_CHECKING:
@@ -52,8 +55,15 @@ def simulation_settings(
     applications: list[Application] = []
     times_us: dict[tuple[WorkKey, str], float] = {}
     transfers_us: dict[tuple[WorkKey, WorkKey], float] = {}
+    measured = None
+    if workload.costs is not None:
+        measured = read_measured_costs(beside(workload.costs, folder))
     for settings in workload.applications:
         timed = timed_tasks(settings, graphs.get(settings.name), pool, soc, folder)
+        if measured is not None:
+            timed = replace(
+                timed, times_us=measured_over(settings.name, timed.tasks, measured, pool)
+            )
         check_places(settings, timed, pool)
         applications.append(application_of(settings, timed.tasks, folder))
         times_us |= own_times(settings.name, timed.times_us)
@@ -71,6 +81,7 @@ def simulation_settings(
         workload.correction,
         workload.wrong_costs,
         workload.handover_ms * 1000,
+        None if measured is None else measured_times(measured),
     )
 
 
@@ -108,10 +119,10 @@ def timed_tasks(
     if graph is not None:
         return graph_tasks(graph, pool)
     model = settings.model or ""
-    if soc is None:
-        raise BadInput(f"no chip for {model}, application {settings.name}, needed is soc or --soc")
     if model.endswith(".nns"):
         return bundle_tasks(settings, beside(model, folder), pool)
+    if soc is None:
+        raise BadInput(f"no chip for {model}, application {settings.name}, needed is soc or --soc")
     return model_tasks(settings, str(beside(model, folder)), pool, soc)
 
 

@@ -7,11 +7,8 @@ from typing import Any
 
 from nnstretch.schedule.simulation.latencies import Latencies
 from nnstretch.schedule.simulation.replications import Measured, measured
-from nnstretch.schedule.simulation.simulate import (
-    ApplicationRun,
-    SimulationResult,
-    SimulationSettings,
-)
+from nnstretch.schedule.simulation.settings import SimulationSettings
+from nnstretch.schedule.simulation.simulate import ApplicationRun, SimulationResult
 
 
 def result_json(

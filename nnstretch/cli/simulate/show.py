@@ -35,5 +35,29 @@ def show(result: dict[str, Any], console: Console) -> None:
         f"{result['throughput_per_s']:.4g} a second, {result['open']['mean']:.3g} open on average;"
         f" {decided['per_task']:.2f} us of this host to decide a task"
     )
+    if "replay" in result:
+        show_replay(result["replay"], console)
     if "log" in result:
         console.print(f"logs in {result['log']}", highlight=False, soft_wrap=True)
+
+
+def show_replay(replay: dict[str, Any], console: Console) -> None:
+    """Print recorded beside simulated latencies."""
+    from rich.table import Table
+
+    table = Table("ms, recorded / simulated", "mean", "p50", "p95", "p99")
+    for row in [*replay["apps"], {"name": "all", **replay}]:
+        cells = []
+        for name in ("mean", "p50", "p95", "p99"):
+            error = row["error"][name]
+            off = "" if error is None else f" {error:+.1%}"
+            pair = f"{row['recorded_ms'][name]:.4g} / {row['simulated_ms'][name]:.4g}"
+            cells.append(pair + off)
+        table.add_row(row["name"], *cells)
+    console.print(table)
+    console.print(
+        f"{replay['requests']} requests of {replay['record']}, served under"
+        f" {replay['recorded_policy']}; {replay['durations']} durations",
+        highlight=False,
+        soft_wrap=True,
+    )

@@ -4,6 +4,9 @@
     nnstretch simulate workload.yaml --replications 10          95% intervals
     nnstretch simulate workload.yaml --trace t.json             what ran when, for ui.perfetto.dev
     nnstretch simulate workload.yaml --log logs                 CEDR's log files
+    nnstretch simulate workload.yaml --replay served.jsonl      a server's record once more
+    nnstretch simulate measure workload.yaml --out costs.json   what this host takes
+    nnstretch simulate workload.yaml --costs costs.json         with these times and their spread
     nnstretch schedule --policies                               what --policy may be
 
 A workload, with one of each kind of application:
@@ -24,6 +27,11 @@ A workload, with one of each kind of application:
 serves real requests; here every task takes what is predicted, or is drawn around that. Equal seeds
 give equal results; memory does not grow with the number of tasks unless --trace, --log or --check
 keep them.
+
+--replay lets the requests of `serve --record` arrive once more, with the costs that the server's
+policy was told, and prints recorded beside simulated latencies with the error of each. Tasks take
+what they took; with --costs they take measured times, and only the arrivals are the recorded ones.
+--policy says what another policy would have done.
 """
 
 from __future__ import annotations
@@ -38,8 +46,10 @@ from nnstretch.cli.simulate.show import show as show
 from nnstretch.errors import BadInput, Mismatch
 
 if TYPE_CHECKING:
+    from nnstretch.files.workload.workload import WorkloadFile
     from nnstretch.schedule.request import RequestOutcome
-    from nnstretch.schedule.simulation.simulate import ApplicationRun, SimulationSettings
+    from nnstretch.schedule.simulation.settings import SimulationSettings
+    from nnstretch.schedule.simulation.simulate import ApplicationRun, SimulationResult
     from nnstretch.trace import Span
 
 SUMMARY = "networks that arrive at run time, under a policy, on the virtual clock"
@@ -56,36 +66,71 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--replications", type=int, default=1, metavar="N", help="runs, of seed, seed + 1, ... (1)")
     add("--trace", type=Path, metavar="FILE.json", help="write the first run as a Perfetto trace")
     add("--log", type=Path, metavar="FOLDER", help="write CEDR's log files of the first run")
+    add("--costs", metavar="FILE.json", help="measured times, before the workload's own")
+    add("--replay", type=Path, metavar="FILE", help="a record of serve: its requests once more")
     add("--check", action="store_true", help="check that the first run is a schedule")
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
     """Run the verb and return its result as JSON data. Raises BadInput or Mismatch."""
     from nnstretch.cli.loaded_model import load_soc_of
-    from nnstretch.cli.progress import progress
     from nnstretch.cli.simulate.applications import simulation_settings
-    from nnstretch.cli.simulate.result_json import result_json
+    from nnstretch.files.workload.workload import Durations
     from nnstretch.files.workload.workload_yaml import read_workload
     from nnstretch.schedule.policies.table import find_policy
-    from nnstretch.schedule.simulation.replications import replicate
-    from nnstretch.schedule.simulation.simulate import Simulation
 
     check(args)
     workload = read_workload(args.workload)
     given = {"policy": args.policy, "seed": args.seed, "soc": args.soc}
+    if args.costs is not None:
+        given |= {"costs": args.costs, "durations": Durations("measured")}
     workload = replace(workload, **{key: v for key, v in given.items() if v is not None})
     find_policy(workload.policy)
+    if args.replay is not None:
+        return replay(args, workload)
     soc = None if workload.soc is None else load_soc_of(workload.soc)
     settings = simulation_settings(workload, soc, args.workload.parent)
+    result, _ = simulated(args, settings)
+    if soc is not None:
+        result |= {"calibrated": soc.calibrated, "provenance": soc.provenance}
+    return {"workload": str(args.workload), "soc": workload.soc} | result
+
+
+def simulated(
+    args: argparse.Namespace, settings: SimulationSettings
+) -> tuple[dict[str, Any], list[SimulationResult]]:
+    """Simulate, write what was asked for, and return the result as JSON data and as it is."""
+    from nnstretch.cli.progress import progress
+    from nnstretch.cli.simulate.result_json import result_json
+    from nnstretch.schedule.simulation.replications import replicate
+    from nnstretch.schedule.simulation.simulate import Simulation
+
     watcher = Watcher(args)
     first = Simulation(settings, watcher.on_span, watcher.on_outcome, watcher.on_round)
     with progress("simulating") as tick:
         results = replicate(settings, args.replications, tick, first)
-    result: dict[str, Any] = {"workload": str(args.workload), "soc": workload.soc}
-    result |= result_json(settings, results)
-    if soc is not None:
-        result |= {"calibrated": soc.calibrated, "provenance": soc.provenance}
-    return result | watcher.write(settings)
+    return result_json(settings, results) | watcher.write(settings), results
+
+
+def replay(args: argparse.Namespace, workload: WorkloadFile) -> dict[str, Any]:
+    """Let a record arrive once more, and return the result as JSON data. Raises Mismatch."""
+    from nnstretch.cli.simulate.applications import beside
+    from nnstretch.cli.simulate.measured import measured_times
+    from nnstretch.cli.simulate.replay import check_same_workload, replay_json
+    from nnstretch.files.workload.measured_costs import read_measured_costs
+    from nnstretch.files.workload.service_record import read_record
+    from nnstretch.schedule.simulation.replay import replay_settings
+
+    record = read_record(args.replay)
+    check_same_workload(record, workload, args.replay)
+    measured = None
+    if args.costs is not None:
+        measured = measured_times(read_measured_costs(beside(args.costs, args.workload.parent)))
+    settings = replay_settings(record, args.policy, measured, workload.seed)
+    result, results = simulated(args, settings)
+    source = "recorded" if measured is None else "measured"
+    replayed = replay_json(record, args.replay, source, results)
+    return {"workload": str(args.workload), "soc": None} | result | {"replay": replayed}
 
 
 def check(args: argparse.Namespace) -> None:

@@ -89,7 +89,8 @@ class ApplicationSettings:
 class Durations:
     """How long tasks take, beside what their costs say."""
 
-    kind: Annotated[str, OneOf(("exact", "spread", "exponential"))] = "exact"
+    kind: Annotated[str, OneOf(("exact", "spread", "exponential", "measured"))] = "exact"
+    """measured: drawn from the samples of `costs`, slower beside other work."""
     spread: Annotated[float, Range(0, 10)] = 0.0
     """Standard deviation of a log-normal factor of mean 1."""
 
@@ -108,6 +109,8 @@ class WorkloadFile:
     """Whether busy processors may be given work; without, only idle ones get any."""
     seed: Annotated[int, Range(0, (1 << 63) - 1)] = 0
     durations: Durations = Durations()
+    costs: Name | None = None
+    """A table that `simulate measure` wrote, beside the workload; goes before what is predicted."""
     correction: bool = True
     """Whether costs are corrected by what tasks took."""
     wrong_costs: Annotated[float, Range(1, 1000)] = 1.0
@@ -123,6 +126,8 @@ class WorkloadFile:
             if application.name in names:
                 raise ValueError(f"two applications {application.name}, each needs its own name")
             names.add(application.name)
+        if self.durations.kind == "measured" and self.costs is None:
+            raise ValueError("no costs, measured durations are drawn from a table of these")
 
 
 def check_order(times_ms: tuple[float, ...]) -> None:

@@ -2,6 +2,7 @@
 fixed order.
 
     virtual.py       simulated executor
+    contended.py     virtual clock of a host whose processors slow each other
     threads.py       executor with one thread and queue per processor
     timetable.py     emulated start/end times
     static.py        workers with steps, counters between them

@@ -2,7 +2,11 @@
 
 run_graph.py    one task graph under a policy of the table
 application.py  what arrives, and when
+settings.py     everything that one simulation depends on, and its clock
+durations.py    how long tasks really take: predicted, drawn, measured or recorded
 simulate.py     applications that arrive, under a policy
+replay.py       a server's record as a simulation
+record_costs.py a table of costs from a server's record
 latencies.py    latencies of any number of requests in bounded memory
 replications.py several simulations, with intervals
 cedr_logs.py    what happened as CEDR's log files

@@ -66,6 +66,18 @@ class Application:
     """From each arrival."""
     priority: int = 0
     queue_limit: int | None = None
+    delays_us: tuple[float, ...] = ()
+    """How long recorded instances had been there when the scheduler heard of them."""
+    deadlines_us: tuple[float, ...] = ()
+    """From each arrival, where instances have deadlines of their own."""
+
+    def before_us(self, number: int) -> float:
+        """Return how long instance `number` had been there when it arrives, us."""
+        return self.delays_us[number] if self.delays_us else 0.0
+
+    def due_us(self, number: int) -> float:
+        """Return how long after its arrival the deadline of instance `number` is, us."""
+        return self.deadlines_us[number] if self.deadlines_us else self.deadline_us
 
     def times_us(self, seed: int) -> Iterator[float]:
         """Yield the arrival times of its instances; equal seeds give equal times."""

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from math import exp, inf, log
 from random import Random
 
-from nnstretch.protocols import Policy
+from nnstretch.protocols import Executor, Policy
 from nnstretch.schedule.costs.cost_rows import CostRows
 from nnstretch.schedule.event_loop import DecisionTimes, run_tasks
 from nnstretch.schedule.executors.virtual import VirtualExecutor
 from nnstretch.schedule.finish_times import TaskCosts
-from nnstretch.schedule.loop.arrivals import Transfers
 from nnstretch.schedule.loop.processor_queue import Queueing
 from nnstretch.schedule.policies.priority_classes import PriorityClasses
 from nnstretch.schedule.policies.table import PolicySetting, find_policy
@@ -22,31 +21,11 @@ from nnstretch.schedule.request import Request, RequestOutcome
 from nnstretch.schedule.request_scheduler import RequestScheduler
 from nnstretch.schedule.simulation.application import Application
 from nnstretch.schedule.simulation.latencies import Latencies
+from nnstretch.schedule.simulation.settings import SimulationSettings, clock_of, durations_of
 from nnstretch.schedule.slowdown import SlowdownEstimator
-from nnstretch.soc import Processor
 from nnstretch.task import Task, TaskTimes, WorkKey
 from nnstretch.task_graph import TaskGraph
 from nnstretch.trace import Span
-
-
-@dataclass(frozen=True, slots=True)
-class SimulationSettings:
-    """Everything that one simulation depends on."""
-
-    applications: tuple[Application, ...]
-    processors: tuple[Processor, ...]
-    times_us: TaskTimes
-    """True times, by work (application and sub-graph) and processor."""
-    policy: str
-    transfers_us: Transfers = field(default_factory=dict)
-    queueing: bool = True
-    seed: int = 0
-    durations: str = "exact"
-    """exact, spread or exponential."""
-    spread: float = 0.0
-    correction: bool = True
-    wrong_costs: float = 1.0
-    handover_us: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -56,7 +35,6 @@ class ApplicationRun:
     application: Application
     times_us: Iterator[float]
     tasks_of: Callable[[int, float], tuple[Task, ...]]
-    factors: Random
     alone_us: float
     """Latency of one instance that has the chip to itself."""
     arrived: int = 0
@@ -84,6 +62,8 @@ class OpenInstance:
     """An instance of an application that has not ended."""
 
     run: ApplicationRun
+    number: int
+    """Among the arrivals of its application, from 0."""
     first_us: float = inf
     """When its first task started."""
     cumulative_us: float = 0.0
@@ -128,17 +108,12 @@ class Simulation:
         self._settings = settings
         self._on_span = on_span
         self._on_outcome = on_outcome
-        self._exact = settings.durations == "exact"
-        self._factors: dict[str, float] = {}
-        """True over expected time of open tasks, where durations are drawn."""
+        self._durations = durations_of(settings)
+        """None where every task takes what it is expected to."""
         self._open: dict[int, OpenInstance] = {}
         self._number = 0
         costs = cost_rows(settings)
-        handovers_us = {}
-        if settings.handover_us:
-            handovers_us = dict.fromkeys(settings.times_us, settings.handover_us)
-        times_us = settings.times_us if self._exact else self._drawn_us
-        self._clock = VirtualExecutor(settings.processors, times_us, handovers_us=handovers_us)
+        self._clock = clock_of(settings, self._durations)
         self.scheduler = RequestScheduler(
             settings.processors,
             make_policy(settings, costs, self._clock),
@@ -181,18 +156,16 @@ class Simulation:
             run.refused += 1
             return
         number = self._number = self._number + 1
-        tasks = run.tasks_of(number, now_us + application.deadline_us)
-        if not self._exact:
-            for task in tasks:
-                self._factors[task.name] = draw_factor(self._settings, run.factors)
+        instance = OpenInstance(run, run.arrived - 1)
+        due_us = application.due_us(instance.number)
+        deadline_us = now_us - application.before_us(instance.number) + due_us
+        tasks = run.tasks_of(number, deadline_us)
+        if self._durations is not None:
+            self._durations.begin(application.name, instance.number, tasks)
         self._count_open(1)
         run.open += 1
-        self._open[number] = OpenInstance(run)
+        self._open[number] = instance
         self.scheduler.submit(Request(number, tasks))
-
-    def _drawn_us(self, task: Task, processor: str) -> float | None:
-        time_us = self._settings.times_us.get((task.work, processor))
-        return None if time_us is None else time_us * self._factors.pop(task.name)
 
     def _ended(self, span: Span) -> None:
         result, duration_us = self.result, span.end_us - span.start_us
@@ -219,8 +192,9 @@ class Simulation:
             run.missed += 1
         else:
             latency_us = outcome.ended_us - outcome.arrived_us
+            latency_us += run.application.before_us(instance.number)
             run.latencies.add(latency_us)
-            run.missed += latency_us > run.application.deadline_us
+            run.missed += latency_us > run.application.due_us(instance.number)
             run.execution_us += outcome.ended_us - first_us
             run.cumulative_us += instance.cumulative_us
         if self._on_outcome is not None:
@@ -252,7 +226,7 @@ def cost_rows(settings: SimulationSettings) -> CostRows:
     return costs
 
 
-def make_policy(settings: SimulationSettings, costs: CostRows, clock: VirtualExecutor) -> Policy:
+def make_policy(settings: SimulationSettings, costs: CostRows, clock: Executor) -> Policy:
     """Return the policy, in strict classes where applications differ in priority."""
     entry, setting = find_policy(settings.policy), policy_setting(settings, costs, clock)
     if len({application.priority for application in settings.applications}) > 1:
@@ -260,9 +234,7 @@ def make_policy(settings: SimulationSettings, costs: CostRows, clock: VirtualExe
     return entry.make(setting)
 
 
-def policy_setting(
-    settings: SimulationSettings, costs: CostRows, clock: VirtualExecutor
-) -> PolicySetting:
+def policy_setting(settings: SimulationSettings, costs: CostRows, clock: Executor) -> PolicySetting:
     """Return what a policy is made of."""
     graphs: dict[str, TaskGraph] = {}
     for application in settings.applications:
@@ -279,10 +251,9 @@ def policy_setting(
 
 def application_run(application: Application, settings: SimulationSettings) -> ApplicationRun:
     """Return an application that is about to begin."""
-    factors = Random(f"{settings.seed}/{application.name}/durations")
     times_us = application.times_us(settings.seed)
     alone_us = alone_latency_us(application.tasks, settings)
-    return ApplicationRun(application, times_us, application.instantiate(), factors, alone_us)
+    return ApplicationRun(application, times_us, application.instantiate(), alone_us)
 
 
 def alone_latency_us(tasks: Sequence[Task], settings: SimulationSettings) -> float:
@@ -297,14 +268,6 @@ def alone_latency_us(tasks: Sequence[Task], settings: SimulationSettings) -> flo
     how = Queueing.UNBOUNDED if settings.queueing else Queueing.IDLE
     trace = run_tasks(tasks, policy, clock, costs, how)
     return max(span.end_us for span in trace.spans)
-
-
-def draw_factor(settings: SimulationSettings, random: Random) -> float:
-    """Return how much longer than expected a task takes, of mean 1."""
-    if settings.durations == "exponential":
-        return random.expovariate(1.0)
-    variance = log(1 + settings.spread**2)
-    return random.lognormvariate(-variance / 2, variance**0.5)
 
 
 @contextmanager

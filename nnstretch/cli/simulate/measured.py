@@ -1,0 +1,44 @@
+"""Measured costs as a simulation wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nnstretch.cli.simulate.pool import Pool
+from nnstretch.errors import BadInput
+from nnstretch.files.workload.measured_costs import MeasuredCosts
+from nnstretch.schedule.executors.contended import HostCosts
+from nnstretch.schedule.simulation.durations import MeasuredTimes
+from nnstretch.task import Task, TaskTimes, WorkKey
+
+
+def measured_times(costs: MeasuredCosts) -> MeasuredTimes:
+    """Return a table of measured costs as a simulation wants it."""
+    samples_us: dict[tuple[WorkKey, str], Sequence[float]] = {}
+    beside_factors: dict[tuple[WorkKey, str], float] = {}
+    for row in costs.tasks:
+        key = (row.application, row.task), row.processor
+        samples_us[key] = row.samples_us
+        beside_factors[key] = row.beside
+    host = HostCosts(costs.decision_us, costs.handover_us, costs.answer_us)
+    return MeasuredTimes(samples_us, beside_factors, host)
+
+
+def measured_over(name: str, tasks: Sequence[Task], costs: MeasuredCosts, pool: Pool) -> TaskTimes:
+    """Return the times of an application: measured where they were. Raises BadInput for a task
+    that the table lacks.
+    """
+    processors = {processor.name for processor in pool.processors}
+    times_us: dict[tuple[WorkKey, str], float] = {}
+    for row in costs.tasks:
+        if row.application == name and row.processor in processors:
+            times_us[row.task, row.processor] = row.median_us
+    measured = {work for work, _ in times_us}
+    for task in tasks:
+        if task.subgraph not in measured:
+            raise BadInput(
+                f"{task.subgraph} of {name} was not measured, costs, the table has"
+                f" {', '.join(map(str, sorted(measured))) or 'nothing of it'} on"
+                f" {', '.join(processors)}"
+            )
+    return times_us

@@ -1,0 +1,96 @@
+"""What tasks really take on the processors of a host, as JSON: medians, samples, interference.
+
+{"format": 1, "costs": "measured", "processors": ["cpu0", "cpu1"], "handover_us": 80, ...
+ "tasks": [{"application": "detect", "task": "s0", "processor": "cpu0", "median_us": 5000,
+            "samples_us": [4900, 5000, 5300], "beside": 1.2}]}
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Annotated
+
+from nnstretch.errors import BrokenFile
+from nnstretch.files.atomic import write_text
+from nnstretch.files.decode import decode, read_json
+from nnstretch.files.limits import Length, OneOf, Range
+from nnstretch.files.read import as_path
+from nnstretch.plan import Name
+
+KIND = "measured"
+MOST_SAMPLES = 200
+MOST_TASKS = 1_000_000
+TimeUs = Annotated[float, Range(0, 1e12)]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredTask:
+    """A task on a processor."""
+
+    application: Name
+    task: Name
+    processor: Name
+    median_us: TimeUs
+    """While all other processors rest."""
+    samples_us: Annotated[tuple[TimeUs, ...], Length(1, 100_000)]
+    """Likewise, from the shortest to the longest."""
+    beside: Annotated[float, Range(1, 1000)] = 1.0
+    """How many times as long it takes while all other processors work."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCosts:
+    """A host's table."""
+
+    processors: Annotated[tuple[Name, ...], Length(1, 1000)]
+    tasks: Annotated[tuple[MeasuredTask, ...], Length(1, MOST_TASKS)]
+    decision_us: TimeUs = 0.0
+    """From when the scheduler hears of something until a task is handed over."""
+    handover_us: TimeUs = 0.0
+    """From there until the task starts on an idle processor."""
+    answer_us: TimeUs = 0.0
+    """From the end of a task until the scheduler hears of it."""
+    format: Annotated[int, Range(1, 1)] = 1
+    costs: Annotated[str, OneOf((KIND,))] = KIND
+
+    def __post_init__(self) -> None:
+        seen: set[tuple[str, str, str]] = set()
+        for row in self.tasks:
+            key = row.application, row.task, row.processor
+            if row.processor not in self.processors:
+                raise ValueError(f"{row.task} on {row.processor}, the table has no such processor")
+            if key in seen:
+                raise ValueError(f"{row.task} of {row.application} on {row.processor}, twice")
+            seen.add(key)
+
+
+def measured_task(
+    application: str, task: str, processor: str, samples_us: list[float], beside: float
+) -> MeasuredTask:
+    """Return a row; of many samples those are kept that are spread evenly over all."""
+    ordered = sorted(samples_us)
+    kept = ordered
+    if len(ordered) > MOST_SAMPLES:
+        step = (len(ordered) - 1) / (MOST_SAMPLES - 1)
+        kept = [ordered[round(number * step)] for number in range(MOST_SAMPLES)]
+    typical_us = median(ordered)
+    return MeasuredTask(application, task, processor, typical_us, tuple(kept), max(1.0, beside))
+
+
+def read_measured_costs(path: str | Path) -> MeasuredCosts:
+    """Read a table. Raises UnknownName for no file, BrokenFile for one that is no such table."""
+    path = as_path(path, "costs")
+    data = read_json(path)
+    try:
+        costs: MeasuredCosts = decode(MeasuredCosts, data, "costs")
+    except ValueError as error:
+        raise BrokenFile(f"{path}, {error}") from None
+    return costs
+
+
+def write_measured_costs(path: Path, costs: MeasuredCosts) -> None:
+    """Write a table, whole or not at all. Raises OSError where the disk does not take it."""
+    write_text(path, json.dumps(asdict(costs), allow_nan=False) + "\n")

@@ -1,0 +1,127 @@
+"""How long tasks really take in a simulation: as predicted, drawn, as measured, or as recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import log
+from random import Random
+from typing import Protocol
+
+from nnstretch.schedule.executors.contended import HostCosts
+from nnstretch.task import Task, TaskTimes, WorkKey
+
+MOST_RANK = 1.0 - 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredTimes:
+    """What tasks take on a host, by work and processor."""
+
+    samples_us: Mapping[tuple[WorkKey, str], Sequence[float]]
+    """While all other processors rest, from the shortest to the longest."""
+    beside: Mapping[tuple[WorkKey, str], float] = field(default_factory=dict)
+    """How many times as long while all of them work; once where absent."""
+    host: HostCosts = field(default_factory=HostCosts)
+
+    def beside_factor(self, task: Task, processor: str) -> float:
+        """Return how many times as long a task takes while all other processors work."""
+        return self.beside.get((task.work, processor), 1.0)
+
+
+class DurationSource(Protocol):
+    """Says how long the tasks of an instance take."""
+
+    def begin(self, application: str, number: int, tasks: Sequence[Task]) -> None:
+        """Hear of the tasks of instance `number` of an application, counted from 0."""
+
+    def duration_us(self, task: Task, processor: str) -> float | None:
+        """Return how long a task takes on a processor, us; None where nobody knows."""
+
+
+class DrawnDurations:
+    """Random factors on expected times: exponential, or log-normal with a spread."""
+
+    def __init__(self, times_us: TaskTimes, seed: int, kind: str, spread: float) -> None:
+        self._times_us = times_us
+        self._seed = seed
+        self._kind = kind
+        variance = log(1 + spread**2)
+        self._mean, self._deviation = -variance / 2, variance**0.5
+        self._randoms: dict[str, Random] = {}
+        self._factors: dict[str, float] = {}
+        """True over expected time of open tasks."""
+
+    def begin(self, application: str, _number: int, tasks: Sequence[Task]) -> None:
+        """Draw a factor of mean 1 for each task."""
+        random = random_of(self._randoms, self._seed, application)
+        for task in tasks:
+            if self._kind == "exponential":
+                self._factors[task.name] = random.expovariate(1.0)
+            else:
+                self._factors[task.name] = random.lognormvariate(self._mean, self._deviation)
+
+    def duration_us(self, task: Task, processor: str) -> float | None:
+        """Return the expected time, times the task's factor."""
+        time_us = self._times_us.get((task.work, processor))
+        return None if time_us is None else time_us * self._factors.pop(task.name)
+
+
+class SampledDurations:
+    """Measured times: a task is as lucky among its samples wherever it is sent."""
+
+    def __init__(self, measured: MeasuredTimes, seed: int) -> None:
+        self._samples_us = measured.samples_us
+        self._seed = seed
+        self._randoms: dict[str, Random] = {}
+        self._ranks: dict[str, float] = {}
+
+    def begin(self, application: str, _number: int, tasks: Sequence[Task]) -> None:
+        """Draw a rank from 0 to 1 for each task."""
+        random = random_of(self._randoms, self._seed, application)
+        for task in tasks:
+            self._ranks[task.name] = random.random()
+
+    def duration_us(self, task: Task, processor: str) -> float | None:
+        """Return the sample of a task's rank."""
+        samples_us = self._samples_us.get((task.work, processor))
+        if samples_us is None:
+            return None
+        rank = min(self._ranks.pop(task.name), MOST_RANK)
+        return samples_us[int(rank * len(samples_us))]
+
+
+class RecordedDurations:
+    """What each task took when it was served; one that was not served then takes a drawn one."""
+
+    def __init__(self, recorded_us: Mapping[str, Sequence[Mapping[str, float]]], seed: int) -> None:
+        """Keep recorded times, us: by application, a table by sub-graph for each instance."""
+        self._recorded_us = recorded_us
+        self._random = Random(f"{seed}/replay")
+        self._pools: dict[tuple[str, str], list[float]] = {}
+        for application, instances in recorded_us.items():
+            for times_us in instances:
+                for subgraph, time_us in times_us.items():
+                    self._pools.setdefault((application, subgraph), []).append(time_us)
+        self._durations_us: dict[str, float | None] = {}
+
+    def begin(self, application: str, number: int, tasks: Sequence[Task]) -> None:
+        """Look up what the tasks of an instance took."""
+        times_us = self._recorded_us[application][number]
+        for task in tasks:
+            time_us = times_us.get(task.subgraph)
+            pool = self._pools.get((application, task.subgraph))
+            if time_us is None and pool:
+                time_us = self._random.choice(pool)
+            self._durations_us[task.name] = time_us
+
+    def duration_us(self, task: Task, _processor: str) -> float | None:
+        """Return what a task took, wherever that was."""
+        return self._durations_us.pop(task.name)
+
+
+def random_of(randoms: dict[str, Random], seed: int, application: str) -> Random:
+    """Return the random numbers of an application, the same whatever the others do."""
+    if application not in randoms:
+        randoms[application] = Random(f"{seed}/{application}/durations")
+    return randoms[application]

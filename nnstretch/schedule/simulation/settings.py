@@ -1,0 +1,75 @@
+"""Everything that one simulation depends on, and the clock that it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nnstretch.protocols import Executor
+from nnstretch.schedule.executors.contended import ContendedExecutor
+from nnstretch.schedule.executors.virtual import VirtualExecutor
+from nnstretch.schedule.loop.arrivals import Transfers
+from nnstretch.schedule.simulation.application import Application
+from nnstretch.schedule.simulation.durations import (
+    DrawnDurations,
+    DurationSource,
+    MeasuredTimes,
+    RecordedDurations,
+    SampledDurations,
+)
+from nnstretch.soc import Processor
+from nnstretch.task import Task, TaskTimes
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationSettings:
+    """Everything that one simulation depends on."""
+
+    applications: tuple[Application, ...]
+    processors: tuple[Processor, ...]
+    times_us: TaskTimes
+    """True times, by work (application and sub-graph) and processor."""
+    policy: str
+    transfers_us: Transfers = field(default_factory=dict)
+    queueing: bool = True
+    seed: int = 0
+    durations: str = "exact"
+    """exact, spread, exponential or measured."""
+    spread: float = 0.0
+    correction: bool = True
+    wrong_costs: float = 1.0
+    handover_us: float = 0.0
+    measured: MeasuredTimes | None = None
+    """What `measured` durations are drawn from; its host costs count for recorded ones, too."""
+    recorded_us: Mapping[str, Sequence[Mapping[str, float]]] | None = None
+    """What tasks took, by application and sub-graph, for each instance; goes before durations."""
+
+
+def durations_of(settings: SimulationSettings) -> DurationSource | None:
+    """Return what says how long tasks take; None where they take what they are expected to."""
+    if settings.recorded_us is not None:
+        return RecordedDurations(settings.recorded_us, settings.seed)
+    if settings.durations == "exact":
+        return None
+    if settings.durations == "measured":
+        return SampledDurations(settings.measured or MeasuredTimes({}), settings.seed)
+    return DrawnDurations(settings.times_us, settings.seed, settings.durations, settings.spread)
+
+
+def clock_of(settings: SimulationSettings, durations: DurationSource | None) -> Executor:
+    """Return the clock: that of a measured host, where one was, else of ideal processors."""
+    measured = settings.measured
+    if durations is not None and measured is not None:
+        # What a record says was slowed by what ran beside it already.
+        beside = measured.beside_factor if settings.recorded_us is None else unhindered
+        return ContendedExecutor(settings.processors, durations.duration_us, beside, measured.host)
+    handovers_us = {}
+    if settings.handover_us:
+        handovers_us = dict.fromkeys(settings.times_us, settings.handover_us)
+    times_us = settings.times_us if durations is None else durations.duration_us
+    return VirtualExecutor(settings.processors, times_us, handovers_us=handovers_us)
+
+
+def unhindered(_task: Task, _processor: str) -> float:
+    """Return 1: nothing that runs beside a task slows it."""
+    return 1.0

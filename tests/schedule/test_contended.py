@@ -1,0 +1,85 @@
+"""The clock of a host whose processors slow each other: known answers, and the ideal one's."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nnstretch.errors import UnknownName
+from nnstretch.schedule import VirtualExecutor, run_tasks
+from nnstretch.schedule.costs.cost_rows import CostRows
+from nnstretch.schedule.executors.contended import ContendedExecutor, HostCosts
+from nnstretch.schedule.finish_times import TaskCosts
+from nnstretch.schedule.policies.table import PolicySetting, find_policy
+from nnstretch.soc import Processor
+from nnstretch.task import Task, TaskTimes
+from nnstretch.trace import Failure, Span, TimerEvent
+
+CORES = (Processor("a", "cpu", 2), Processor("b", "cpu", 2))
+
+
+def contended(
+    times_us: TaskTimes, beside: float = 1.0, host: HostCosts | None = None
+) -> ContendedExecutor:
+    return ContendedExecutor(
+        CORES,
+        lambda task, processor: times_us.get((task.work, processor)),
+        lambda task, processor: beside,
+        host or HostCosts(),
+    )
+
+
+def next_span(clock: ContendedExecutor) -> tuple[str, float, float]:
+    event = clock.wait()
+    assert isinstance(event, Span)
+    return event.task.name, event.start_us, event.end_us
+
+
+def test_tasks_slow_each_other_while_they_overlap() -> None:
+    clock = contended({("x", "a"): 10.0, ("y", "b"): 10.0}, beside=2.0)
+    clock.submit(Task("x", "x"), CORES[0])
+    clock.set_timer(5.0, "later")
+    assert clock.wait() == TimerEvent(5.0, "later")
+    clock.submit(Task("y", "y"), CORES[1])
+    assert next_span(clock) == ("x", 0.0, 15.0), "5 alone, then 5 at half the speed"
+    assert next_span(clock) == ("y", 5.0, 20.0), "10 at half the speed, then 5 alone"
+    assert clock.wait() is None
+
+
+def test_deciding_handing_over_and_hearing_take_the_host_time() -> None:
+    clock = contended({("x", "a"): 10.0, ("y", "a"): 10.0}, host=HostCosts(1.0, 2.0, 4.0))
+    clock.submit(Task("x", "x"), CORES[0])
+    clock.submit(Task("y", "y"), CORES[0])
+    assert next_span(clock) == ("x", 3.0, 13.0)
+    assert clock.now_us == 17.0
+    assert next_span(clock) == ("y", 13.0, 23.0), "it lay there already: nothing to hand over"
+
+
+def test_data_are_waited_for_and_an_unknown_time_fails() -> None:
+    clock = contended({("x", "a"): 10.0})
+    clock.submit(Task("x", "x"), CORES[0], 7.0)
+    assert next_span(clock) == ("x", 7.0, 17.0)
+    clock.submit(Task("z", "z"), CORES[0])
+    event = clock.wait()
+    assert isinstance(event, Failure)
+    assert isinstance(event.error, UnknownName)
+
+
+@pytest.mark.parametrize("policy", ["rr", "eft", "heft_rt"])
+@given(data=st.data())
+@settings(max_examples=30, deadline=None)
+def test_a_host_at_no_cost_is_the_virtual_clock(policy: str, data: st.DataObject) -> None:
+    tasks: list[Task] = []
+    times_us = {}
+    for number in range(data.draw(st.integers(1, 12))):
+        needs = data.draw(st.sets(st.sampled_from([t.name for t in tasks]))) if tasks else set()
+        tasks.append(Task(f"t{number}", f"t{number}", frozenset(needs)))
+        for core in CORES:
+            times_us[f"t{number}", core.name] = float(data.draw(st.integers(1, 20)))
+    traces = []
+    for clock in (VirtualExecutor(CORES, times_us), contended(times_us)):
+        costs = CostRows(CORES, TaskCosts(times_us))
+        chosen = find_policy(policy).make(PolicySetting(costs))
+        traces.append(run_tasks(tasks, chosen, clock, costs).spans)
+    assert sorted(map(str, traces[0])) == sorted(map(str, traces[1]))

@@ -1,0 +1,162 @@
+"""A record that arrives once more, and the costs that it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nnstretch.errors import BadInput
+from nnstretch.files.workload.service_record import (
+    RecordedApplication,
+    RecordedKind,
+    RecordedProcessor,
+    RecordedRequest,
+    RecordedTask,
+    RecordHeader,
+    RecordWriter,
+    ServiceRecord,
+    read_record,
+)
+from nnstretch.schedule.executors.contended import HostCosts
+from nnstretch.schedule.request import RequestOutcome
+from nnstretch.schedule.simulation.application import Application, ExponentialArrivals, own_tasks
+from nnstretch.schedule.simulation.durations import MeasuredTimes
+from nnstretch.schedule.simulation.record_costs import costs_of_record
+from nnstretch.schedule.simulation.replay import (
+    recorded_latencies,
+    recorded_utilisation,
+    replay_settings,
+)
+from nnstretch.schedule.simulation.settings import SimulationSettings
+from nnstretch.schedule.simulation.simulate import ApplicationRun, Simulation
+from nnstretch.soc import Processor
+from nnstretch.task import Task
+from nnstretch.trace import Span
+
+CORES = (Processor("cpu0", "cpu", 1), Processor("cpu1", "cpu", 1))
+BESIDE = 1.5
+COSTS_US = {"big": {"head": 3000.0, "tail": 2000.0}, "small": {"whole": 1500.0}}
+
+
+def served(policy: str = "eft", requests: int = 150, spread: bool = False) -> ServiceRecord:
+    """A record of a server that is itself simulated, so that everything of it is known."""
+    tasks = {
+        "big": (Task("head", "head"), Task("tail", "tail", frozenset({"head"}))),
+        "small": (Task("whole", "whole"),),
+    }
+    times_us, samples_us = {}, {}
+    for name, costs in COSTS_US.items():
+        for task, cost_us in costs.items():
+            for core in CORES:
+                key = (name, task), core.name
+                times_us[key] = cost_us
+                widths = (0.8, 0.9, 1.0, 1.1, 1.6) if spread else (1.0,)
+                samples_us[key] = [cost_us * width for width in widths]
+    applications = [
+        Application(name, own_tasks(name, tasks[name]), ExponentialArrivals(9000.0), requests,
+                    deadline_us=20_000.0)
+        for name in COSTS_US
+    ]  # fmt: skip
+    beside = dict.fromkeys(times_us, BESIDE)
+    measured = MeasuredTimes(samples_us, beside, HostCosts(0.0, 60.0, 30.0))
+    return recorded(
+        SimulationSettings(
+            *(tuple(applications), CORES, times_us, policy),
+            **{"durations": "measured", "measured": measured, "seed": 7},
+        )
+    )
+
+
+def recorded(setting: SimulationSettings) -> ServiceRecord:
+    spans: dict[int, list[RecordedTask]] = {}
+    requests: list[RecordedRequest] = []
+
+    def on_span(span: Span) -> None:
+        task = RecordedTask(span.task.subgraph, span.processor, span.start_us, span.end_us)
+        spans.setdefault(span.task.request, []).append(task)
+
+    def on_outcome(run: ApplicationRun, number: int, outcome: RequestOutcome, _us: float) -> None:
+        requests.append(
+            RecordedRequest(
+                *(number, run.application.name, outcome.arrived_us - 0.0, outcome.arrived_us),
+                *(outcome.ended_us, "answered" if outcome.error is None else "missed"),
+                *(outcome.arrived_us + run.application.deadline_us, 0),
+                tuple(spans.pop(number, [])),
+            )
+        )
+
+    Simulation(setting, on_span, on_outcome).run()
+    applications = []
+    for application in setting.applications:
+        kinds = []
+        for task in application.tasks:
+            costs_us = {core.name: setting.times_us[task.work, core.name] for core in CORES}
+            kinds.append(RecordedKind(task.subgraph, tuple(task.needs), None, costs_us))
+        applications.append(
+            RecordedApplication(application.name, 0, application.deadline_us, None, tuple(kinds))
+        )
+    processors = tuple(RecordedProcessor(core.name, core.kind) for core in CORES)
+    header = RecordHeader(
+        *("0.1.0", "w.yaml", setting.policy, setting.queueing, setting.correction, 0),
+        *(processors, tuple(applications)),
+    )
+    return ServiceRecord(header, tuple(requests))
+
+
+@pytest.mark.parametrize("policy", ["rr", "met", "eft", "heft_rt", "least_slack"])
+def test_recorded_durations_give_the_recorded_latencies(policy: str) -> None:
+    record = served(policy, spread=True)
+    result = Simulation(replay_settings(record, None, None, 0)).run()
+    for run in result.runs:
+        requests = [r for r in record.requests if r.application == run.application.name]
+        was, now = recorded_latencies(requests), run.latencies
+        assert now.count == was.count
+        assert now.summary_ms() == pytest.approx(was.summary_ms(), rel=1e-6)
+    used = {name: us / result.makespan_us for name, us in result.busy_us.items()}
+    assert used == pytest.approx(recorded_utilisation(record), rel=1e-3)
+
+
+def test_another_policy_hears_the_same_arrivals() -> None:
+    record = served("rr")
+    result = Simulation(replay_settings(record, "heft_rt", None, 0)).run()
+    assert sum(run.arrived for run in result.runs) == len(record.requests)
+    assert all(run.latencies.mean_us > 0 for run in result.runs)
+
+
+def test_costs_of_a_record_are_those_that_made_it() -> None:
+    costs = costs_of_record(served())
+    assert {(row.application, row.task) for row in costs.tasks} == {
+        *(("big", "head"), ("big", "tail"), ("small", "whole"))
+    }
+    for row in costs.tasks:
+        expected_us = COSTS_US[row.application][row.task]
+        assert row.median_us == pytest.approx(expected_us, rel=1e-3)
+        assert row.beside == pytest.approx(BESIDE, rel=1e-3)
+    assert costs.handover_us == pytest.approx(60.0)
+    assert costs.answer_us == pytest.approx(30.0)
+
+
+def test_measured_times_with_recorded_arrivals_are_near() -> None:
+    record = served(requests=1500, spread=True)
+    costs = costs_of_record(record)
+    samples = {((r.application, r.task), r.processor): r.samples_us for r in costs.tasks}
+    beside = {((r.application, r.task), r.processor): r.beside for r in costs.tasks}
+    host = HostCosts(costs.decision_us, costs.handover_us, costs.answer_us)
+    measured = MeasuredTimes(samples, beside, host)
+    result = Simulation(replay_settings(record, None, measured, 3)).run()
+    for run in result.runs:
+        requests = [r for r in record.requests if r.application == run.application.name]
+        was = recorded_latencies(requests)
+        assert run.latencies.quantile_us(0.95) == pytest.approx(was.quantile_us(0.95), rel=0.08)
+
+
+def test_a_record_on_disk_is_the_same_and_one_of_nothing_has_no_costs(tmp_path: Path) -> None:
+    record = served(requests=5)
+    writer = RecordWriter(tmp_path / "r.jsonl", record.header)
+    for request in record.requests:
+        writer.add(request)
+    writer.close()
+    assert read_record(tmp_path / "r.jsonl") == record
+    with pytest.raises(BadInput, match="no task has run"):
+        costs_of_record(ServiceRecord(record.header, ()))
