@@ -11,7 +11,8 @@ from typing import Any
 from nnstretch.accelerate.best_schedule import best_schedule
 from nnstretch.accelerate.bounds import least_times_us
 from nnstretch.accelerate.chip_graph import ChipGraph, chip_graph
-from nnstretch.accelerate.engines.placement import residencies_of
+from nnstretch.accelerate.engines.engine_use import engine_use
+from nnstretch.accelerate.engines.placed_program import residencies_of
 from nnstretch.accelerate.machine.rates import SECOND_US, ChipRates
 from nnstretch.accelerate.operator_work import matrix_shape
 from nnstretch.accelerate.policies import ClusterSchedule, ScheduleOptions, schedule_cluster
@@ -154,7 +155,9 @@ def result_json(result: AccelerateResult, model: str) -> dict[str, Any]:
         "bound_by": bound_by,
         "ddr_bytes": ddr_bytes,
         "weights_ddr_bytes": moved["weights"] * result.iterations * clusters,
-        "utilisation": utilisation(schedule),
+        "utilisation": engine_use(
+            schedule.placed, schedule.instructions, schedule.latency_us, schedule.rates
+        ),
         "peak_bytes": peak_bytes(schedule),
         "groups": len(schedule.groups),
         "instances": len(schedule.order),
@@ -210,14 +213,6 @@ def traffic(instructions: Iterable[Instruction]) -> Counter[str]:
         if over_ddr and " weights " in instruction.name:
             moved["weights"] += instruction.size_bytes
     return moved
-
-
-def utilisation(schedule: ClusterSchedule) -> dict[str, float]:
-    """Return the share of time in which each engine works."""
-    busy: dict[str, float] = {}
-    for item in schedule.instructions:
-        busy[item.engine] = busy.get(item.engine, 0.0) + item.duration_us
-    return {engine: time_us / schedule.latency_us for engine, time_us in sorted(busy.items())}
 
 
 def peak_bytes(schedule: ClusterSchedule) -> dict[str, int]:

@@ -1,8 +1,9 @@
 """The schedule carried out on the host: true numbers in memory of exactly the planned layout.
 
 One flat array stands for each buffer, in the host's element size; tensors lie at their planned
-addresses, copies are copies, and the slots of tile loops are filled with rubbish while they are in
-use. An overlap, an early free or a forgotten halo shows in the numbers.
+addresses, and copies are copies. Filled with rubbish are: slots of tile loops while they are in
+use, a result's place before it is written, and a tensor's place after its last read. So an overlap,
+an early free or a forgotten halo shows in the numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from nnstretch.accelerate.chip_graph import ADDRESSES, ChipGraph
-from nnstretch.accelerate.engines.placement import PlacedProgram
+from nnstretch.accelerate.engines.placed_program import PlacedProgram
 from nnstretch.accelerate.engines.program import ChipStep, Storage
 from nnstretch.accelerate.torch_call import as_slices, compute_part
 from nnstretch.chip.boxes import Box, box_elements, box_shape, relative
@@ -65,6 +66,20 @@ class Arena:
             else:
                 self.view(storage).copy_(tensor)
 
+    def take(self, step: ChipStep) -> None:
+        """Fill the place of a step's result with rubbish, where it does not write over an input."""
+        storage = self.placed.program.storages[step.writes]
+        if storage.first_step == step.number and not storage.fixed:
+            self.view(storage).fill_(float("nan"))
+
+    def release(self, step: ChipStep) -> None:
+        """Fill the places of tensors that no later step reads with rubbish."""
+        for reading in step.readings:
+            storage = self.placed.program.storages[reading.storage]
+            dies = storage.last_step == step.number and not storage.fixed
+            if dies and storage.name != step.writes:
+                self.view(storage).fill_(float("nan"))
+
     def spoil(self, regions: Sequence[Region]) -> None:
         """Fill the slots of a tile loop with rubbish."""
         for region in regions:
@@ -83,10 +98,12 @@ def execute(
     arena.fill_inputs(inputs)
     with torch.no_grad():
         for step in placed.program.steps:
+            arena.take(step)
             if step.operators:
                 run_layer(arena, step, weights)
             else:
                 run_concatenation(arena, step)
+            arena.release(step)
     return collect_outputs(arena, weights)
 
 
@@ -99,7 +116,7 @@ def run_concatenation(arena: Arena, step: ChipStep) -> None:
             (max(a, c), min(b, d)) for (a, b), (c, d) in zip(reading.box, target.box, strict=True)
         )
         piece = arena.view(source)[as_slices(relative(bounds, source.box))]
-        arena.view(target)[as_slices(relative(bounds, target.box))] = piece
+        arena.view(target)[as_slices(relative(bounds, target.box))] = piece.clone()
 
 
 def run_layer(arena: Arena, step: ChipStep, weights: Tensors) -> None:
@@ -119,6 +136,8 @@ def run_layer(arena: Arena, step: ChipStep, weights: Tensors) -> None:
         known[name] = (box, value)
     assert value is not None
     arena.view(storages[step.writes]).copy_(value)
+    if tiling is not None:
+        arena.spoil(tiling.slots)
 
 
 def compute_operator(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nnstretch.accelerate.accelerate import AccelerateResult
-from nnstretch.accelerate.engines.placement import residencies_of
+from nnstretch.accelerate.engines.placed_program import residencies_of
 from nnstretch.accelerate.policies import SCOPES, split_rules
 from nnstretch.accelerate.steps.grouping import Refusal, find_groups
 from nnstretch.accelerate.steps.layers import layers_of

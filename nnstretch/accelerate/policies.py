@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from nnstretch.accelerate.chip_graph import ChipGraph
 from nnstretch.accelerate.engines.dependencies import Needs, needs_of
 from nnstretch.accelerate.engines.instructions import instructions_of
-from nnstretch.accelerate.engines.placement import PlacedProgram, place_program
+from nnstretch.accelerate.engines.placed_program import PlacedProgram
+from nnstretch.accelerate.engines.placement import place_program
 from nnstretch.accelerate.engines.program import build_program
 from nnstretch.accelerate.engines.simulate import end_times_us
 from nnstretch.accelerate.machine.rates import ChipRates

@@ -19,6 +19,7 @@ from typing import Annotated, Any
 import yaml
 
 from nnstretch.accelerate.chip_graph import ChipGraph
+from nnstretch.accelerate.engines.placed_program import capacity
 from nnstretch.accelerate.machine.rates import ChipRates
 from nnstretch.accelerate.policies import (
     ClusterSchedule,
@@ -96,7 +97,7 @@ def schedule_by_hand(
     else:
         order = order_instances(chip, groups, instances, options)
     bound = bind(chip, groups, order, needs_of(instances), rates, options)
-    bound = {**bound, **bound_by_hand(instances, bound, rates, file)}
+    bound = {**bound, **bound_by_hand(chip, instances, bound, rates, file)}
     return simulate_order(chip, groups, order, bound, rates, options)
 
 
@@ -186,6 +187,7 @@ def order_of(instances: Sequence[Instance], names: Sequence[str]) -> tuple[Insta
 
 
 def bound_by_hand(
+    chip: ChipGraph,
     instances: Sequence[Instance],
     bound: Mapping[str, BoundInstance],
     rates: ChipRates,
@@ -193,6 +195,7 @@ def bound_by_hand(
 ) -> dict[str, BoundInstance]:
     """Return what a file says of scopes and bindings. Raises BadPlan for impossible ones."""
     names = [instance.name for instance in instances]
+    written = {instance.name: instance for instance in instances}
     changed: dict[str, BoundInstance] = {}
     for name in (*file.scopes, *file.bindings):
         if name not in bound:
@@ -210,7 +213,22 @@ def bound_by_hand(
                 f" {rates.accelerator.cores}"
             )
         changed[name] = BoundInstance(binding, scope)
+        if name in file.scopes:
+            check_room(chip, written[name], changed[name], rates)
     return changed
+
+
+def check_room(chip: ChipGraph, instance: Instance, bound: BoundInstance, rates: ChipRates) -> None:
+    """Check that what an instance leaves fits the buffer in which it is to lie. Raises BadPlan."""
+    tensor, box = list(instance.writes.items())[-1]
+    size_bytes = chip.bytes_of(tensor, box)
+    room = capacity(rates, bound.scope) * (bound.binding.cores if bound.scope == LOCAL else 1)
+    if tensor not in chip.outputs and size_bytes > room:
+        where = f"{bound.scope} on {bound.binding.cores} cores"
+        raise BadPlan(
+            f"{instance.name} leaves {tensor} of {size_bytes} B in {where}, the schedule, there"
+            f" {rates.accelerator.name} holds {room} B"
+        )
 
 
 def schedule_document(schedule: ClusterSchedule) -> dict[str, Any]:

@@ -78,6 +78,8 @@ class Accelerator:
     mesh_bytes_per_s: float | None = None
     """Rate at which a core receives from others; None sends it through the global buffer or DDR."""
     launch_us: float = 0.0
+    ddr_fallback: bool = False
+    """Whether a layer whose smallest tiles fit no local buffer is computed from DDR."""
     type_rates: Mapping[str, float] = field(default_factory=dict)
     """How many times more inputs a tile sums over in a smaller type; 1 where absent."""
     assumed: tuple[str, ...] = ()

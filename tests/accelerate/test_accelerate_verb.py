@@ -108,6 +108,23 @@ def test_a_schedule_that_was_written_is_read_back_as_it_was(
         ("format: 1\ngroups: [{end: output}]\nscopes: {g9.0: global}", "it is no instance"),
         ("format: 1\ngroups: [{end: output}]\nbindings: {g0.0: [16]}", "a cluster has 8"),
         ("format: 1\ngroups: [{end: output}", "is no YAML"),
+        (
+            "format: 1\ngroups: [{operators: [conv2d_1]}, {end: output}]",
+            "group g0 reads relu of g1, the schedule, groups stand in an order",
+        ),
+        (
+            "format: 1\ngroups: [{end: stem, parts: 2}, {end: output}]\norder: [g0.0, g1.0, g0.1]",
+            "g1.0 in the order, the schedule, it needs g0.1 before it",
+        ),
+        (
+            "format: 1\ngroups: [{end: stem}, {end: output}]\norder: [g0.0]",
+            "g1.0 is not in the order",
+        ),
+        (
+            "format: 1\ngroups: [{end: stem}, {end: output}]\nscopes: {g0.0: local}\n"
+            "bindings: {g0.0: [1]}",
+            "g0.0 leaves relu of 8192 B in local on 1 cores, the schedule, there stcp920 holds 2048",
+        ),
     ],
 )
 def test_a_wrong_schedule_is_one_line(
@@ -115,7 +132,8 @@ def test_a_wrong_schedule_is_one_line(
 ) -> None:
     path = tmp_path / "wrong.yaml"
     path.write_text(text, encoding="utf-8")
-    command = (f"{networks}:tiny", "--accelerator", "stcp920", "--schedule", path)
+    sized = ("--assume", "local_buffer.size=2KiB", "--batch", 2, "--per-cluster", 2)
+    command = (f"{networks}:tiny", "--accelerator", "stcp920", *sized, "--schedule", path)
     assert words in refusal(capsys, *command)
 
 
@@ -191,7 +209,8 @@ def test_results_that_stay_on_chip_save_traffic(
         (("odd", "--accelerator", "stcp920"), "no cost of"),
         (
             ("tiny", "--accelerator", "stcp920", "--assume", "local_buffer.size=64"),
-            "does not fit even alone",
+            "does not fit even alone, stcp920, its smallest tiles need 952 B of a local buffer's"
+            " 64 B, fallback: ddr would compute it",
         ),
     ],
 )
@@ -199,3 +218,17 @@ def test_bad_input_is_one_line_that_names_the_culprit(
     capsys: pytest.CaptureFixture[str], networks: Path, arguments: tuple[object, ...], words: str
 ) -> None:
     assert words in refusal(capsys, f"{networks}:{arguments[0]}", *arguments[1:])
+
+
+def test_a_layer_that_does_not_fit_even_alone_is_computed_from_ddr_where_the_machine_may(
+    capsys: pytest.CaptureFixture[str], networks: Path
+) -> None:
+    small = ("--assume", "local_buffer.size=64", "--assume", "fallback=ddr")
+    command = (f"{networks}:tiny", "--accelerator", "stcp920", "--batch", 4)
+    usual, fallen = answer(capsys, *command), answer(capsys, *command, *small, "--check")
+    named = [spill for spill in fallen["spills"] if "fallback: ddr" in spill["rule"]]
+    assert {spill["to"] for spill in named} == {"ddr"}
+    assert any("relu" in spill["tensor"] for spill in named)
+    assert fallen["peak_bytes"]["local"] <= 8 * 64
+    assert fallen["latency_ms"] > usual["latency_ms"]
+    assert fallen["throughput_per_s"] <= fallen["bound_per_s"]

@@ -48,6 +48,12 @@ def test_the_printed_form_of_a_machine() -> None:
     )
 
 
+def test_a_description_may_let_layers_be_computed_from_ddr(tmp_path: Path) -> None:
+    assert load_accelerator(changed(tmp_path, "ddr:", "fallback: ddr\nddr:")).ddr_fallback
+    assert load_accelerator("stcp920", ["fallback=ddr"]).ddr_fallback
+    assert not load_accelerator("stcp920").ddr_fallback
+
+
 def test_the_peak_is_the_published_one() -> None:
     machine = load_accelerator("stcp920")
     assert machine.macs_per_s("fp16") * 2 == 32.768e12
@@ -79,6 +85,7 @@ def changed(tmp_path: Path, old: str, new: str) -> str:
         ("value: 34.0, unit: GB/s", "value: .nan, unit: GB/s", ("ddr.bandwidth", "nan")),
         ("value: 8, unit: MiB", "value: -8, unit: MiB", ("global_buffer.size", "-8")),
         ("ddr:", "drr:", ("unknown key 'drr'", "close to it: ddr")),
+        ("format: 1", "format: 1\nfallback: disk", ("fallback", "disk", "ddr")),
         ("format: 1", "format: 2", ("unknown format 2",)),
         ("  lanes:", "  lanes: [", ("is no YAML",)),
         ("kind: published", "kind: guessed", ("unknown kind 'guessed'",)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 from support.chip_networks import resnet50
@@ -11,6 +12,7 @@ from support.random_chip_graphs import GraphMaker, random_graph, random_machine
 from nnstretch.accelerate.best_schedule import best_schedule
 from nnstretch.accelerate.chip_graph import ChipGraph, chip_graph
 from nnstretch.accelerate.engines.dependencies import needs_of
+from nnstretch.accelerate.engines.engine_use import engine_use
 from nnstretch.accelerate.engines.simulate import end_times_us, tasks_of, trace_of
 from nnstretch.accelerate.machine.load_accelerator import load_accelerator
 from nnstretch.accelerate.machine.rates import ChipRates
@@ -54,6 +56,21 @@ def test_k_tiles_with_two_slots_take_the_formulas_time(
     serial = max(end_times_us(instructions, needs_of(instructions, "none")))
     assert serial == count * sum(times)
     assert overlapped == sum(times) + (count - 1) * max(times)
+
+
+def test_matrix_use_of_resnet50_never_falls_with_images_and_is_close_to_the_published() -> None:
+    rates = ChipRates(load_accelerator("stcp920"), "fp16")
+    published = {1: 19.1, 2: 28.6, 4: 51.8, 8: 77.7, 16: 78.6}
+    uses: list[float] = []
+    for images in published:
+        made = schedule_cluster(resnet50(images), rates, ScheduleOptions())
+        use = engine_use(made.placed, made.instructions, made.latency_us, rates)
+        uses.append(100 * use["matrix"])
+        matrix_us = sum(i.duration_us for i in made.instructions if i.engine == "matrix")
+        assert use["matrix"] + use["matrix_fill"] == pytest.approx(matrix_us / made.latency_us)
+    assert uses == sorted(uses)
+    differences = [abs(use - theirs) for use, theirs in zip(uses, published.values(), strict=True)]
+    assert fmean(differences) <= 15
 
 
 def gemm_cycles(rows: int, m: int, n: int, k: int) -> float:

@@ -2,10 +2,14 @@
 
 program.py       layers and concatenations in order, and their storage
 layer_work.py    what one step asks of the engines
-tiling.py        tile loops in what live tensors leave
+tiling.py        tile loop of a step, sizes of its tiles
+slots.py         where the tiles of a loop lie in what live tensors leave
+choose_tiling.py the fastest tile loop whose slots fit
+placed_program.py  a program with addresses and tile loops
 placement.py     addresses, and what is spilled
 instructions.py  instructions of every tile by engine
 dependencies.py  which instruction waits for which
 verify_plan.py   a check that knows nothing of how the plan was made
 simulate.py      instructions -> trace
+engine_use.py    share of the time in which each engine works
 """

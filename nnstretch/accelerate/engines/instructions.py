@@ -8,7 +8,7 @@ that an instruction reads and writes say what it must wait for.
 from __future__ import annotations
 
 from nnstretch.accelerate.engines.layer_work import LayerWork, Stream
-from nnstretch.accelerate.engines.placement import PlacedProgram
+from nnstretch.accelerate.engines.placed_program import PlacedProgram
 from nnstretch.accelerate.engines.program import ChipStep
 from nnstretch.accelerate.engines.tiling import (
     Tiling,

@@ -6,12 +6,17 @@ must find their slots in what is free, else the longest-lived local storage of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from nnstretch.accelerate.engines.choose_tiling import (
+    bypass_tiling,
+    choose_tiling,
+    smallest_slots_bytes,
+)
 from nnstretch.accelerate.engines.layer_work import LayerWork, layer_work
-from nnstretch.accelerate.engines.program import ChipStep, Program, Storage
-from nnstretch.accelerate.engines.tiling import Tiling, choose_tiling, smallest_slots_bytes
+from nnstretch.accelerate.engines.placed_program import PlacedProgram, Spill, capacity, place_bytes
+from nnstretch.accelerate.engines.program import ChipStep, Program
+from nnstretch.accelerate.engines.tiling import Tiling
 from nnstretch.accelerate.machine.rates import ChipRates
 from nnstretch.accelerate.steps.memory import (
     Block,
@@ -21,81 +26,8 @@ from nnstretch.accelerate.steps.memory import (
     longest_lived,
     lowest_gap,
 )
-from nnstretch.chip.instances import DDR, LOCAL, SHARED, Region, TensorResidency
+from nnstretch.chip.instances import DDR, LOCAL, SHARED
 from nnstretch.errors import BadPlan
-
-
-@dataclass(frozen=True, slots=True)
-class Spill:
-    """A storage that left the buffer in which it should lie."""
-
-    tensor: str
-    source: str
-    target: str
-    size_bytes: int
-    rule: str
-
-
-@dataclass(frozen=True)
-class PlacedProgram:
-    """A program whose storages have addresses and whose layers have tile loops."""
-
-    program: Program
-    addresses: Mapping[str, int]
-    """In each storage's buffer; of the local buffers, the same in each core."""
-    works: Mapping[int, LayerWork]
-    tilings: Mapping[int, Tiling]
-    spills: tuple[Spill, ...]
-
-    def region(self, name: str) -> Region:
-        """Return the addresses of a storage."""
-        storage = self.program.storages[name]
-        start = self.addresses[name]
-        return Region(storage.scope, start, start + place_bytes(storage))
-
-
-def residencies_of(placed: PlacedProgram) -> tuple[TensorResidency, ...]:
-    """Return where every storage and every slot of a tile loop lies, and when."""
-    residencies: list[TensorResidency] = []
-    for name, storage in placed.program.storages.items():
-        region = placed.region(name)
-        residencies.append(
-            TensorResidency(
-                name,
-                region.buffer,
-                region.start,
-                region.stop - region.start,
-                storage.first_step,
-                storage.last_step,
-            )
-        )
-    for number, tiling in placed.tilings.items():
-        step = placed.program.steps[number]
-        for region in tiling.slots:
-            size_bytes = region.stop - region.start
-            residencies.append(
-                TensorResidency(
-                    f"{step.name} slot", region.buffer, region.start, size_bytes, number, number
-                )
-            )
-    return tuple(residencies)
-
-
-def place_bytes(storage: Storage) -> int:
-    """Return the bytes of a storage in its buffer; of the local buffers, in each core."""
-    if storage.scope == LOCAL:
-        return -(-storage.size_bytes // storage.binding.cores)
-    return storage.size_bytes
-
-
-def capacity(rates: ChipRates, scope: str) -> int:
-    """Return the size of a buffer: of the local buffers, that of one core."""
-    machine = rates.accelerator
-    if scope == LOCAL:
-        return machine.local.size_bytes
-    if scope == SHARED:
-        return machine.shared_bytes
-    return machine.ddr.size_bytes or 1 << 62
 
 
 def place_program(program: Program, rates: ChipRates, overlapped: bool) -> PlacedProgram:
@@ -232,7 +164,8 @@ class Placer:
         scope = LOCAL if self.live[LOCAL].get(step.number) else SHARED
         names = self.live[scope].get(step.number, {})
         if not names:
-            raise self.does_not_fit(step)
+            self.compute_from_ddr(step)
+            return
         live = [
             Block(name, end - start, self.storages[name].first_step, self.storages[name].last_step)
             for name, (start, end) in names.items()
@@ -271,11 +204,24 @@ class Placer:
                 self.works.pop(number, None)
                 self.tilings.pop(number, None)
 
+    def compute_from_ddr(self, step: ChipStep) -> None:
+        """Let a layer that does not fit even alone bypass the buffers. Raises BadPlan.
+
+        It is refused where the machine has no such way.
+        """
+        if not self.rates.accelerator.ddr_fallback:
+            raise self.does_not_fit(step)
+        work = self.works[step.number]
+        needed = smallest_slots_bytes(work, self.rates)
+        rule = f"smallest tiles do not fit {capacity(self.rates, LOCAL)} B, fallback: {DDR}"
+        self.spills.append(Spill(step.name, LOCAL, DDR, needed, rule))
+        self.tilings[step.number] = bypass_tiling(work, self.rates)
+
     def does_not_fit(self, step: ChipStep) -> BadPlan:
         """Return the refusal of a step that does not fit even alone."""
         needed = smallest_slots_bytes(self.works[step.number], self.rates)
         return BadPlan(
             f"layer {step.name} does not fit even alone, {self.rates.accelerator.name}, its"
             f" smallest tiles need {needed} B of a local buffer's"
-            f" {capacity(self.rates, LOCAL)} B"
+            f" {capacity(self.rates, LOCAL)} B, fallback: {DDR} would compute it from {DDR}"
         )

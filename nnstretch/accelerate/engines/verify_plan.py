@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-from nnstretch.accelerate.engines.placement import PlacedProgram, capacity, residencies_of
+from nnstretch.accelerate.engines.placed_program import PlacedProgram, capacity, residencies_of
 from nnstretch.accelerate.engines.program import ChipStep
 from nnstretch.accelerate.machine.rates import ChipRates
 from nnstretch.chip.boxes import box_elements, intersect

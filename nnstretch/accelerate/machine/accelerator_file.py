@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Annotated
 
+from nnstretch.chip.instances import DDR
 from nnstretch.files.limits import Length, OneOf, Only, Range
 
 UNITS = {
@@ -170,6 +171,8 @@ class AcceleratorFile:
     kernel_launch: Annotated[Number, of_unit(("us",))]
     global_buffer: BufferRow | None = None
     mesh: MeshRow | None = None
+    fallback: Annotated[str, OneOf((DDR,))] | None = None
+    """`ddr`: a layer that does not fit even alone is computed from DDR instead of being refused."""
     about: Annotated[tuple[Text, ...], Length(0, 40)] = field(default=())
     """Published facts that the model does not use, one sentence each."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from nnstretch.accelerate.machine.accelerator_file import UNKNOWN, AcceleratorFile, Number, entries
 from nnstretch.chip.accelerator import Accelerator, Dram, MatrixUnit, OnChipBuffer, VectorUnit
+from nnstretch.chip.instances import DDR
 from nnstretch.errors import BadInput, BrokenFile, UnknownName, closest
 from nnstretch.files.decode import decode, require_format
 from nnstretch.files.package_data import package_data
@@ -68,6 +69,9 @@ def override(file: AcceleratorFile, assume: Sequence[str]) -> AcceleratorFile:
     """Return a description with fields set, marked as assumed. Raises BadInput."""
     names = dict(entries(file))
     for setting in assume:
+        if setting == f"fallback={DDR}":
+            file = replace(file, fallback=DDR)
+            continue
         name, equals, text = setting.partition("=")
         if name not in names or not isinstance(names[name], Number):
             settable = [key for key, entry in names.items() if isinstance(entry, Number)]
@@ -158,6 +162,7 @@ def build_accelerator(file: AcceleratorFile, policy: str) -> Accelerator:
         else OnChipBuffer(int(shared.size.amount), shared.bandwidth.amount),
         mesh_bytes_per_s=None if file.mesh is None else file.mesh.bandwidth.amount,
         launch_us=file.kernel_launch.amount,
+        ddr_fallback=file.fallback == DDR,
         type_rates=rates,
         assumed=assumed,
     )

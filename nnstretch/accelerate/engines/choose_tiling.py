@@ -1,0 +1,165 @@
+"""Choice of a step's tile loop in what live tensors leave of the buffers.
+
+Of the tile counts whose slots fit, the one with the shortest estimate is taken: serial time without
+overlap, else the busiest engine and one tile of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from nnstretch.accelerate.engines.layer_work import LayerWork
+from nnstretch.accelerate.engines.slots import Gaps, bypass_slots, place_slots, slot_sizes
+from nnstretch.accelerate.engines.tiling import (
+    Tiling,
+    stream_tile_bytes,
+    stream_tiles,
+    tile_shape,
+)
+from nnstretch.accelerate.machine.rates import MATRIX, PORT, VECTOR, ChipRates
+from nnstretch.chip.instances import DDR, LOCAL, SHARED
+
+MOST_TILES = 32
+"""Tiles beyond which a loop is cut finer only where its slots fit no other way."""
+ROWS_TRIED = 4
+"""Row tile counts that are estimated for each count of channel tiles."""
+WORTH_CUTTING = 0.98
+"""A loop of more tiles is taken where it saves more than this leaves."""
+
+
+def choose_tiling(
+    work: LayerWork, rates: ChipRates, local_gaps: Gaps, shared_gaps: Gaps, overlapped: bool
+) -> Tiling | None:
+    """Return the tiling of a step whose slots fit into gaps, None where none does."""
+    best: Tiling | None = None
+    best_us = 0.0
+    for outputs, inputs in channel_tiles(work, rates):
+        if best is not None and outputs * inputs > MOST_TILES:
+            break
+        for counts in loop_counts(outputs, inputs, work, rates, local_gaps, shared_gaps):
+            tiling = place_slots(counts, work, rates, local_gaps, shared_gaps)
+            most_tiles = MOST_TILES if best is None else max(MOST_TILES, best.tiles)
+            if tiling is None or (best is not None and tiling.tiles > most_tiles):
+                continue
+            total_us = estimate_us(work, tiling, rates, overlapped)
+            if best is None or total_us < best_us * WORTH_CUTTING:
+                best, best_us = tiling, total_us
+    return best
+
+
+def loop_counts(
+    outputs: int,
+    inputs: int,
+    work: LayerWork,
+    rates: ChipRates,
+    local_gaps: Gaps,
+    shared_gaps: Gaps,
+) -> Iterator[Tiling]:
+    """Yield tile loops of some channel tiles that may fit, operands held where it saves moves."""
+    rows_tried = row_tiles(work)
+    saves = outputs > 1 and any(stream.kept for stream in work.streams)
+    for held in (False, True) if saves else (False,):
+        finest = Tiling(outputs, inputs, rows_tried[-1], held)
+        if place_slots(finest, work, rates, local_gaps, shared_gaps) is None:
+            continue
+        for rows in fitting_rows(finest, rows_tried, work, rates, local_gaps, shared_gaps):
+            yield replace(finest, rows=rows)
+
+
+def fitting_rows(
+    finest: Tiling,
+    rows_tried: Sequence[int],
+    work: LayerWork,
+    rates: ChipRates,
+    local_gaps: Gaps,
+    shared_gaps: Gaps,
+) -> Sequence[int]:
+    """Return the fewest row tiles whose slots fit, and a few more where operands stream in.
+
+    More rows need smaller slots, so the first that fits is found by halving.
+    """
+    low, high = 0, len(rows_tried) - 1
+    while low < high:
+        middle = (low + high) // 2
+        tiling = replace(finest, rows=rows_tried[middle])
+        if place_slots(tiling, work, rates, local_gaps, shared_gaps) is None:
+            low = middle + 1
+        else:
+            high = middle
+    # Of what lies in the local buffers, more row tiles only fill the unit more often.
+    several = bool(work.streams) or work.result.scope != LOCAL
+    return rows_tried[low : low + ROWS_TRIED] if several else rows_tried[low : low + 1]
+
+
+def channel_tiles(work: LayerWork, rates: ChipRates) -> Iterator[tuple[int, int]]:
+    """Yield tile counts of output channels, then of the sum as well."""
+    shape = work.shape
+    if shape is None or not shape.weighted:
+        yield 1, 1
+        return
+    units = shape.count if shape.count > 1 else -(-shape.outputs // rates.columns)
+    sums = divisors(-(-shape.inputs // rates.rows))
+    if rates.accelerator.matrix.weight_tiles:
+        yield units, sums[-1]
+        return
+    for outputs in divisors(units):
+        yield outputs, 1
+    for inputs in sums[1:]:
+        yield units, inputs
+
+
+def row_tiles(work: LayerWork) -> list[int]:
+    """Return tile counts of rows, few first."""
+    return divisors(max(1, work.positions))
+
+
+def divisors(number: int) -> list[int]:
+    """Return the divisors of a number, ascending."""
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return sorted({*small, *(number // d for d in small)})
+
+
+def bypass_tiling(work: LayerWork, rates: ChipRates) -> Tiling:
+    """Return the loop of a layer that bypasses the local buffers: tiles are the unit's own."""
+    outputs, inputs = list(channel_tiles(work, rates))[-1]
+    return bypass_slots(Tiling(outputs, inputs, 1), work, rates)
+
+
+def estimate_us(work: LayerWork, tiling: Tiling, rates: ChipRates, overlapped: bool) -> float:
+    """Return the estimated time of a step's loop."""
+    busy = engine_times(work, tiling, rates)
+    total = sum(busy.values())
+    if not overlapped:
+        return total
+    longest = max(busy.values())
+    return longest + (total - longest) / tiling.tiles
+
+
+def engine_times(work: LayerWork, tiling: Tiling, rates: ChipRates) -> dict[str, float]:
+    """Return how long each engine works for a step."""
+    busy: dict[str, float] = {VECTOR: rates.vector_us(work.simple, work.special)}
+    if work.shape is not None:
+        busy[MATRIX] = rates.matrix_us(tile_shape(work.shape, tiling, rates)) * tiling.tiles
+    if work.weight_bytes:
+        engine = rates.engine(DDR, LOCAL)
+        busy[engine] = rates.transfer_us(work.weight_bytes, DDR, LOCAL, work.cores)
+        if tiling.staging_slots:
+            busy[PORT] = rates.transfer_us(work.weight_bytes, SHARED, LOCAL, work.cores)
+    for stream in work.streams:
+        size_bytes = stream_tile_bytes(work, stream, tiling) * stream_tiles(stream, tiling)
+        engine = rates.engine(stream.buffer, LOCAL)
+        cost_us = rates.transfer_us(size_bytes, stream.buffer, LOCAL, work.cores)
+        busy[engine] = busy.get(engine, 0.0) + cost_us
+    if work.result.scope != LOCAL:
+        engine = rates.engine(LOCAL, work.result.scope)
+        cost_us = rates.transfer_us(work.result.size_bytes, LOCAL, work.result.scope, work.cores)
+        busy[engine] = busy.get(engine, 0.0) + cost_us
+    return busy
+
+
+def smallest_slots_bytes(work: LayerWork, rates: ChipRates) -> int:
+    """Return the bytes that a step's finest tiles need in a local buffer."""
+    outputs, inputs = list(channel_tiles(work, rates))[-1]
+    finest = Tiling(outputs, inputs, row_tiles(work)[-1])
+    return 2 * sum(slot_sizes(work, finest, rates))

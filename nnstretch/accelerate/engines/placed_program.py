@@ -1,0 +1,85 @@
+"""Placed program: every storage has an address, every layer a tile loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nnstretch.accelerate.engines.layer_work import LayerWork
+from nnstretch.accelerate.engines.program import Program, Storage
+from nnstretch.accelerate.engines.tiling import Tiling
+from nnstretch.accelerate.machine.rates import ChipRates
+from nnstretch.chip.instances import LOCAL, SHARED, Region, TensorResidency
+
+
+@dataclass(frozen=True, slots=True)
+class Spill:
+    """A storage that left the buffer in which it should lie."""
+
+    tensor: str
+    source: str
+    target: str
+    size_bytes: int
+    rule: str
+
+
+@dataclass(frozen=True)
+class PlacedProgram:
+    """A program whose storages have addresses and whose layers have tile loops."""
+
+    program: Program
+    addresses: Mapping[str, int]
+    """In each storage's buffer; of the local buffers, the same in each core."""
+    works: Mapping[int, LayerWork]
+    tilings: Mapping[int, Tiling]
+    spills: tuple[Spill, ...]
+
+    def region(self, name: str) -> Region:
+        """Return the addresses of a storage."""
+        storage = self.program.storages[name]
+        start = self.addresses[name]
+        return Region(storage.scope, start, start + place_bytes(storage))
+
+
+def residencies_of(placed: PlacedProgram) -> tuple[TensorResidency, ...]:
+    """Return where every storage and every slot of a tile loop lies, and when."""
+    residencies: list[TensorResidency] = []
+    for name, storage in placed.program.storages.items():
+        region = placed.region(name)
+        residencies.append(
+            TensorResidency(
+                name,
+                region.buffer,
+                region.start,
+                region.stop - region.start,
+                storage.first_step,
+                storage.last_step,
+            )
+        )
+    for number, tiling in placed.tilings.items():
+        step = placed.program.steps[number]
+        for region in tiling.slots:
+            size_bytes = region.stop - region.start
+            residencies.append(
+                TensorResidency(
+                    f"{step.name} slot", region.buffer, region.start, size_bytes, number, number
+                )
+            )
+    return tuple(residencies)
+
+
+def place_bytes(storage: Storage) -> int:
+    """Return the bytes of a storage in its buffer; of the local buffers, in each core."""
+    if storage.scope == LOCAL:
+        return -(-storage.size_bytes // storage.binding.cores)
+    return storage.size_bytes
+
+
+def capacity(rates: ChipRates, scope: str) -> int:
+    """Return the size of a buffer: of the local buffers, that of one core."""
+    machine = rates.accelerator
+    if scope == LOCAL:
+        return machine.local.size_bytes
+    if scope == SHARED:
+        return machine.shared_bytes
+    return machine.ddr.size_bytes or 1 << 62
