@@ -81,7 +81,7 @@ def simulation_settings(
         workload.correction,
         workload.wrong_costs,
         workload.handover_ms * 1000,
-        None if measured is None else measured_times(measured),
+        measured=None if measured is None else measured_times(measured),
     )
 
 

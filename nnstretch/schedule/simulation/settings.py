@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nnstretch.protocols import Executor
+from nnstretch.schedule.disturbances import Disturbances
 from nnstretch.schedule.executors.contended import ContendedExecutor
 from nnstretch.schedule.executors.virtual import VirtualExecutor
 from nnstretch.schedule.loop.arrivals import Transfers
@@ -39,6 +40,8 @@ class SimulationSettings:
     correction: bool = True
     wrong_costs: float = 1.0
     handover_us: float = 0.0
+    disturbances: Disturbances = Disturbances()  # noqa: RUF009 (frozen)
+    """What else happens to ideal processors; a measured host has none."""
     measured: MeasuredTimes | None = None
     """What `measured` durations are drawn from; its host costs count for recorded ones, too."""
     recorded_us: Mapping[str, Sequence[Mapping[str, float]]] | None = None
@@ -67,7 +70,12 @@ def clock_of(settings: SimulationSettings, durations: DurationSource | None) -> 
     if settings.handover_us:
         handovers_us = dict.fromkeys(settings.times_us, settings.handover_us)
     times_us = settings.times_us if durations is None else durations.duration_us
-    return VirtualExecutor(settings.processors, times_us, handovers_us=handovers_us)
+    return VirtualExecutor(
+        settings.processors,
+        times_us,
+        disturbances=settings.disturbances,
+        handovers_us=handovers_us,
+    )
 
 
 def unhindered(_task: Task, _processor: str) -> float:
