@@ -31,10 +31,7 @@ double seconds() {
 
 CostTable read_costs(const std::string& path) {
   const Json file = Json::parse(read_text(path, kMostBytes), path);
-  for (const auto& [key, value] : file.members)
-    if (key != "format" && key != "costs_us")
-      throw Error(Status::bad_input, path + ", unknown key " + quoted(key) + ", the closest is " +
-                                         closest_name(key, {"format", "costs_us"}));
+  check_keys(file, {"format", "costs_us"}, path);
   const Json* format = file.find("format");
   const Json* costs = file.find("costs_us");
   if (!format || format->number != 1.0 || !costs || costs->kind != Json::Kind::object)
@@ -125,6 +122,25 @@ std::vector<CostRow> task_costs(const Network& network, const CostTable& table,
     rows.push_back(std::move(row));
   }
   return rows;
+}
+
+void keep_placements(const Network& network, const std::vector<ElementOptions>& elements,
+                     std::vector<CostRow>& rows) {
+  for (std::size_t task = 0; task < rows.size(); ++task) {
+    const Task& planned = network.tasks()[task];
+    if (planned.placement.empty()) continue;
+    bool placed = false;
+    for (std::size_t i = 0; i < elements.size(); ++i) {
+      const bool here =
+          planned.placement == elements[i].name || planned.placement == elements[i].type;
+      placed = placed || (here && rows[task][i] < kNever);
+      if (!here) rows[task][i] = kNever;
+    }
+    if (!placed)
+      throw Error(Status::bad_input, planned.name + " is planned for " + quoted(planned.placement) +
+                                         ", policy planned, no element of that name or type has a"
+                                         " cost for it");
+  }
 }
 
 }  // namespace nnstretch

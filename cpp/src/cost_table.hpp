@@ -21,4 +21,9 @@ CostTable measure_costs(const Network& network, const std::string& type, int tur
 std::vector<CostRow> task_costs(const Network& network, const CostTable& table,
                                 const std::vector<ElementOptions>& elements);
 
+// Leave every task the elements that its plan put it on, by name or type; the policy `planned` needs
+// that. Tasks without a place keep all. Throws Error that names a task of another processor.
+void keep_placements(const Network& network, const std::vector<ElementOptions>& elements,
+                     std::vector<CostRow>& rows);
+
 }  // namespace nnstretch

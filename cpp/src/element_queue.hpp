@@ -1,16 +1,32 @@
 // What one element has been given, first in, first out, and when it is expected to be free.
 #pragma once
 
+#include <cstddef>
+#include <vector>
+
 #include "nnstretch/schedule.hpp"
-#include "ring.hpp"
 
 namespace nnstretch {
+
+constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
+
+// A job that an element has been given, linked to the one before and the one behind it by id.
+struct GivenJob {
+  Job job;
+  double cost_us = 0.0;
+  double due_us = 0.0;  // When it is expected to end, without the queue's shift.
+  bool handed = false;
+  std::size_t before = kNobody;
+  std::size_t behind = kNobody;
+};
 
 // Every end shifts what is behind it by how much earlier or later it came than expected, so that
 // errors of costs never add up.
 class ElementQueue {
  public:
-  ElementQueue(ElementState& state, bool queueing, std::size_t capacity);
+  // `given`: room for every job by id, which all queues of a loop share.
+  ElementQueue(ElementState& state, bool queueing, std::vector<GivenJob>& given)
+      : state_(state), queueing_(queueing), given_(given) {}
   void give(const Job& job, double cost_us, double now_us);
   void end(const Job& job, double at_us);
   // False where the job has been handed over.
@@ -19,28 +35,20 @@ class ElementQueue {
   void be_late(double now_us);
   // The next job, false where there is none or the last one still runs.
   bool hand_over(Job& job);
-  bool has_next();
+  bool has_next() const { return !busy_ && head_ != kNobody; }
 
  private:
-  struct Given {
-    Job job;
-    double cost_us = 0.0;
-    double due_us = 0.0;  // When it is expected to end, without the queue's shift.
-    bool handed = false;
-    bool over = false;
-  };
-  Given& find(const Job& job);
-  Given* next();
   void shift(double by_us);
-  void remove(Given& given, double at_us);
+  void remove(GivenJob& given, double at_us);
 
   ElementState& state_;
   bool queueing_;
+  std::vector<GivenJob>& given_;
   bool busy_ = false;
-  std::size_t count_ = 0;
+  std::size_t head_ = kNobody;
+  std::size_t tail_ = kNobody;
   double head_due_us_ = kNever;
   double shift_us_ = 0.0;
-  Ring<Given> order_;
 };
 
 }  // namespace nnstretch

@@ -1,5 +1,6 @@
 #include "json.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -7,6 +8,7 @@
 #include <sstream>
 
 #include "nnstretch/error.hpp"
+#include "nnstretch/schedule.hpp"
 
 namespace nnstretch {
 namespace {
@@ -178,6 +180,16 @@ std::string read_text(const std::string& path, std::size_t most_bytes) {
     if (text.size() > most_bytes) throw Error(Status::bad_input, path + ", it is too large");
   }
   return text;
+}
+
+void check_keys(const Json& object, const std::vector<std::string>& known,
+                const std::string& where) {
+  if (object.kind != Json::Kind::object)
+    throw Error(Status::bad_input, where + ", this is no object");
+  for (const auto& [key, value] : object.members)
+    if (std::find(known.begin(), known.end(), key) == known.end())
+      throw Error(Status::bad_input, where + ", unknown key " + quoted(key) + ", the closest is " +
+                                         closest_name(key, known));
 }
 
 std::string quoted(const std::string& text) {

@@ -34,7 +34,8 @@ constexpr const char* kHelp =
   --output FILE.npy  where to write an output of the last inference, in order
   --elements LIST    processing elements: cpu, cpu:CORE, emulated:TYPE; default cpu
   --policy NAME      )"
-    "rr met eft etf heft_rt mct olb min_min least_slack least_slack_drop; default eft"
+    "rr met eft etf heft_rt mct olb min_min least_slack least_slack_drop,\n"
+    "                     or planned: tasks where the exported plan put them; default eft"
     R"(
   --no-queueing      only idle elements get work
   --repeat N         inferences (default 1)
@@ -313,7 +314,9 @@ void run(int count, char** words) {
                                                   : read_costs(arguments.costs);
   const auto places = static_cast<std::size_t>(arguments.places);
   Runtime runtime(options);
-  runtime.open(network, places, task_costs(*network, costs, arguments.elements));
+  std::vector<CostRow> rows = task_costs(*network, costs, arguments.elements);
+  if (arguments.policy == "planned") keep_placements(*network, arguments.elements, rows);
+  runtime.open(network, places, std::move(rows));
   std::vector<std::vector<std::vector<float>>> outputs(places);
   for (auto& place : outputs)
     for (const Port& port : network->outputs())

@@ -21,6 +21,7 @@ struct Runtime::Place {
   std::size_t first_job = 0;
   std::size_t first_kind = 0;
   std::uint64_t number = 0;
+  std::uint64_t first_order = 0;
   Phase phase = Phase::free;
   Status status = Status::ok;
   double deadline_us = kNever;
@@ -83,7 +84,8 @@ void check(const RuntimeOptions& options) {
 
 }  // namespace
 
-Runtime::Runtime(RuntimeOptions options) : options_(std::move(options)) {
+Runtime::Runtime(RuntimeOptions options)
+    : options_(std::move(options)), origin_us_(steady_us()) {
   check(options_);
   for (std::size_t i = 0; i < options_.elements.size(); ++i) {
     scratch_.push_back(allocate_floats(scratch_floats()));
@@ -135,16 +137,22 @@ void Runtime::start() {
   std::vector<std::string> types;
   for (const ElementOptions& element : options_.elements) types.push_back(element.type);
   const std::size_t jobs = std::max<std::size_t>(owner_.size(), 1);
-  loop_ = std::make_unique<Loop>(types, costs_, options_.policy, options_.queueing, jobs);
-  dropped_.reserve(jobs);
+  loop_ = std::make_unique<Loop>(types, costs_, options_.policy, options_.queueing, jobs, 1,
+                                 [this](const Job& job) { drop(job); });
   for (std::size_t element = 0; element < options_.elements.size(); ++element)
     threads_.emplace_back([this, element] { work(element); });
 }
 
-double Runtime::now_us() const { return steady_us(); }
+double Runtime::now_us() const { return steady_us() - origin_us_; }
 
 Job Runtime::job_of(const Place& place, std::size_t task) const {
-  return {place.first_job + task, place.first_kind + task, place.deadline_us};
+  Job job;
+  job.id = place.first_job + task;
+  job.kind = place.first_kind + task;
+  job.deadline_us = place.deadline_us;
+  job.request = place.number;
+  job.order = place.first_order + task;
+  return job;
 }
 
 Ticket Runtime::submit(std::size_t network, const float* const* inputs, float* const* outputs,
@@ -163,6 +171,8 @@ Ticket Runtime::submit(std::size_t network, const float* const* inputs, float* c
     std::copy_n(inputs, place.inputs.size(), place.inputs.begin());
     std::copy_n(outputs, place.outputs.size(), place.outputs.begin());
     place.number = ++submitted_;
+    place.first_order = submitted_tasks_;
+    submitted_tasks_ += tasks.size();
     place.phase = Phase::running;
     place.status = Status::ok;
     place.deadline_us = now_us() + deadline_us;
@@ -185,7 +195,10 @@ bool Runtime::wait(const Ticket& ticket, Status& status, double timeout_us) {
   Place& place = *places_[ticket.place];
   if (place.number != ticket.number || place.phase == Phase::free)
     throw Error(Status::bad_input, "this ticket was waited for before");
-  const auto over = [&] { return place.phase == Phase::ended; };
+  const auto over = [&] {
+    return place.number != ticket.number || place.phase == Phase::ended ||
+           place.phase == Phase::free;
+  };
   if (timeout_us < 0) {
     place.ended.wait(lock, over);
   } else {
@@ -193,8 +206,11 @@ bool Runtime::wait(const Ticket& ticket, Status& status, double timeout_us) {
     const auto limit = std::chrono::duration<double, std::micro>(bounded_us);
     if (!place.ended.wait_for(lock, limit, over)) return false;
   }
+  if (place.number != ticket.number || place.phase != Phase::ended)
+    throw Error(Status::bad_input, "this ticket was waited for before");
   status = place.status;
   place.phase = Phase::free;
+  place.ended.notify_all();
   return true;
 }
 
@@ -263,7 +279,7 @@ void Runtime::run_task(std::unique_lock<std::mutex>& lock, std::size_t element, 
     std::string failure;
     try {
       compute_task(place, element, task);
-      if (emulated) wait_until(start_us + least_us);
+      if (emulated) wait_until(origin_us_ + start_us + least_us);
     } catch (const std::exception& error) {
       failure = error.what();
       if (failure.empty()) failure = "an element failed";
@@ -273,7 +289,7 @@ void Runtime::run_task(std::unique_lock<std::mutex>& lock, std::size_t element, 
       failure_ = networks_[place.network].network->tasks()[task].name + ": " + failure;
       if (place.phase == Phase::running) stop_place(place, Status::failed);
     } else if (options_.correct_costs) {
-      costs_.observe(job.kind, element, now_us() - start_us);
+      costs_.observe(job.kind, element, start_us, now_us());
     }
   }
   const double end_us = now_us();
@@ -305,14 +321,13 @@ void Runtime::finish_task(Place& place, std::size_t element, const Job& job, dou
 }
 
 void Runtime::dispatch() {
-  loop_->dispatch(now_us(), dropped_);
-  for (const Job& job : dropped_) {
-    Place& place = place_of(job);
-    if (place.phase == Phase::running) stop_place(place, Status::too_late);
-  }
-  dropped_.clear();
-  for (std::size_t element = 0; element < wake_.size(); ++element)
-    if (loop_->has_next(element)) wake_[element]->notify_one();
+  loop_->dispatch(now_us());
+  for (const std::size_t element : loop_->chosen()) wake_[element]->notify_one();
+}
+
+void Runtime::drop(const Job& job) {
+  Place& place = place_of(job);
+  if (place.phase == Phase::running) stop_place(place, Status::too_late);
 }
 
 void Runtime::stop_place(Place& place, Status status) {

@@ -51,12 +51,12 @@ class PendingRequest:
 
     request: Request
     arrived_us: float
-    unfinished: set[str] = field(init=False)
-    """Names of its tasks that have not ended."""
+    unfinished: dict[str, None] = field(init=False)
+    """Names of its tasks that have not ended, in their order: sums of times depend on it."""
     replaced: int = 0
 
     def __post_init__(self) -> None:
-        self.unfinished = {task.name for task in self.request.tasks}
+        self.unfinished = dict.fromkeys(task.name for task in self.request.tasks)
 
 
 @dataclass(slots=True)

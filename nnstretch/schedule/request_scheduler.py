@@ -183,7 +183,7 @@ class RequestScheduler:
         open_ = self._open.get(number)
         if open_ is None:
             return
-        open_.unfinished.discard(span.task.name)
+        open_.unfinished.pop(span.task.name, None)
         if not open_.unfinished:
             self._close(number, None)
 

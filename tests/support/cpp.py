@@ -24,6 +24,9 @@ from nnstretch.files.package_data import package_data
 
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror"]
 
+TOOLS = frozenset({"simulate"})
+"""Files of `cpp/tools` with a `main`."""
+
 
 @dataclass(frozen=True)
 class CppRuntime:
@@ -40,7 +43,7 @@ class CppRuntime:
         """Compile sources against the runtime; warnings are errors."""
         home = package_data("cpp")
         folders = [home / "include", home / "src", *includes]
-        command = [self.compiler, "-std=c++17", "-O1", *WARNINGS]
+        command = [self.compiler, "-std=c++17", "-O1", "-ffp-contract=off", *WARNINGS]
         command += [f"-I{folder}" for folder in folders]
         command += [*map(str, sources), str(self.folder / "libnnstretch_runtime.a")]
         done = subprocess.run(
@@ -51,6 +54,12 @@ class CppRuntime:
         )
         assert done.returncode == 0, done.stderr[:3000]
         return target
+
+    def tool(self, name: str, folder: Path) -> Path:
+        """Build a program of `cpp/tools`."""
+        tools = package_data("cpp") / "tools"
+        sources = [path for path in tools.glob("*.cpp") if path.stem not in TOOLS]
+        return self.link([tools / f"{name}.cpp", *sources], folder / name)
 
     def build(self, folder: Path) -> Path:
         """Build the runner of an exported folder."""

@@ -87,12 +87,14 @@ class Runtime {
   void compute_task(Place& place, std::size_t element, std::size_t task);
   void finish_task(Place& place, std::size_t element, const Job& job, double end_us);
   void dispatch();
+  void drop(const Job& job);
   void stop_place(Place& place, Status status);
   void end_place(Place& place, double at_us);
   Place& place_of(const Job& job) { return *places_[owner_[job.id]]; }
   Job job_of(const Place& place, std::size_t task) const;
 
   RuntimeOptions options_;
+  double origin_us_;  // Times count from here, so that they keep their last digits.
   Costs costs_;
   std::unique_ptr<Loop> loop_;
   std::vector<Opened> networks_;
@@ -101,10 +103,10 @@ class Runtime {
   std::vector<std::thread> threads_;
   std::vector<float*> scratch_;
   std::vector<std::unique_ptr<std::condition_variable>> wake_;
-  std::vector<Job> dropped_;
   std::vector<TaskSpan> spans_;
   std::string failure_;
   std::uint64_t submitted_ = 0;
+  std::uint64_t submitted_tasks_ = 0;
   bool closing_ = false;
   mutable std::mutex mutex_;
 };

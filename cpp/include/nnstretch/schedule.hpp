@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -22,6 +23,9 @@ struct Job {
   std::size_t id = 0;    // Below the loop's capacity, unique among the jobs that are open.
   std::size_t kind = 0;  // Row of costs.
   double deadline_us = kNever;
+  std::uint64_t request = 0;  // The inference it belongs to; older ones have lower numbers.
+  std::uint64_t order = 0;    // Of jobs that may start at one instant the lowest is announced first.
+  std::size_t priority = 0;   // Below the number of classes; the highest class goes first.
 };
 
 struct ElementState {
@@ -41,11 +45,18 @@ class Costs {
   // Which elements can run a kind: bit N for number N.
   std::uint64_t mask(std::size_t kind) const { return masks_[kind]; }
   std::size_t kinds() const { return rows_.size(); }
-  // Learn from a job that has ended: a moving average in which the newest weighs a tenth.
-  void observe(std::size_t kind, std::size_t element, double took_us);
+  // Learn from a job that has ended how far its prediction is off: the mean at first, then a moving
+  // average in which the newest weighs a tenth. A prediction of no time says nothing.
+  void observe(std::size_t kind, std::size_t element, double start_us, double end_us);
 
  private:
+  struct Learnt {
+    double quiet_us = 0.0;  // What was predicted.
+    double ratio = 1.0;     // Measured over predicted.
+    std::uint64_t count = 0;
+  };
   std::vector<CostRow> rows_;
+  std::vector<std::vector<Learnt>> learnt_;
   std::vector<std::uint64_t> masks_;
 };
 
@@ -65,22 +76,29 @@ class Policy {
   virtual bool pick(double now_us, const std::vector<ElementState>& elements, Choice& choice) = 0;
 };
 
-// Throws Error for a name that is not among policy_names(), with the closest.
+// `capacity`: ids of jobs are below. Of several `classes` of priority the highest goes first, each
+// with a policy of its own. Throws Error for a name that is not among policy_names(), with the
+// closest.
 std::unique_ptr<Policy> make_policy(const std::string& name, const Costs& costs,
                                     const std::vector<ElementState>& elements,
-                                    std::size_t capacity);
+                                    std::size_t capacity, std::size_t classes);
 const std::vector<std::string>& policy_names();
 // The name that takes the fewest edits to get to.
 std::string closest_name(const std::string& name, const std::vector<std::string>& known);
 
 class ElementQueue;
+struct GivenJob;
 
-// Jobs that wait, what each element has been given, and the policy between them.
+// Jobs that wait, what each element has been given, and the policy between them. Nothing is
+// allocated after it was made.
 class Loop {
  public:
-  // `capacity`: most jobs that are open at once. Without `queueing` an element gets one at a time.
+  // Told of a job that the policy gives up; it may withdraw others.
+  using OnDrop = std::function<void(const Job&)>;
+
+  // `capacity`: ids of jobs are below. Without `queueing` an element gets one at a time.
   Loop(const std::vector<std::string>& element_types, Costs& costs, const std::string& policy,
-       bool queueing, std::size_t capacity);
+       bool queueing, std::size_t capacity, std::size_t classes, OnDrop on_drop);
   ~Loop();
 
   // Hear that a job may start.
@@ -89,25 +107,30 @@ class Loop {
   bool withdraw(const Job& job, double now_us);
   // Hear that a job has ended.
   void end(const Job& job, std::size_t element, double at_us);
-  // Ask the policy until it declines; `dropped` receives what it gives up.
-  void dispatch(double now_us, std::vector<Job>& dropped);
-  // Hand an element its next job; false where it has none.
+  // Ask the policy until it declines.
+  void dispatch(double now_us);
+  // Elements that the last dispatch gave jobs to, one entry a job.
+  const std::vector<std::size_t>& chosen() const { return chosen_; }
+  // Hand an element its next job; false where it has none or is busy.
   bool hand_over(std::size_t element, Job& job);
   // Whether an element that does nothing would be handed a job.
   bool has_next(std::size_t element) const;
-  std::size_t waiting() const { return waiting_count_; }
   std::uint64_t decisions() const { return decisions_; }
 
  private:
   enum class Place : std::uint8_t { nowhere, fresh, waiting, given };
+  void announce();
 
   std::vector<ElementState> states_;
   Costs& costs_;
+  OnDrop on_drop_;
   std::unique_ptr<Policy> policy_;
+  std::vector<GivenJob> given_;  // By id.
   std::vector<std::unique_ptr<ElementQueue>> queues_;
   std::vector<Job> fresh_;  // Of this instant: the policy has not heard of them.
   std::vector<Place> place_;
   std::vector<std::size_t> element_of_;
+  std::vector<std::size_t> chosen_;
   std::size_t waiting_count_ = 0;
   std::uint64_t decisions_ = 0;
 };

@@ -111,8 +111,13 @@ class LargestMeanFirst:
         by_type = dict.fromkeys(self._of_type, inf)
         for cost_us, processor in zip(row, self._costs.processors, strict=True):
             by_type[processor.kind] = min(by_type[processor.kind], cost_us)
-        finite = [cost_us for cost_us in by_type.values() if isfinite(cost_us)]
-        return sum(finite) / len(finite)
+        # A loop: `sum` rounds otherwise from Python 3.12 on, and the same in C++ would differ.
+        total_us, types = 0.0, 0
+        for cost_us in by_type.values():
+            if isfinite(cost_us):
+                total_us += cost_us
+                types += 1
+        return total_us / types
 
 
 class LeastSlack:

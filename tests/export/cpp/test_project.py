@@ -142,6 +142,7 @@ POLICIES = [
     "min_min",
     "least_slack",
     "least_slack_drop",
+    "planned",
 ]
 
 
