@@ -256,12 +256,12 @@ def timm_networks() -> list[OutsideNetwork]:
         names = [n for n in timm.list_models(module=family) if not any(w in n for w in TOO_LARGE)]
         if names and len(rows) < FAMILIES:
             name = drawn.choice(sorted(names))
-            rows.append(OutsideNetwork(name, f"timm {family}", f"timm:{name}"))
+            rows.append(OutsideNetwork(f"timm:{name}", f"timm {family}", f"timm:{name}"))
     wanted = ("fastvit_ma36", "csatv2_21m")
     return rows + [
-        OutsideNetwork(n, "timm, by name", f"timm:{n}")
+        OutsideNetwork(f"timm:{n}", "timm, by name", f"timm:{n}")
         for n in wanted
-        if n not in {r.name for r in rows}
+        if f"timm:{n}" not in {r.name for r in rows}
     ]
 
 
