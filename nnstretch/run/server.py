@@ -26,6 +26,7 @@ from nnstretch.bundle.bundle import Bundle, read_bundle
 from nnstretch.bundle.manifest import Manifest, processors_named
 from nnstretch.bundle.variants import select_plan
 from nnstretch.errors import BadInput, Cancelled, describe_error
+from nnstretch.files.checked import checked
 from nnstretch.files.limits import shorten
 from nnstretch.run.backends.registry import Choice
 from nnstretch.run.loaded_network import LoadedNetwork, Values
@@ -68,6 +69,7 @@ class Server:
     processor that fails is used no more and its work runs elsewhere (`RequestScheduler`).
     """
 
+    @checked
     def __init__(
         self,
         bundle: Path | str | Bundle,
@@ -168,6 +170,7 @@ class Server:
             self._open.wait_for_room(timeout)
         return reply
 
+    @checked
     def close(self, drain: bool = True) -> None:
         """Take no more requests.
 

@@ -15,13 +15,16 @@ import numpy as np
 
 from nnstretch.bundle.bundle import Bundle, read_bundle
 from nnstretch.bundle.variants import select_plan
-from nnstretch.errors import Stuck, UnknownName
+from nnstretch.errors import BadInput, Stuck, UnknownName
+from nnstretch.files.checked import checked
+from nnstretch.files.limits import shorten
 from nnstretch.run.backends.registry import Choice, describe_choice
 from nnstretch.run.bound_memory import BoundNetwork
 from nnstretch.run.loaded_network import Given, LoadedNetwork, Values
 from nnstretch.run.metrics import latency_us
 from nnstretch.run.overlap_check import Overlap, overlap
 from nnstretch.run.session_times import session_durations_us, session_processors
+from nnstretch.run.tensor_io import check_values
 from nnstretch.run.time_dilation import rehearsed_dilation
 from nnstretch.schedule import (
     StaticOrderRunner,
@@ -62,6 +65,7 @@ class Session:
     the next one starts new threads.
     """
 
+    @checked
     def __init__(
         self,
         bundle: Path | str | Bundle,
@@ -148,17 +152,24 @@ class Session:
         """Run one input; return the outputs as an array, or by name where there are several.
 
         Both are float32 in PyTorch's order whatever the files compute in; see `LoadedNetwork`.
-        Raises what a sub-graph raised, and Stuck for a session that has been closed.
+        Raises what a sub-graph raised, BadInput for arguments that do not fit, and Stuck for a
+        session that has been closed.
         """
         self._check_open()
+        if not isinstance(raw, bool):
+            raise BadInput(f"raw is {shorten(raw)}, session, give True or False")
         network = self.network
         values = network.inputs(inputs)
         self.compute(values)
         return network.outputs(values, raw)
 
     def compute(self, values: Values) -> None:
-        """Compute all sub-graphs on what `LoadedNetwork.inputs` gave, and add the outputs to it."""
+        """Compute all sub-graphs on what `LoadedNetwork.inputs` gave, and add the outputs to it.
+
+        Raises BadInput for anything else.
+        """
         self._check_open()
+        check_values(self.manifest.inputs, values)
         if self.clock == "virtual":
             self._trace = self._run_timed(self.network, values)
             return

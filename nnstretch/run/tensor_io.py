@@ -32,6 +32,17 @@ def to_ports(ports: Sequence[Port], arrays: Mapping[str, object]) -> dict[str, n
     return {port.name: to_port(port, arrays[port.name]) for port in ports}
 
 
+def check_values(ports: Sequence[Port], values: object) -> None:
+    """Raise BadInput unless `values` are arrays by name, as `to_ports` returns them."""
+    if type(values) is not dict:
+        raise BadInput(f"values is {shorten(values)}, session, give a dictionary of arrays by name")
+    for port in ports:
+        array = values.get(port.name)
+        if not matches_spec(array, port.spec):
+            needed = f"expected {port.spec} {port.spec.dtype}"
+            raise BadInput(f"input {port.name} of values, {needed}, got {describe_value(array)}")
+
+
 def from_ports(ports: Sequence[Port], values: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return an array for every port, by name, in PyTorch's form."""
     return {port.name: from_port(port, values[port.name]) for port in ports}

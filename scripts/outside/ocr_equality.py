@@ -39,7 +39,12 @@ from nnstretch.stretch.cost.cost_model import CostModel
 
 HEADS = (
     *("network", "input", "images", "whole", "two stages", "on PyTorch"),
-    *("file, from float64", "whole, from float64", "on PyTorch, from float64", "nodes of the parts"),
+    *(
+        "file, from float64",
+        "whole, from float64",
+        "on PyTorch, from float64",
+        "nodes of the parts",
+    ),
 )
 
 

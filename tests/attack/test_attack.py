@@ -23,6 +23,7 @@ from attack.commands import SOUND, command
 from attack.hostile import damage
 from attack.processes import interrupted, with_closed_streams
 from attack.samples import FILES, make_samples
+from attack.services import service_case, services
 from attack.watch import Finding, resident_bytes, watch, watch_command
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
@@ -131,6 +132,16 @@ def test_no_odd_argument_of_a_public_function_ends_otherwise_than_it_should(
             function(**arguments)
     shutil.rmtree(tmp_path / "case" / "trained", ignore_errors=True)
     findings = attack(SECONDS * 2 / 9, lambda data: call(data, calls))
+    assert not findings, report(findings)
+
+
+@pytest.mark.slow
+def test_no_odd_use_of_a_service_ends_otherwise_than_it_should() -> None:
+    known = services()
+    for service in known.values():  # imports what there is
+        with service.make(**service.arguments) as opened:
+            service.probe(opened)
+    findings = attack(SECONDS / 9, lambda data: service_case(data, known))
     assert not findings, report(findings)
 
 

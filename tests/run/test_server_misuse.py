@@ -519,3 +519,14 @@ def test_a_close_that_is_interrupted_anywhere_can_be_repeated(bundle: Bundle) ->
         assert reply.result(20).shape
         assert not server._loop.is_alive()
     assert at > 10
+
+
+@pytest.mark.parametrize("name", ["processors", "networks", "adaptive", "disturbances", "ended"])
+def test_an_argument_of_another_kind_is_told_by_its_name(bundle: Bundle, name: str) -> None:
+    with pytest.raises(BadInput, match=f"^{name} is "):
+        Server(bundle, **{name: np.zeros((2, 2))})
+
+
+def test_drain_is_true_or_false(bundle: Bundle) -> None:
+    with Server(bundle) as server, pytest.raises(BadInput, match=r"^drain is "):
+        server.close(np.zeros((2, 2)))  # type: ignore[arg-type]

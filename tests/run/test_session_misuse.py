@@ -195,3 +195,23 @@ def test_sessions_that_come_and_go_leave_nothing(bundle: Bundle, cycles: int) ->
     finally:
         tracemalloc.stop()
     assert grown_bytes < 100_000
+
+
+GRID = np.zeros((2, 2))
+
+
+@pytest.mark.parametrize("name", ["mode", "clock", "plan", "threads", "soc", "backend"])
+def test_an_argument_of_another_kind_is_told_by_its_name(bundle: Bundle, name: str) -> None:
+    with pytest.raises(BadInput, match=f"^{name} is "):
+        Session(bundle, **{name: GRID})
+
+
+@pytest.mark.parametrize("values", ["x", 1.0, {}, {"image": None}, {"image": GRID}])
+def test_only_what_inputs_gave_is_computed(bundle: Bundle, values: Any) -> None:
+    with Session(bundle, clock="real") as session, pytest.raises(BadInput, match="values"):
+        session.compute(values)
+
+
+def test_raw_is_true_or_false(bundle: Bundle) -> None:
+    with Session(bundle, clock="real") as session, pytest.raises(BadInput, match=r"^raw is "):
+        session.run(image(bundle), raw=GRID)  # type: ignore[arg-type]

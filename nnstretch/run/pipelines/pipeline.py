@@ -19,6 +19,7 @@ import numpy as np
 
 from nnstretch.bundle.bundle import Bundle, read_bundle
 from nnstretch.errors import BadInput
+from nnstretch.files.checked import checked
 from nnstretch.files.limits import shorten
 from nnstretch.protocols import Backend
 from nnstretch.run.backends.registry import Choice, choose_backends
@@ -52,6 +53,7 @@ class Pipeline:
     in the order of items.
     """
 
+    @checked
     def __init__(
         self,
         bundle: Path | str | Bundle,
@@ -204,6 +206,7 @@ class Pipeline:
         self._items.replace_from(self._flow.pushed, subgraph, backends)
         self._parameters.store(subgraph, data)
 
+    @checked
     def close(self, drain: bool = True) -> None:
         """Take no more items, finish those in flight, and join every thread.
 

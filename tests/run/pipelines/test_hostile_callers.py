@@ -297,3 +297,9 @@ def test_a_replacement_that_is_interrupted_anywhere_is_made_or_not() -> None:
             assert now in (before, at)
             before, at = now, at + 1
         assert at > 15
+
+
+@pytest.mark.parametrize("name", ["functions", "on_error", "traced", "bind", "backend"])
+def test_an_argument_of_another_kind_is_told_by_its_name(name: str) -> None:
+    with pytest.raises(BadInput, match=f"^{name} is "):
+        Pipeline(chain(2), **{name: np.zeros((2, 2))})  # type: ignore[arg-type]
