@@ -34,13 +34,13 @@ def example_inputs(
         matched = match_inputs(wanted, [value.name for value in graph.inputs], spec)
         declared = []
         for value in graph.inputs:
-            given = matched.get(value.name, InputShape(value.spec.shape))
-            declared.append(InputShape(given.shape, value.name, given.dtype or value.spec.dtype))
+            shape = matched.get(value.name, InputShape(value.spec.shape))
+            declared.append(InputShape(shape.shape, value.name, shape.dtype or value.spec.dtype))
     elif wanted:
         declared = order_inputs(spec, module, wanted)
     else:
         declared = [InputShape(default_input(spec, module))]
-    return tuple(zeros(given, input_dtype(module), spec) for given in declared)
+    return tuple(zeros(shape, input_dtype(module), spec) for shape in declared)
 
 
 def example_input(module: nn.Module, shape: tuple[int, ...], spec: str = "network") -> torch.Tensor:
@@ -65,7 +65,7 @@ def input_dtype(module: nn.Module) -> str:
 
 def order_inputs(spec: str, module: nn.Module, wanted: Sequence[InputShape]) -> list[InputShape]:
     """Return wanted inputs in the order of the module's `forward`. Raises BadInput for a gap."""
-    if not any(given.name for given in wanted):
+    if not any(item.name for item in wanted):
         return list(wanted)
     names = parameter_names(module)
     matched = match_inputs(wanted, names, spec)
@@ -118,13 +118,13 @@ def integer_values(graph: Graph, name: str) -> int:
     return values
 
 
-def zeros(given: InputShape, dtype: str, spec: str) -> torch.Tensor:
+def zeros(shape: InputShape, dtype: str, spec: str) -> torch.Tensor:
     """Return zeros of a shape. Raises BadInput where memory does not hold them."""
     try:
-        return torch.zeros(given.shape, dtype=getattr(torch, given.dtype or dtype))
+        return torch.zeros(shape.shape, dtype=getattr(torch, shape.dtype or dtype))
     except (RuntimeError, AttributeError) as error:
         raise BadInput(
-            f"input {given} is too large, {spec}, {str(error).splitlines()[0][:120]}"
+            f"input {shape} is too large, {spec}, {str(error).splitlines()[0][:120]}"
         ) from error
 
 

@@ -129,8 +129,8 @@ def check_plan_model(
     """Check that a plan is of a network, whose inputs and outputs it says. Raises BadPlan."""
     if is_plan(plan.model):
         raise BadPlan(f"plan {spec} stretches {plan.model}, another plan, it must name a network")
-    for option, given in (("input", inputs), ("outputs", outputs)):
-        if given:
+    for option, values in (("input", inputs), ("outputs", outputs)):
+        if values:
             raise BadInput(f"--{option} with {spec}, command line, a plan says its network's own")
 
 

@@ -53,7 +53,7 @@ def parse_sizes(text: str) -> tuple[int, ...]:
 
 def check_unique(inputs: Sequence[InputShape]) -> None:
     """Check that no input is named twice. Raises BadInput."""
-    names = [given.name for given in inputs if given.name]
+    names = [shape.name for shape in inputs if shape.name]
     for name in names:
         if names.count(name) > 1:
             raise BadInput(f"input {name!r:.{SHOWN}} is given twice, name each once")

@@ -92,8 +92,9 @@ def card(facts: CardFacts) -> str:
 def by_kind(samples: Mapping[int, Sequence[Sample]]) -> Iterable[str]:
     """Yield one row for each kind of kernel: how many, shortest and longest time."""
     times_by_kind: dict[str, list[float]] = {}
-    for one in (sample for many in samples.values() for sample in many):
-        times_by_kind.setdefault(one.kernel.kind, []).append(one.latency_us)
+    for of_cluster in samples.values():
+        for sample in of_cluster:
+            times_by_kind.setdefault(sample.kernel.kind, []).append(sample.latency_us)
     most_first = sorted(times_by_kind.items(), key=lambda item: -len(item[1]))
     return (
         f"{kind} | {len(times)} | {min(times):.1f} | {max(times):.0f}" for kind, times in most_first

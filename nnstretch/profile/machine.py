@@ -74,7 +74,7 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,30}")
 
 
 def parse_processors(
-    spec: str | None, found: tuple[Cluster, ...], cuda: int = 0
+    spec: str | None, core_clusters: tuple[Cluster, ...], cuda: int = 0
 ) -> tuple[PinnedProcessor, ...]:
     """Parse processors: `big=4,little=0` names cores and `gpu=cuda:0` a CUDA device.
 
@@ -83,15 +83,18 @@ def parse_processors(
     """
     if spec is None:
         several = tuple(
-            PinnedProcessor(f"cpu{i}", cluster.cores[0], i) for i, cluster in enumerate(found)
+            PinnedProcessor(f"cpu{i}", cluster.cores[0], i)
+            for i, cluster in enumerate(core_clusters)
         )
         equal = tuple(
-            PinnedProcessor(f"cpu{i}", core, 0) for i, core in enumerate(found[0].cores[:2])
+            PinnedProcessor(f"cpu{i}", core, 0) for i, core in enumerate(core_clusters[0].cores[:2])
         )
-        return (several if len(found) > 1 else equal) + tuple(
-            accelerator(f"gpu{i}" if cuda > 1 else "gpu", i, found) for i in range(cuda)
+        return (several if len(core_clusters) > 1 else equal) + tuple(
+            accelerator(f"gpu{i}" if cuda > 1 else "gpu", i, core_clusters) for i in range(cuda)
         )
-    chosen = tuple(parse_processor(part.strip(), spec, found, cuda) for part in spec.split(","))
+    chosen = tuple(
+        parse_processor(part.strip(), spec, core_clusters, cuda) for part in spec.split(",")
+    )
     cores = [p.core for p in chosen if p.device == "cpu"]
     devices = [p.device for p in chosen if p.device != "cpu"]
     if any(len(set(column)) < len(column) for column in ([p.name for p in chosen], cores, devices)):

@@ -73,12 +73,12 @@ def load_recipe(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Reci
 
 def split_overrides(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield dotted keys and texts. Raises BadInput for a word that is neither, or has no value."""
-    rest = iter(words)
-    for word in rest:
+    remaining = iter(words)
+    for word in remaining:
         key, equals, text = word.removeprefix("--").partition("=")
         if not equals:
             refuse_unknown([key], "an override")
-            text = next(rest, "")
+            text = next(remaining, "")
             if not text or text.startswith("--"):
                 raise BadInput(f"an override, {key} has no value, write --{key} VALUE")
         yield key, text

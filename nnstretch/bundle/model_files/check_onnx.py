@@ -92,10 +92,10 @@ def check_shapes(graph: OnnxGraph) -> None:
         )
         try:
             written = ALL_RULES[node.op](context) if node.op in ALL_RULES else ()
-            found = known_integers(context)
+            integers = known_integers(context)
         except (ValueError, IndexError, OverflowError) as error:
             raise ValueError(f"{node}, {error}") from None
-        numbers[node.outputs[0]] = found
+        numbers[node.outputs[0]] = integers
         _settle(node, (*written, *(None for _ in node.outputs)), declared, shapes)
 
 

@@ -232,10 +232,10 @@ def _check_options(operator: Table, code: int, where: str) -> None:
     wanted, sizes, dilations = WINDOWS[code]
     if options is None or options_type != wanted:
         raise ValueError(f"{where}, options of type {options_type}, needed is {wanted}")
-    found = [options.number(slot, "i") for slot in sizes]
-    found += [options.number(slot, "i", default=1) for slot in dilations]
-    if not all(1 <= size <= MAX_WINDOW for size in found):
-        raise ValueError(f"{where}, strides, kernels and dilations {found}, 1 to {MAX_WINDOW}")
+    values = [options.number(slot, "i") for slot in sizes]
+    values += [options.number(slot, "i", default=1) for slot in dilations]
+    if not all(1 <= size <= MAX_WINDOW for size in values):
+        raise ValueError(f"{where}, strides, kernels and dilations {values}, 1 to {MAX_WINDOW}")
 
 
 def _indices(table: Table, slot: int, count: int, optional: bool = False) -> tuple[int, ...]:

@@ -50,22 +50,26 @@ class TensorInfo:
 
 
 def check_names(
-    where: str, verb: str, ports: Sequence[Port], found: Mapping[str, TensorInfo]
+    where: str, verb: str, ports: Sequence[Port], file_tensors: Mapping[str, TensorInfo]
 ) -> None:
     """Raise BrokenFile unless the file's tensors, by name, are the ports."""
-    if found.keys() != {port.name for port in ports}:
+    if file_tensors.keys() != {port.name for port in ports}:
         raise BrokenFile(
-            f"{where}, it {verb} {_listed(found)}, the manifest says"
+            f"{where}, it {verb} {_listed(file_tensors)}, the manifest says"
             f" {_listed(port.name for port in ports)}"
         )
-    check_order(where, verb, ports, [found[port.name] for port in ports])
+    check_order(where, verb, ports, [file_tensors[port.name] for port in ports])
 
 
-def check_order(where: str, verb: str, ports: Sequence[Port], found: Sequence[TensorInfo]) -> None:
+def check_order(
+    where: str, verb: str, ports: Sequence[Port], file_tensors: Sequence[TensorInfo]
+) -> None:
     """Raise BrokenFile unless the file's tensors, one after another, are the ports."""
-    if len(found) != len(ports):
-        raise BrokenFile(f"{where}, it {verb} {len(found)} tensors, the manifest says {len(ports)}")
-    for port, tensor in zip(ports, found, strict=True):
+    if len(file_tensors) != len(ports):
+        raise BrokenFile(
+            f"{where}, it {verb} {len(file_tensors)} tensors, the manifest says {len(ports)}"
+        )
+    for port, tensor in zip(ports, file_tensors, strict=True):
         if not tensor.matches(port):
             raise BrokenFile(
                 f"{where}, it {verb} {one_line(port.name[:80])} as {tensor}, the manifest says"

@@ -201,14 +201,14 @@ def _check_data(message: ProtoMessage, code: int, elements: int, where: str) -> 
         raise ValueError(f"{where}, its numbers are in {', '.join(fields) or 'no field'}")
     data = message.piece(fields[0])
     if fields[0] == "raw_data":
-        given, needed = len(data), elements * element_bytes
+        stored, needed = len(data), elements * element_bytes
     elif field in schema.FIXED_DATA:
-        given, needed = len(data), elements * schema.FIXED_DATA[field]
+        stored, needed = len(data), elements * schema.FIXED_DATA[field]
     else:
-        given, needed = _count_varints(data), elements
-    if given != needed:
+        stored, needed = _count_varints(data), elements
+    if stored != needed:
         raise ValueError(
-            f"{where}, {fields[0]} has {given} where {elements} of {dtype} need {needed}"
+            f"{where}, {fields[0]} has {stored} where {elements} of {dtype} need {needed}"
         )
 
 

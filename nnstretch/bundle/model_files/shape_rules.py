@@ -226,18 +226,18 @@ def batch_norm(context: RuleContext) -> Shapes:
 
 def gemm(context: RuleContext) -> Shapes:
     """Return a matrix product with a bias."""
-    left, right, bias = context.shape(0), context.shape(1), context.shape(2)
-    if left is None or right is None:
+    rows, columns, bias = context.shape(0), context.shape(1), context.shape(2)
+    if rows is None or columns is None:
         return (None,)
-    if len(left) != 2 or len(right) != 2:
-        raise ValueError(f"a product of {left} and {right}")
+    if len(rows) != 2 or len(columns) != 2:
+        raise ValueError(f"a product of {rows} and {columns}")
     if context.integer("transA", 0):
-        left = left[::-1]
+        rows = rows[::-1]
     if context.integer("transB", 0):
-        right = right[::-1]
-    if left[1] != right[0]:
-        raise ValueError(f"a product of {left} and {right}")
-    shape = (left[0], right[1])
+        columns = columns[::-1]
+    if rows[1] != columns[0]:
+        raise ValueError(f"a product of {rows} and {columns}")
+    shape = (rows[0], columns[1])
     if bias is not None and broadcast((bias, shape)) != shape:
         raise ValueError(f"a bias of {bias} for {shape}")
     return (shape,)
@@ -245,16 +245,16 @@ def gemm(context: RuleContext) -> Shapes:
 
 def matmul(context: RuleContext) -> Shapes:
     """Return a product of stacks of matrices."""
-    left, right = context.shape(0), context.shape(1)
-    if left is None or right is None:
+    first, second = context.shape(0), context.shape(1)
+    if first is None or second is None:
         return (None,)
-    if not left or not right:
-        raise ValueError(f"a product of {left} and {right}")
-    rows = (1, *left) if len(left) == 1 else left
-    columns = (*right, 1) if len(right) == 1 else right
+    if not first or not second:
+        raise ValueError(f"a product of {first} and {second}")
+    rows = (1, *first) if len(first) == 1 else first
+    columns = (*second, 1) if len(second) == 1 else second
     if rows[-1] != columns[-2]:
-        raise ValueError(f"a product of {left} and {right}")
-    ends = (*rows[-2:-1][: len(left) > 1], *columns[-1:][: len(right) > 1])
+        raise ValueError(f"a product of {first} and {second}")
+    ends = (*rows[-2:-1][: len(first) > 1], *columns[-1:][: len(second) > 1])
     return ((*broadcast((rows[:-2], columns[:-2])), *ends),)
 
 

@@ -28,7 +28,7 @@ def read_sources(model: onnx.ModelProto, path: Path, wanted: Sequence[InputShape
     if not values:
         raise CannotCapture(f"cannot capture {path}, it reads no input")
     names = [value.name for value in values]
-    shapes = {name: given.shape for name, given in match_inputs(wanted, names, str(path)).items()}
+    shapes = {name: shape.shape for name, shape in match_inputs(wanted, names, str(path)).items()}
     open_shapes = [declared_shape(value, path, shapes.get(value.name)) for value in values]
     closed = []
     for value, sizes in zip(values, open_shapes, strict=True):
@@ -51,19 +51,19 @@ def match_inputs(
 ) -> dict[str, InputShape]:
     """Return what is wanted of each input, matched by name, else by position. Raises BadInput."""
     matched: dict[str, InputShape] = {}
-    for position, given in enumerate(wanted):
-        if given.name and given.name not in names:
+    for position, shape in enumerate(wanted):
+        if shape.name and shape.name not in names:
             raise BadInput(
-                f"no input {given.name!r:.80}, {network}, its inputs are {', '.join(names)}"
+                f"no input {shape.name!r:.80}, {network}, its inputs are {', '.join(names)}"
             )
         if position >= len(names):
             raise BadInput(
                 f"{len(wanted)} input shapes, {network}, its inputs are {', '.join(names)}"
             )
-        name = given.name or names[position]
+        name = shape.name or names[position]
         if name in matched:
             raise BadInput(f"input {name} is given twice, {network}, by position and by name")
-        matched[name] = given
+        matched[name] = shape
     return matched
 
 
@@ -107,7 +107,7 @@ def close_sizes(
             f" {shape_text(sizes)}"
         )
     pairs = zip(wanted, sizes, strict=True)
-    return [given if isinstance(size, str) else size for given, size in pairs]
+    return [chosen if isinstance(size, str) else size for chosen, size in pairs]
 
 
 def open_sizes_error(

@@ -95,21 +95,21 @@ def check_overlap(
     """Measure how far two branches overlap, again and again for a time; None where none ran."""
     values = network.inputs(network.random_inputs(0))
     begin_s = perf_counter()
-    found: list[Overlap] = []
+    overlaps: list[Overlap] = []
     while (passed_s := perf_counter() - begin_s) < seconds:
         tick(passed_s, seconds)
         if (measured := overlap(network, values)) is not None:
-            found.append(measured)
-    if not found:
+            overlaps.append(measured)
+    if not overlaps:
         return None
-    speedups = [measured.speedup for measured in found]
-    reasons = [measured.why for measured in found if measured.why]
+    speedups = [measured.speedup for measured in overlaps]
+    reasons = [measured.why for measured in overlaps if measured.why]
     return OverlapCheck(
         backend,
-        len(found),
+        len(overlaps),
         median(speedups),
         min(speedups),
         max(speedups),
-        median(measured.possible for measured in found),
-        reasons[-1] if 2 * len(reasons) > len(found) else "",
+        median(measured.possible for measured in overlaps),
+        reasons[-1] if 2 * len(reasons) > len(overlaps) else "",
     )

@@ -72,8 +72,10 @@ def read_image(path: Path, task: ImageTask, side_px: int) -> np.ndarray:
     scale = short_px / min(image.size)
     sizes = [max(short_px, round(side * scale)) for side in image.size]
     resized = image.resize((sizes[0], sizes[1]), Image.Resampling.BILINEAR)
-    left, top = ((side - side_px) // 2 for side in sizes)
-    pixels = np.asarray(resized.crop((left, top, left + side_px, top + side_px)), np.float32)
+    left_px, top_px = ((side - side_px) // 2 for side in sizes)
+    pixels = np.asarray(
+        resized.crop((left_px, top_px, left_px + side_px, top_px + side_px)), np.float32
+    )
     colors = (pixels / 255 - np.array(task.mean, np.float32)) / np.array(task.std, np.float32)
     return np.ascontiguousarray(colors.transpose(2, 0, 1)[None].astype(np.float32))
 

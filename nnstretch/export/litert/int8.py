@@ -188,22 +188,24 @@ def port_formats(
 
     Raises UnsupportedOp where the files do not hold it alike.
     """
-    held: dict[str, list[tuple[str, Form]]] = {}
+    formats: dict[str, list[tuple[str, Form]]] = {}
     for spec in specs:
         runner = LiteRTRunner(files[spec.name], spec.name)
         forms = [*runner.inputs.values(), runner.output]
         for tensor, how in zip((*spec.sources, spec.target), forms, strict=True):
             # A merge is a copy: what it reads has the form of what it writes.
             at = spec.target if spec.branch is None else tensor
-            held.setdefault(at, []).append((spec.name, port_format(how)))
+            formats.setdefault(at, []).append((spec.name, port_format(how)))
     for spec in specs:
         if spec.branch is None:
             for source in spec.sources:
-                held[spec.target] += held[source]
-                held[source] = held[spec.target]
-    for tensor, forms in held.items():
+                formats[spec.target] += formats[source]
+                formats[source] = formats[spec.target]
+    for tensor, forms in formats.items():
         require_equal_formats(tensor, forms, request.plan.model)
-    return {name: quantized_port(name, value, held[name][0][1]) for name, value in values.items()}
+    return {
+        name: quantized_port(name, value, formats[name][0][1]) for name, value in values.items()
+    }
 
 
 def port_format(how: Mapping[str, object]) -> Form:

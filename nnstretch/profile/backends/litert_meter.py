@@ -74,7 +74,10 @@ class LiteRTMeter:
         group: list[tuple[Kernel, ...]] = []
         for chain in chains:
             group.append(chain)
-            if sum(resident_bytes(one, self.dtype) for one in group) >= NETWORK_BYTES[self.dtype]:
+            if (
+                sum(resident_bytes(member, self.dtype) for member in group)
+                >= NETWORK_BYTES[self.dtype]
+            ):
                 times += self.measure_group(group, rounds)
                 group = []
         return times + self.measure_group(group, rounds)

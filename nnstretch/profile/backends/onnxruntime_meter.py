@@ -56,7 +56,7 @@ class OnnxRuntimeMeter:
         """
         models = [self.with_carriers(chain) for chain in chains]
         good = [i for i, model in enumerate(models) if model is not None]
-        found: list[tuple[float, ...]] = [()] * len(chains)
+        times_us: list[tuple[float, ...]] = [()] * len(chains)
         for i, times in zip(
             good,
             self.time_with_halving(
@@ -64,8 +64,8 @@ class OnnxRuntimeMeter:
             ),
             strict=True,
         ):
-            found[i] = times
-        return found
+            times_us[i] = times
+        return times_us
 
     def time_with_halving(
         self, models: list[tuple[Kernel, ...]], firsts: list[Kernel], rounds: int

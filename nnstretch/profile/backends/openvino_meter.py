@@ -151,7 +151,7 @@ class OpenVINOMeter:
 
         model = to_onnx(module, example)
         try:
-            found = LoadedOpenVINOModel(
+            loaded = LoadedOpenVINOModel(
                 self.compile_model(self.core.read_model(model), records=False), COPIES
             )
         except RuntimeError as error:
@@ -160,9 +160,9 @@ class OpenVINOMeter:
                 f"cannot compile {type(module).__name__} for OpenVINO, device {self.device},"
                 f" {reason}"
             ) from error
-        share_memory((found,))
-        found.feed()
-        return found.infer
+        share_memory((loaded,))
+        loaded.feed()
+        return loaded.infer
 
 
 class LoadedOpenVINOModel:

@@ -95,10 +95,10 @@ def open_journal(
     """
     path = folder / NAME
     journal = ProfileJournal(path, head)
-    found: dict[int, list[Sample]] = {}
+    samples_by_cluster: dict[int, list[Sample]] = {}
     rows = read_journal(path)
     if not rows:
-        return journal, found
+        return journal, samples_by_cluster
     for key, value in ({"format": FORMAT} | head).items():
         if rows[0].get(key) != value:
             raise BrokenFile(
@@ -108,9 +108,9 @@ def open_journal(
     for at, row in enumerate(rows[1:], 2):
         batch = decode_row(BatchRow, without_unknown(row), path, at)
         samples = [Sample(entry.kernel, entry.us, entry.reference_us) for entry in batch.samples]
-        found.setdefault(batch.cluster, []).extend(samples)
+        samples_by_cluster.setdefault(batch.cluster, []).extend(samples)
         journal.spent_s += batch.spent_s
-    return journal, found
+    return journal, samples_by_cluster
 
 
 def without_unknown(row: dict[str, Any]) -> dict[str, Any]:

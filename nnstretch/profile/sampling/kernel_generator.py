@@ -111,16 +111,16 @@ class KernelPrior:
 
 def load_prior() -> KernelPrior:
     """Load the shapes of kernels in known networks."""
-    found: dict[str, list[KernelSpec]] = {}
+    specs: dict[str, list[KernelSpec]] = {}
     for row in csv.DictReader(
         files("nnstretch.profile").joinpath("prior.csv").read_text(encoding="utf-8").splitlines()
     ):
         shapes = tuple(shape(text) for text in row["shapes_in"].split())
         numbers = {name: int(row[name]) for name in ("kernel", "stride", "groups")}
-        found.setdefault(row["kind"], []).append(
+        specs.setdefault(row["kind"], []).append(
             KernelSpec(row["kind"], row["op"], shapes, shape(row["shape_out"]), **numbers)
         )
-    return KernelPrior({kind: tuple(recipes) for kind, recipes in found.items()})
+    return KernelPrior({kind: tuple(recipes) for kind, recipes in specs.items()})
 
 
 def shape(text: str) -> Shape:

@@ -88,7 +88,7 @@ def _draw_panel(window: StreamWindow, place: PlacedPanel, inputs: StageInputs) -
 
 
 def _draw_row(window: StreamWindow, row: str, place: PlacedPanel) -> Markup:
-    pale = join(_pale(other, place) for other in window.others if other.processor == row)
+    pale = join(_pale(span, place) for span in window.others if span.processor == row)
     return svg.group(idle_row(place, row), row_name(place, row), busy_share(place, row), pale)
 
 

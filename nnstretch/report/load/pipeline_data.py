@@ -202,10 +202,10 @@ def _window(stream: StreamTrace, items: tuple[int, ...]) -> StreamWindow:
     end_us = max(span.end_us for span in inside)
     spans = tuple(_moved(s, s.start_us, s.end_us, begin_us) for s in inside)
     others: list[Span] = []
-    for other in stream.spans:
-        if other.task.request not in items and other.end_us > begin_us and other.start_us < end_us:
-            start_us = max(other.start_us, begin_us)
-            others.append(_moved(other, start_us, min(other.end_us, end_us), begin_us))
+    for span in stream.spans:
+        if span.task.request not in items and span.end_us > begin_us and span.start_us < end_us:
+            start_us = max(span.start_us, begin_us)
+            others.append(_moved(span, start_us, min(span.end_us, end_us), begin_us))
     return StreamWindow(stream, items, spans, tuple(others), end_us - begin_us)
 
 

@@ -82,7 +82,7 @@ def check_device(core: openvino.Core, device: str) -> None:
     `GPU` stands for `GPU.0` where there are several.
     """
     devices = list(core.available_devices)
-    if not any(one == device or one.startswith(f"{device}.") for one in devices):
+    if not any(name == device or name.startswith(f"{device}.") for name in devices):
         raise UnknownName(
             f"unknown device {device!r}, backend openvino, it finds {', '.join(devices) or 'none'}"
         )

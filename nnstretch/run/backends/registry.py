@@ -57,10 +57,10 @@ def choose_backends(choice: Choice, bundle: Bundle) -> dict[str, str]:
 
 def describe_choice(names: Mapping[str, str], manifest: Manifest) -> dict[str, str]:
     """Return the backends of each processor for people, nearly always one."""
-    found: dict[str, dict[str, None]] = {}
+    backends_by_processor: dict[str, dict[str, None]] = {}
     for sub in manifest.subgraphs:
-        found.setdefault(sub.processor, {})[names[sub.name]] = None
-    return {processor: ", ".join(backends) for processor, backends in found.items()}
+        backends_by_processor.setdefault(sub.processor, {})[names[sub.name]] = None
+    return {processor: ", ".join(backends) for processor, backends in backends_by_processor.items()}
 
 
 def load_backend(

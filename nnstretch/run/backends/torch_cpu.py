@@ -79,14 +79,14 @@ class TorchBackend:
 
         try:
             with torch.inference_mode(), intra_op_threads(self._threads):
-                found = self._layers(
+                tensors = self._layers(
                     {name: torch.from_numpy(array) for name, array in inputs.items()}
                 )
         except Exception as error:
             raise BrokenFile(
                 f"{self._layers.where}, PyTorch cannot run it ({first_line(error)})"
             ) from error
-        outputs = [apart_from(inputs, tensor.numpy()) for tensor in found]
+        outputs = [apart_from(inputs, tensor.numpy()) for tensor in tensors]
         check_outputs(self._layers.where, self._ports, outputs)
         return outputs
 

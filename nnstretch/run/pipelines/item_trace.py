@@ -97,7 +97,7 @@ def producer_consumer_spans(trace: Trace, manifest: Manifest) -> Iterator[tuple[
             before = dict.fromkeys(
                 maker[name] for name in ends[span.task.subgraph][0] if name in maker
             )
-            yield from ((one, span) for one in before if one is not span)
+            yield from ((producer, span) for producer in before if producer is not span)
 
 
 def _ends(

@@ -52,7 +52,7 @@ def pipeline_executor(
         for step in replicas:
             step.waits = tuple(waits)
         pairs = zip(replicas, cores_of_stage, strict=True)
-        workers.append([_worker(step, replicas, own) for step, own in pairs])
+        workers.append([_worker(step, replicas, core) for step, core in pairs])
     results = [
         (replicas, 0) for node, replicas in zip(stage_graph, steps, strict=True) if node.last
     ]

@@ -179,8 +179,8 @@ def _hint(scheduled: ScheduleModel, graph: TaskGraph, best: Trace, ticks: float)
         task = number_of[span.task.name]
         scheduled.model.add_hint(scheduled.starts[task], floor(span.start_us * ticks))
         for processor, chosen in scheduled.places[task].items():
-            here = processor == processor_of[span.processor]
-            scheduled.model.add_hint(chosen, int(here))
+            is_place = processor == processor_of[span.processor]
+            scheduled.model.add_hint(chosen, int(is_place))
 
 
 def replay(
@@ -189,7 +189,7 @@ def replay(
     """Return the solver's schedule with its order and places, and with exact times."""
     places: list[int] = []
     for chosen in scheduled.places:
-        places.append(next(p for p, here in chosen.items() if solver.value(here)))
+        places.append(next(p for p, is_place in chosen.items() if solver.value(is_place)))
     position = {task: number for number, task in enumerate(indexed.topological)}
     starts = [solver.value(start) for start in scheduled.starts]
     starts_us, ends_us = [0.0] * len(places), [0.0] * len(places)

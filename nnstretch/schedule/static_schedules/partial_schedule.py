@@ -31,8 +31,8 @@ class PartialSchedule:
         for need, transfer_us in self._graph.needs[task]:
             end_us = self.ends_us[need]
             for processor in processors:
-                here = self.places[need] == processor
-                there_us = end_us if here else end_us + transfer_us
+                is_local = self.places[need] == processor
+                there_us = end_us if is_local else end_us + transfer_us
                 if there_us > ready_us[processor]:
                     ready_us[processor] = there_us
         return ready_us

@@ -40,19 +40,19 @@ def branch_alternatives(
     Data crosses from the host and back, and the others slow it down where they are.
     """
     soc = cost_model.soc
-    own = lowered.branch.processor
+    planned = lowered.branch.processor
     bytes_in = lowered.graph.inputs[0].spec.elements * soc.element_bytes
     bytes_out = lowered.output.elements * soc.element_bytes
 
     def estimate_on(name: str) -> Estimate:
         processor = soc.processor(name)
         isolated = cost_model.estimate_graph(lowered.graph, name)
-        concurrent = (team - {own}) | {name}
+        concurrent = (team - {planned}) | {name}
         slowdown = soc.contention_factor(concurrent) if len(concurrent) > 1 else 1.0
         copies_us = processor.copy_in.cost_us(bytes_in) + processor.copy_out.cost_us(bytes_out)
         return Estimate(copies_us + slowdown * isolated.latency_us, slowdown * isolated.error_us)
 
-    return known_estimates(estimate_on, (name for name in soc.predictors if name != own))
+    return known_estimates(estimate_on, (name for name in soc.predictors if name != planned))
 
 
 def merge_alternatives(lowered: LoweredSegment, cost_model: CostModel) -> AlternativeEstimates:

@@ -213,19 +213,19 @@ class BranchJoin:
     ) -> JoinedOptions:
         """Return all pairs of rows whose bound is within the slack, looked at in slices."""
         nothing = np.zeros(0, dtype=np.int64)
-        lefts, rights, bounds_us = [nothing], [nothing], [np.zeros(0)]
+        all_rows, all_columns, bounds_us = [nothing], [nothing], [np.zeros(0)]
         size = max(1, SLICE // max(1, len(branch)))
         for low in range(0, len(totals), size):
             us = np.maximum(totals.us[low : low + size, None], branch.us)
             ahead_us = remaining_us[np.searchsorted(self.deadlines, us)]
             bound_us = ahead_us - totals.reward[low : low + size, None] - branch.reward
-            left, right = np.nonzero(bound_us <= self.slack_us)
-            lefts.append(left + low)
-            rights.append(right)
-            bounds_us.append(bound_us[left, right])
-        left, right = np.concatenate(lefts), np.concatenate(rights)
-        both = totals.take(left).join(branch.take(right))
-        return JoinedOptions(left, right, np.concatenate(bounds_us), both)
+            rows, columns = np.nonzero(bound_us <= self.slack_us)
+            all_rows.append(rows + low)
+            all_columns.append(columns)
+            bounds_us.append(bound_us[rows, columns])
+        rows, columns = np.concatenate(all_rows), np.concatenate(all_columns)
+        both = totals.take(rows).join(branch.take(columns))
+        return JoinedOptions(rows, columns, np.concatenate(bounds_us), both)
 
     def remaining_cost(self, rewards: Sequence[Array]) -> Array:
         """Return the least of later deadlines less the rewards of other branches, us.

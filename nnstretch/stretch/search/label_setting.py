@@ -244,14 +244,14 @@ class LabelSearch:
         latency_us = outer_sum(group.labels.latency_us, combinations.latency_us)
         macs = outer_sum(group.labels.macs, combinations.macs)
         params = outer_sum(group.labels.params, combinations.params)
-        held = outer_sum(group.labels.params_held, combinations.params_held)
+        params_held = outer_sum(group.labels.params_held, combinations.params_held)
         if option.is_last:
-            keep = self.limits.keeps(macs, params, held)
+            keep = self.limits.keeps(macs, params, params_held)
         else:
             keep = self.bound(option.j, width, latency_us, macs, params) < self.limit_us
             if not keep.all() and np.isfinite(self.limit_us):
                 self.note_discarded(self.limit_us)
-            keep = keep & self.limits.fits(held)
+            keep = keep & self.limits.fits(params_held)
         rows = np.flatnonzero(keep)
         if not len(rows):
             return
@@ -261,7 +261,7 @@ class LabelSearch:
             latency_us[rows],
             macs[rows],
             params[rows],
-            held[rows],
+            params_held[rows],
             np.full(len(rows), number),
             group.numbers[parent],
             branch_columns(combinations.options, pick, len(self.space.processors)),

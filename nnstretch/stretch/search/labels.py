@@ -34,8 +34,8 @@ class LabelSet:
         zero = np.zeros(1)
         nothing = np.array([-1])
         options = np.zeros((1, processors), dtype=np.int32)
-        held = np.zeros((1, limited))
-        return cls(np.array([width]), zero, zero, zero, held, nothing, nothing, options)
+        params_held = np.zeros((1, limited))
+        return cls(np.array([width]), zero, zero, zero, params_held, nothing, nothing, options)
 
     def __len__(self) -> int:
         return len(self.width)

@@ -246,8 +246,8 @@ class SearchProblem:
 
     def max_held(self) -> tuple[float, ...]:
         """Return the parameters that each of the space's holders may hold."""
-        held = max_params_held(self.space)
-        return (*held, self.max_params) if self.space.whole_limited else held
+        limits = max_params_held(self.space)
+        return (*limits, self.max_params) if self.space.whole_limited else limits
 
     def fits(self, plan: Plan) -> bool:
         """Return whether the weights of a plan fit the processors, and are not too many."""

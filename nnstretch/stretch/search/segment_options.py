@@ -255,11 +255,11 @@ class SegmentOption:
         """Return parameters of `SearchSpace.holders`: `[combination, holder]`."""
         by_holder = dict(zip(self.processors, params, strict=True)) | {WHOLE_NETWORK: sum(params)}
         holders = self.space.holders
-        held = np.zeros((len(params[0]), len(holders)))
+        table = np.zeros((len(params[0]), len(holders)))
         for column, holder in enumerate(holders):
             if holder in by_holder:
-                held[:, column] = by_holder[holder]
-        return held
+                table[:, column] = by_holder[holder]
+        return table
 
     def describe(self, options: tuple[int, ...]) -> tuple[Branch, ...]:
         """Return the branches of chosen options as a plan names them."""
