@@ -6,7 +6,7 @@ line, 2 wrong usage, 130 interrupted; a result that says it was `interrupted` is
 far, and one that says it is not `usable` ends in 1.
 
 Verbs, in the order of the story: inspect.py, import_.py, profile.py, predict.py, search/, study/,
-train.py, quantize.py, export/, partition/, run/, accelerate/, bench.py, schedule/, simulate/,
+train/, quantize.py, export/, partition/, run/, accelerate/, bench/, schedule/, simulate/,
 report.py, doctor/. They share:
 
 arguments.py     the parser; MODEL, SOC, shapes, quantities
@@ -58,6 +58,8 @@ MODULES = {
     "import": "import_",
     "partition": "partition.partition",
     "export": "export.export",
+    "train": "train.train",
+    "bench": "bench.bench",
     "run": "run.run",
     "schedule": "schedule.schedule",
     "simulate": "simulate.simulate",

@@ -44,7 +44,7 @@ from nnstretch.bench.statistics import Interval, order_statistic_rank, quartiles
 from nnstretch.bundle.bundle import Bundle, write_bundle
 from nnstretch.bundle.manifest import Manifest, Port
 from nnstretch.cli import run_verb
-from nnstretch.cli.bench import options
+from nnstretch.cli.bench.result import options
 from nnstretch.errors import BrokenFile
 from nnstretch.run.isolated_latency import isolated_critical_path_us, isolated_us
 from nnstretch.run.loaded_network import LoadedNetwork

@@ -21,7 +21,7 @@ from support.bundles import branched_bundle
 from nnstretch import cli
 from nnstretch.bundle.bundle import write_bundle
 from nnstretch.cli import run_verb
-from nnstretch.cli.bench import options
+from nnstretch.cli.bench.result import options
 from nnstretch.cli.console import Terminal
 from nnstretch.cli.output_path import check_writable
 from nnstretch.errors import BadInput

@@ -13,7 +13,7 @@ from torch import nn
 from torchvision.models import densenet121, resnet18, resnet50
 
 from nnstretch.capture import load_model
-from nnstretch.cli import train as train_verb
+from nnstretch.cli.train import networks as train_verb
 from nnstretch.errors import BadInput
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.stretch import stretch

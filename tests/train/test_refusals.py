@@ -26,7 +26,7 @@ from torch import nn
 
 from nnstretch.capture import load_model
 from nnstretch.cli import main as command
-from nnstretch.cli import train as train_verb
+from nnstretch.cli.train import networks as train_verb
 from nnstretch.errors import BadInput, Diverged
 from nnstretch.plan import Plan
 from nnstretch.stretch import stretch, write_plan

@@ -15,7 +15,7 @@ from support.trainings import FACTORY, SMALL, UNMOVED, branched_plan, net, same_
 from torch import nn
 
 from nnstretch.capture import load_model
-from nnstretch.cli import train as train_verb
+from nnstretch.cli.train import networks as train_verb
 from nnstretch.errors import BadInput
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.stretch import stretch, write_plan

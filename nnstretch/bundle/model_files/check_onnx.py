@@ -18,7 +18,8 @@ from nnstretch.bundle.model_files.indexing_rules import (
 )
 from nnstretch.bundle.model_files.onnx_file import DeclaredTensor, OnnxGraph, OnnxNode, read_onnx
 from nnstretch.bundle.model_files.protobuf import shorten_name
-from nnstretch.bundle.model_files.shape_rules import RULES, RuleContext, Shape
+from nnstretch.bundle.model_files.rule_context import RuleContext, Shape
+from nnstretch.bundle.model_files.shape_rules import RULES
 
 OPSETS = range(7, 29)
 IR_VERSIONS = range(3, 15)

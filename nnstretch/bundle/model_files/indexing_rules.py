@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nnstretch.bundle.model_files.shape_rules import (
+from nnstretch.bundle.model_files.rule_context import (
     Rule,
     RuleContext,
     Shape,

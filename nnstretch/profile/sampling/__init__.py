@@ -3,6 +3,8 @@
 kernel_spec.py       kernel from operator and shapes
 prior.py             operators of a zoo of networks, as a table to draw from
 kernel_generator.py  kernels drawn from a prior
+perturbation.py      kernels near another one
+epilogues.py         what follows a drawn kernel, and its layout
 targets.py           kernels of networks that were named
 kernel_sampler.py    measure until the budget is spent
 sample.py            one measured kernel

@@ -1,0 +1,5 @@
+"""`train`: a network by a recipe.
+
+train.py     the verb
+networks.py  the network to train and its teacher
+"""
