@@ -11,7 +11,15 @@ import torch
 from nnstretch.errors import UnsupportedOp
 from nnstretch.export.cpp.concat_in_place import write_parts_in_place
 from nnstretch.export.cpp.constant_folding import fold_constants
-from nnstretch.export.cpp.operators import attention, elementwise, layers, shapes
+from nnstretch.export.cpp.operators import (
+    borders,
+    composed,
+    elementwise,
+    norms,
+    products,
+    shapes,
+    windows,
+)
 from nnstretch.export.cpp.program import (
     CallGroup,
     CppProgram,
@@ -24,10 +32,13 @@ from nnstretch.export.cpp.translation import Translation, UnsupportedArguments, 
 from nnstretch.graph import Graph, Node, ValueRef
 
 RULES: dict[str, Callable[[Translation, Node], Views]] = {
-    **layers.RULES,
+    **windows.RULES,
+    **norms.RULES,
+    **products.RULES,
     **elementwise.RULES,
+    **composed.RULES,
     **shapes.RULES,
-    **attention.RULES,
+    **borders.RULES,
 }
 Placement = Callable[[str], str]
 """Path of a module in what was captured -> the processor of its plan, empty for none."""
@@ -110,10 +121,11 @@ def stand_in(node: Node) -> Views:
 
 
 def refusal(graph: Graph, missing: Mapping[str, list[str]]) -> str:
-    """Return one line that names every missing operator, its count and its first place."""
+    """Return one line that names every missing operator, its count and the modules that call it."""
     parts: list[str] = []
     for what, places in missing.items():
-        parts.append(f"{what} ({len(places)} times, first in {places[0]})")
+        modules = ", ".join(dict.fromkeys(places))
+        parts.append(f"{what} ({len(places)} times, in {modules})")
     return f"no C++ for {', '.join(parts)}, network {graph.name}, export it as onnx or litert"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 
 import numpy as np
 
@@ -183,6 +184,6 @@ class Translation:
 
 def view_of_shape(view: TensorView, shape: Extents, target: Extents) -> TensorView | None:
     """Return a dense view of a shape under another shape; None where it is not that."""
-    if view.shape != shape or not view.is_dense:
+    if view.shape != shape or not view.is_dense or prod(shape) != prod(target):
         return None
     return view_algebra.reshape(view, target)

@@ -72,6 +72,14 @@ def insert_axis(view: TensorView, axis: int) -> TensorView:
     )
 
 
+def windows(view: TensorView, axis: int, size: int, step: int) -> TensorView:
+    """Return windows of an axis, one every `step`, their positions along a new last axis."""
+    count = (view.shape[axis] - size) // step + 1
+    starts = narrow(view, axis, 0, count, step)
+    stride = (*starts.stride, view.stride[axis])
+    return replace(starts, shape=(*starts.shape, size), stride=stride)
+
+
 def flip(view: TensorView, axis: int) -> TensorView:
     """Return the view with one axis backwards."""
     stride = list(view.stride)

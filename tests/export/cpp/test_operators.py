@@ -49,7 +49,7 @@ class Steps(nn.Module):
 def compare(runtime: CppRuntime, module: nn.Module, folder: Path, *inputs: torch.Tensor) -> None:
     """Compare C++ and PyTorch on some inputs."""
     for child in module.modules():
-        if isinstance(child, nn.BatchNorm2d):
+        if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d):
             child.running_mean.uniform_(-0.5, 0.5)
             child.running_var.uniform_(0.5, 2.0)
     computed = outputs_in_cpp(runtime, module, inputs, folder)
@@ -231,3 +231,102 @@ def test_products_of_few_and_many_rows(
     torch.manual_seed(0)
     module = Layers(nn.Linear(300, 17), nn.Linear(300, 600, bias=False), nn.Linear(300, 1))
     compare(cpp_runtime, module, tmp_path, torch.randn(rows, 300))
+
+
+class NormsThatFoldNowhere(nn.Module):
+    """Batch norms behind what has no rows of weights for their channels; a sum that broadcasts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList([nn.BatchNorm2d(6) for _ in range(3)])
+        self.row_norms = nn.ModuleList([nn.BatchNorm1d(6) for _ in range(3)])
+        self.linear = nn.Linear(6, 6)
+        self.square = nn.Parameter(torch.randn(6, 6))
+        self.conv = nn.Conv2d(6, 6, 1)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Compute each, alone."""
+        pooled = x.mean((2, 3), keepdim=True)
+        rows = x[:, :, 0, :6]
+        return (
+            self.norms[0](F.max_pool2d(x, 2)),
+            self.norms[1](x * 2),
+            self.norms[2](F.relu(x) + 1),
+            self.row_norms[0](self.linear(rows)),
+            self.row_norms[1](rows[0] @ self.square),
+            self.row_norms[2](self.linear(rows[0])),
+            self.conv(pooled) + x,
+        )
+
+
+def test_norms_and_sums_fold_only_where_shapes_agree(
+    cpp_runtime: CppRuntime,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    torch.manual_seed(0)
+    compare(cpp_runtime, NormsThatFoldNowhere(), tmp_path, torch.randn(2, 6, 6, 8))
+
+
+def replaced_part_of_a_value_that_is_read_again(x: torch.Tensor) -> torch.Tensor:
+    tripled = x * 3
+    return torch.slice_scatter(tripled, tripled[:, :, 1:3] + 1, 2, 3, 5) * tripled
+
+
+def test_borders_windows_and_indices(cpp_runtime: CppRuntime, tmp_path: Path) -> None:  # noqa: F811
+    torch.manual_seed(0)
+    indices = torch.tensor([0, 2, 4, 1, 1, 7])
+    module = Steps(
+        lambda x: F.pad(x, (2, 1, 0, 3), mode="reflect"),
+        lambda x: F.pad(x, (2, 1, 1, 3), mode="replicate"),
+        lambda x: F.pad(x, (2, 1, 1, 3), mode="circular"),
+        lambda x: F.pad(x[:, :, 0], (3, 2), mode="reflect"),
+        lambda x: F.unfold(x, (2, 3), dilation=(2, 1), padding=(1, 2), stride=(2, 1)),
+        lambda x: x.unfold(2, 3, 2) * 2,
+        lambda x: x[:, indices] + 1,
+        lambda x: x.index_select(3, indices[:3]),
+        lambda x: torch.slice_scatter(x, x[:, :, 1:3] * 2, 2, 3, 5),
+        lambda x: torch.select_scatter(x, x[:, 0] * 2, 1, -2),
+        lambda x: torch.slice_scatter(x * 3, x[:, :, 1:3], 2, 3, 5) + x * 3,
+        replaced_part_of_a_value_that_is_read_again,
+        lambda x: x.repeat_interleave(3, 2),
+    )
+    compare(cpp_runtime, module, tmp_path, torch.randn(2, 8, 6, 5))
+
+
+class Composed(nn.Module):
+    """Operators that become several calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.RMSNorm(9)
+        self.weight = nn.Parameter(torch.rand(9))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Compute each, alone."""
+        mask = torch.ones(6, 9, dtype=torch.bool).tril()
+        queries, keys = x.transpose(2, 3), x[:, :2].transpose(2, 3)
+        return (
+            self.norm(x),
+            F.rms_norm(x, (6, 9), eps=1e-3),
+            torch.addcmul(x, x, self.weight, value=0.5),
+            torch.lerp(x, self.weight.expand_as(x), 0.3),
+            F.glu(x, 1),
+            x.var(1),
+            x.std((2, 3), keepdim=True),
+            x.var(dim=-1, correction=0),
+            x.amin((1, 3)),
+            torch.where(mask, x, -1.0),
+            x.masked_fill(mask, float("-inf")).softmax(-1),
+            x.masked_fill(mask, 2.0),
+            F.interpolate(x, (11, 5), mode="bicubic"),
+            F.interpolate(x, scale_factor=1.5, mode="bicubic", align_corners=True),
+            F.interpolate(x, (3, 4), mode="bilinear", antialias=True),
+            F.scaled_dot_product_attention(x, x, x, is_causal=True),
+            F.scaled_dot_product_attention(x, x, x, attn_mask=mask[:, :6]),
+            F.scaled_dot_product_attention(queries, keys, keys, enable_gqa=True),
+        )
+
+
+def test_operators_of_several_calls(cpp_runtime: CppRuntime, tmp_path: Path) -> None:  # noqa: F811
+    torch.manual_seed(0)
+    compare(cpp_runtime, Composed(), tmp_path, torch.randn(2, 4, 6, 9))

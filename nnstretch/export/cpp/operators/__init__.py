@@ -1,7 +1,10 @@
 """Rules that translate operators of PyTorch to calls of the C++ runtime.
 
-layers.py       convolutions, products with weights, pools, norms, resizing
+windows.py      convolutions, pools, resizing
+norms.py        batch, layer, group and instance norms
+products.py     products with weights and of activations, attention, einsum
 elementwise.py  activations, arithmetic, softmax, reductions
-shapes.py       views, joins, paddings, shuffles
-attention.py    products of activations, attention, einsum
+composed.py     variances, gates, masks, resampling: sums and products of others
+shapes.py       views, joins, shuffles
+borders.py      paddings, windows as columns, parts that are picked or replaced
 """

@@ -121,10 +121,10 @@ def with_number(
 ) -> Views:
     """Translate arithmetic of a tensor and a number, in either order."""
     is_reversed = not isinstance(first, ValueRef)
-    tensor, other = (second, first) if is_reversed else (first, second)
+    tensor, operand = (second, first) if is_reversed else (first, second)
     attributes: dict[str, Attribute] = {
         "arithmetic": kind,
-        "number": number(other, 0.0) * (1.0 if is_reversed else scale),
+        "number": number(operand, 0.0) * (1.0 if is_reversed else scale),
         "reversed": is_reversed,
     }
     if is_reversed and scale != 1.0:
@@ -165,9 +165,9 @@ def reduction(t: Translation, node: Node) -> Views:
         if number(argument(node, 1), 2.0) != 2.0:
             raise UnsupportedArguments("a norm that is not Euclidean")
         position = 2
-    given = argument(node, position)
+    axes_argument = argument(node, position)
     rank = len(x.shape)
-    named = given if isinstance(given, tuple) else (given,)
+    named = axes_argument if isinstance(axes_argument, tuple) else (axes_argument,)
     axes = [int(axis) % rank for axis in named if isinstance(axis, int)] or list(range(rank))
     kept = [axis for axis in range(rank) if axis not in axes]
     reads = view_algebra.permute(x, (*kept, *axes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nnstretch.export.cpp import view_algebra
-from nnstretch.export.cpp.program import Attribute, TensorBuffer, TensorView, whole_view
+from nnstretch.export.cpp.program import TensorBuffer, TensorView, whole_view
 from nnstretch.export.cpp.translation import Translation, UnsupportedArguments, Views
 from nnstretch.graph import Argument, Node, ValueRef
 from nnstretch.structure.arguments import argument
@@ -147,33 +147,6 @@ def joined(t: Translation, node: Node) -> Views:
     return target
 
 
-def padded(t: Translation, node: Node) -> Views:
-    """Translate padding by a number; negative padding cuts."""
-    mode = argument(node, 2, "constant") if node.kind == "pad" else "constant"
-    if mode != "constant":
-        raise UnsupportedArguments(f"padding of mode {mode}")
-    value = argument(node, 3 if node.kind == "pad" else 2)
-    widths = integers(node.args[1])
-    x = t.view_of(node.args[0])
-    target_offsets = [0] * len(x.shape)
-    for number in range(len(widths) // 2):
-        axis = len(x.shape) - 1 - number
-        before, after = widths[2 * number], widths[2 * number + 1]
-        kept = x.shape[axis] + min(0, before) + min(0, after)
-        x = view_algebra.narrow(x, axis, max(0, -before), kept)
-        target_offsets[axis] = max(0, before)
-    if x.shape == node.output.shape:
-        return x
-    target = whole_view(TensorBuffer(node.name, "arena", node.output.shape))
-    fill: dict[str, Attribute] = {"number": float(value or 0.0)}  # type: ignore[arg-type]
-    t.call(node, "Fill", (), target.shape, fill, write=target, suffix="_border")
-    place = target
-    for axis, offset in enumerate(target_offsets):
-        place = view_algebra.narrow(place, axis, offset, x.shape[axis])
-    t.call(node, "Copy", (x,), x.shape, write=place, suffix="_inside")
-    return target
-
-
 def rolled(t: Translation, node: Node) -> Views:
     """Translate roll along some axes, one after the other: two copies each."""
     x = t.view_of(node.args[0])
@@ -222,6 +195,20 @@ def repeated(t: Translation, node: Node) -> Views:
         x = view_algebra.insert_axis(x, 2 * axis)
         shape += [count, size]
     return t.reshape(view_algebra.broadcast(x, tuple(shape)), node.output.shape, node)
+
+
+def interleaved(t: Translation, node: Node) -> Views:
+    """Translate repeat_interleave by a number: every position of an axis several times in a row."""
+    x = t.view_of(node.args[0])
+    count = integer(node.args[1])
+    item = argument(node, 2)
+    if item is None:
+        x, axis = t.reshape(x, (x.elements,), node), 0
+    else:
+        axis = integer(item) % len(x.shape)
+    x = view_algebra.insert_axis(x, axis + 1)
+    shape = (*x.shape[: axis + 1], count, *x.shape[axis + 2 :])
+    return t.reshape(view_algebra.broadcast(x, shape), node.output.shape, node)
 
 
 def pixel_shuffled(t: Translation, node: Node) -> Views:
@@ -275,12 +262,11 @@ RULES |= {
     "cat": joined,
     "concat": joined,
     "stack": joined,
-    "pad": padded,
-    "constant_pad_nd": padded,
     "roll": rolled,
     "flip": flipped,
     "repeat": repeated,
     "tile": repeated,
+    "repeat_interleave": interleaved,
     "pixel_shuffle": pixel_shuffled,
     "pixel_unshuffle": pixel_shuffled,
     "channel_shuffle": channel_shuffled,

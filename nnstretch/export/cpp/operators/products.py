@@ -1,14 +1,16 @@
-"""Products of two activations, and what attention lowers to."""
+"""Matrix products: with weights, of two activations, and what attention lowers to."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from nnstretch.export.cpp import view_algebra
 from nnstretch.export.cpp.program import Attribute, TensorView
 from nnstretch.export.cpp.translation import Translation, UnsupportedArguments, Views
-from nnstretch.graph import Node
+from nnstretch.graph import Argument, Node, ValueRef
 from nnstretch.structure.arguments import argument
 
 Rule = Callable[[Translation, Node], Views]
@@ -36,12 +38,33 @@ def product(
     return t.call(node, "Matmul", reads, shape, attributes, suffix=suffix)
 
 
+def linear(t: Translation, node: Node) -> Views:
+    """Translate linear: all leading axes are rows of one product with the transposed weight."""
+    x = t.dense(t.view_of(node.args[0]), node)
+    weight = t.view_of(node.args[1])
+    if len(weight.shape) != 2:
+        raise UnsupportedArguments(f"a weight of {len(weight.shape)} axes")
+    rows = t.reshape(x, (x.elements // x.shape[-1], x.shape[-1]), node)
+    bias = t.optional_view(argument(node, 2))
+    reads = (rows, view_algebra.transpose(weight, 0, 1), bias, None)
+    result = t.call(node, "Matmul", reads, (rows.shape[0], weight.shape[0]))
+    return t.reshape(result, node.output.shape, node)
+
+
+def addmm(t: Translation, node: Node) -> Views:
+    """Translate a product to which a bias of one row is added."""
+    bias, a, b = (t.view_of(item) for item in node.args[:3])
+    if len(bias.shape) != 1 or node.kwargs:
+        raise UnsupportedArguments("a bias that is no row, or factors")
+    return t.call(node, "Matmul", (a, b, bias, None), node.output.shape)
+
+
 def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape that two shapes broadcast to."""
     rank = max(len(a), len(b))
-    left = (1,) * (rank - len(a)) + a
-    right = (1,) * (rank - len(b)) + b
-    return tuple(y if x == 1 else x for x, y in zip(left, right, strict=True))
+    sizes_a = (1,) * (rank - len(a)) + a
+    sizes_b = (1,) * (rank - len(b)) + b
+    return tuple(y if x == 1 else x for x, y in zip(sizes_a, sizes_b, strict=True))
 
 
 def matmul(t: Translation, node: Node) -> Views:
@@ -59,24 +82,46 @@ def attention(t: Translation, node: Node) -> Views:
     query, key, value = (t.view_of(item) for item in node.args[:3])
     keywords = dict(node.kwargs)
     mask = argument(node, 3, keywords.get("attn_mask"))
-    if argument(node, 5, keywords.get("is_causal")):
-        raise UnsupportedArguments("a causal mask")
     if keywords.get("enable_gqa"):
-        raise UnsupportedArguments("grouped queries")
-    given = keywords.get("scale")
-    scale = float(given) if isinstance(given, int | float) else 1 / math.sqrt(query.shape[-1])
+        key, value = (repeated_heads(t, node, view, query.shape[-3]) for view in (key, value))
+    factor = keywords.get("scale")
+    scale = float(factor) if isinstance(factor, int | float) else 1 / math.sqrt(query.shape[-1])
     keys = view_algebra.transpose(key, len(key.shape) - 2, len(key.shape) - 1)
-    bias = None if mask is None else t.view_of(mask)
+    bias = None if mask is None else mask_bias(t, node, mask)
+    if argument(node, 5, keywords.get("is_causal")):
+        allowed = np.tri(query.shape[-2], key.shape[-2], dtype=bool)
+        bias = t.constant(f"{node.name}.causal", additive(allowed))
     scores = product(t, node, query, keys, bias, scale, "_scores")
     weights = t.call(node, "Softmax", (scores,), scores.shape, suffix="_weights")
     return product(t, node, weights, value)
 
 
+def mask_bias(t: Translation, node: Node, mask: Argument) -> TensorView:
+    """Return what a mask adds to scores; a constant of truth values becomes 0 and -infinity."""
+    values = t.constants.get(mask.name) if isinstance(mask, ValueRef) else None
+    if values is not None and values.dtype == np.bool_:
+        return t.constant(f"{node.name}.mask", additive(values))
+    return t.view_of(mask)
+
+
+def additive(allowed: np.ndarray) -> np.ndarray:
+    """Return 0 where a mask allows, -infinity elsewhere."""
+    return np.where(allowed, np.float32(0), np.float32(-np.inf))
+
+
+def repeated_heads(t: Translation, node: Node, view: TensorView, heads: int) -> TensorView:
+    """Return keys or values with each head as often as queries share it."""
+    *batch, count, rows, columns = view.shape
+    shared = (*batch, count, heads // count, rows, columns)
+    wide = view_algebra.broadcast(view_algebra.insert_axis(view, len(batch) + 1), shared)
+    return t.reshape(wide, (*batch, heads, rows, columns), node)
+
+
 def einsum(t: Translation, node: Node) -> Views:
     """Translate an einsum of two operands in which every letter is batch, row, column or sum."""
     equation, operands = str(node.args[0]).replace(" ", ""), node.args[1]
-    left_side, _, result = equation.partition("->")
-    terms = left_side.split(",")
+    operand_letters, _, result = equation.partition("->")
+    terms = operand_letters.split(",")
     if len(terms) != 2 or not isinstance(operands, tuple) or not result or "." in equation:
         raise UnsupportedArguments(f"the equation {equation}")
     a, b = (t.view_of(operand) for operand in operands)
@@ -87,9 +132,9 @@ def einsum(t: Translation, node: Node) -> Views:
     columns = [letter for letter in terms[1] if letter not in terms[0]]
     if any(letter not in result for letter in rows + columns):
         raise UnsupportedArguments(f"the equation {equation}")
-    left = arranged(t, node, a, terms[0], (batch, rows, summed), sizes)
-    right = arranged(t, node, b, terms[1], (batch, summed, columns), sizes)
-    multiplied = product(t, node, left, right)
+    rows_first = arranged(t, node, a, terms[0], (batch, rows, summed), sizes)
+    columns_last = arranged(t, node, b, terms[1], (batch, summed, columns), sizes)
+    multiplied = product(t, node, rows_first, columns_last)
     order = [*batch, *rows, *columns]
     view = t.reshape(multiplied, tuple(sizes[letter] for letter in order), node)
     return view_algebra.permute(view, tuple(order.index(letter) for letter in result))
@@ -112,6 +157,8 @@ def arranged(
 
 
 RULES: dict[str, Rule] = {
+    "linear": linear,
+    "addmm": addmm,
     "matmul": matmul,
     "bmm": matmul,
     "mm": matmul,
