@@ -26,6 +26,7 @@ VERB_EXTRAS: Mapping[str, str] = {
     "partition": "partition",
     "run": "run",
     "accelerate": "capture",
+    "simulate measure": "run",
     "simulate sweep": "sweep",
     "bench": "bench",
 }
