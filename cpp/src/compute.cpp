@@ -1,6 +1,7 @@
 // One call: views become pointers, the kernel of its operation runs.
 #include <algorithm>
 
+#include "compute.hpp"
 #include "kernels/kernels.hpp"
 #include "nnstretch/network.hpp"
 
@@ -83,8 +84,12 @@ void compute(const Network& network, std::size_t call, const Memory& memory, flo
   for (int i = 0; i < count; ++i)
     reads[i] = resolve(network, current.reads[static_cast<std::size_t>(i)], memory);
   const kernels::Tensor y = resolve(network, current.write, memory);
-  const Dispatch dispatch{kernels::table(), {reads, count}, y, network.packed(call), scratch};
-  std::visit(dispatch, current.operation);
+  compute_tensors(current.operation, {reads, count}, y, network.packed(call), scratch);
+}
+
+void compute_tensors(const Operation& operation, kernels::Reads reads, const kernels::Tensor& y,
+                     const float* packed, float* scratch) {
+  std::visit(Dispatch{kernels::table(), reads, y, packed, scratch}, operation);
 }
 
 const char* kind_of(const Operation& operation) { return std::visit(Kind{}, operation); }

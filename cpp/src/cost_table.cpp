@@ -2,12 +2,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <limits>
 #include <memory>
+#include <random>
 
+#include "c_call.hpp"
 #include "json.hpp"
 #include "nnstretch/error.hpp"
+#include "vendor.hpp"
 
 namespace nnstretch {
 namespace {
@@ -70,35 +75,126 @@ void write_costs(const std::string& path, const CostTable& table) {
     throw Error(Status::bad_input, path + ", cannot be written");
 }
 
-CostTable measure_costs(const Network& network, const std::string& type, int turns) {
-  std::vector<Floats> memory;
-  std::vector<const float*> inputs;
-  std::vector<float*> outputs;
-  for (const Port& port : network.inputs()) {
-    memory.push_back(zeros(port.elements));
-    inputs.push_back(memory.back().get());
+namespace {
+
+// One inference's memory, its inputs drawn.
+class Bench {
+ public:
+  explicit Bench(const Network& network) : network_(network) {
+    std::mt19937 generator(0);
+    std::normal_distribution<float> normal(0.0F, 1.0F);
+    for (const Port& port : network.inputs()) {
+      inputs_.emplace_back(static_cast<std::size_t>(port.elements));
+      for (float& number : inputs_.back()) number = normal(generator);
+      input_pointers_.push_back(inputs_.back().data());
+    }
+    for (const Port& port : network.outputs()) {
+      outputs_.emplace_back(static_cast<std::size_t>(port.elements));
+      output_pointers_.push_back(outputs_.back().data());
+    }
+    arena_.resize(static_cast<std::size_t>(network.arena_floats()) + 16);
   }
-  for (const Port& port : network.outputs()) {
-    memory.push_back(zeros(port.elements));
-    outputs.push_back(memory.back().get());
+
+  // Microseconds of one call, on the host or on a vendor's element.
+  double run(std::size_t call, const VendorCalls* vendor) {
+    const double start = seconds();
+    if (vendor)
+      vendor->run(call, memory());
+    else
+      compute(network_, call, memory(), scratch_.get());
+    return (seconds() - start) * 1e6;
   }
-  const Floats arena = zeros(network.arena_floats());
-  const Floats scratch = zeros(static_cast<std::int64_t>(scratch_floats()));
-  const Memory places{inputs.data(), outputs.data(), arena.get()};
+
+  // Throws Error where the vendor's numbers are others than the host's.
+  void check(std::size_t call, const VendorCalls& vendor, const std::string& element) {
+    const auto arena = arena_;
+    const auto outputs = outputs_;
+    run(call, &vendor);
+    const std::vector<float> computed = written(call);
+    std::copy(arena.begin(), arena.end(), arena_.begin());
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      std::copy(outputs[i].begin(), outputs[i].end(), outputs_[i].begin());
+    run(call, nullptr);
+    const std::vector<float> expected = written(call);
+    float largest = 1e-6F;
+    float difference = 0.0F;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      largest = std::max(largest, std::abs(expected[i]));
+      const float off = std::abs(computed[i] - expected[i]);
+      difference = std::isnan(off) ? kNeverFloat : std::max(difference, off);
+    }
+    if (difference > 1e-3F * largest)
+      throw Error(Status::failed, "element " + element + " says that it supports " +
+                                      signature(network_.calls()[call]) +
+                                      " and computes something else: off by " +
+                                      std::to_string(difference / largest) +
+                                      " of the largest magnitude");
+  }
+
+ private:
+  static constexpr float kNeverFloat = std::numeric_limits<float>::infinity();
+
+  Memory memory() {
+    const auto address = reinterpret_cast<std::uintptr_t>(arena_.data());
+    return {input_pointers_.data(), output_pointers_.data(),
+            arena_.data() + (64 - address % 64) % 64 / sizeof(float)};
+  }
+  std::vector<float> written(std::size_t call) {
+    const View& view = network_.calls()[call].write;
+    const float* base =
+        view.storage == Storage::arena ? memory().arena : output_pointers_[view.slot];
+    return std::vector<float>(base + view.first(), base + view.end());
+  }
+
+  const Network& network_;
+  std::vector<std::vector<float>> inputs_;
+  std::vector<std::vector<float>> outputs_;
+  std::vector<const float*> input_pointers_;
+  std::vector<float*> output_pointers_;
+  std::vector<float> arena_;
+  Floats scratch_ = zeros(static_cast<std::int64_t>(scratch_floats()));
+};
+
+// Of equal calls the fastest; never 0, which would say that it costs nothing.
+void enter(CostTable& table, const std::string& call, const std::string& type,
+           std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  const double median_us = std::max(times[times.size() / 2], 0.001);
+  const auto entry = table[call].emplace(type, median_us).first;
+  entry->second = std::min(entry->second, median_us);
+}
+
+void measure(const Network& network, const ElementOptions& element, int turns, CostTable& table) {
+  Bench bench(network);
+  std::unique_ptr<VendorCalls> vendor;
+  if (element.vendor) vendor = std::make_unique<VendorCalls>(network, element);
   std::vector<std::vector<double>> times(network.calls().size());
   for (int turn = -1; turn < turns; ++turn)
     for (std::size_t call = 0; call < times.size(); ++call) {
-      const double start = seconds();
-      compute(network, call, places, scratch.get());
-      if (turn >= 0) times[call].push_back((seconds() - start) * 1e6);
+      const bool offered = vendor && vendor->has(call);
+      if (turn < 0 && offered) bench.check(call, *vendor, element.name);
+      if (turn >= 0 && offered) times[call].push_back(bench.run(call, vendor.get()));
+      if (vendor && turn >= 0) continue;
+      const double took_us = bench.run(call, nullptr);
+      if (turn >= 0) times[call].push_back(took_us);
     }
+  for (std::size_t call = 0; call < times.size(); ++call)
+    if (!times[call].empty())
+      enter(table, signature(network.calls()[call]), element.type, std::move(times[call]));
+}
+
+}  // namespace
+
+CostTable measure_costs(const Network& network, const std::vector<ElementOptions>& elements,
+                        int turns) {
   CostTable table;
-  for (std::size_t call = 0; call < times.size(); ++call) {
-    std::vector<double>& sorted = times[call];
-    std::sort(sorted.begin(), sorted.end());
-    double& cost_us = table[signature(network.calls()[call])][type];
-    const double median_us = sorted[sorted.size() / 2];
-    cost_us = cost_us == 0.0 ? median_us : std::min(cost_us, median_us);
+  std::vector<std::string> measured;
+  for (const ElementOptions& element : elements) {
+    const std::string kind = (element.vendor ? "vendor " : "host ") + element.type;
+    if (element.emulated || std::find(measured.begin(), measured.end(), kind) != measured.end())
+      continue;
+    measured.push_back(kind);
+    measure(network, element, turns, table);
   }
   return table;
 }
@@ -106,21 +202,29 @@ CostTable measure_costs(const Network& network, const std::string& type, int tur
 std::vector<CostRow> task_costs(const Network& network, const CostTable& table,
                                 const std::vector<ElementOptions>& elements) {
   std::vector<CostRow> rows;
+  std::vector<bool> used(elements.size(), false);
   for (const Task& task : network.tasks()) {
     CostRow row(elements.size(), 0.0);
     for (std::size_t call = task.first_call; call < task.end_call; ++call) {
       const std::string key = signature(network.calls()[call]);
+      const nns_call offered = c_call(network, network.calls()[call]);
       const auto entry = table.find(key);
       for (std::size_t i = 0; i < elements.size(); ++i) {
-        const bool known = entry != table.end() && entry->second.count(elements[i].type) > 0;
+        const bool known = entry != table.end() && entry->second.count(elements[i].type) > 0 &&
+                           supports(elements[i], offered);
         row[i] += known ? entry->second.at(elements[i].type) : kNever;
       }
-      if (std::find_if(row.begin(), row.end(), [](double us) { return us < kNever; }) == row.end())
+      if (std::all_of(row.begin(), row.end(), [](double us) { return us == kNever; }))
         throw Error(Status::bad_input, "no cost of " + quoted(key) + " (" + task.name +
                                            ") on any element, measure it with --profile");
     }
+    for (std::size_t i = 0; i < row.size(); ++i) used[i] = used[i] || row[i] < kNever;
     rows.push_back(std::move(row));
   }
+  for (std::size_t i = 0; i < elements.size(); ++i)
+    if (!used[i])
+      throw Error(Status::bad_input, "element " + elements[i].name + " can run no task of " +
+                                         network.name() + ", it supports none or has no costs");
   return rows;
 }
 

@@ -15,9 +15,13 @@ using CostTable = std::map<std::string, std::map<std::string, double>>;
 
 CostTable read_costs(const std::string& path);
 void write_costs(const std::string& path, const CostTable& table);
-// Measure every call of a network on this thread: the median of `turns` runs, as type `type`.
-CostTable measure_costs(const Network& network, const std::string& type, int turns);
-// Costs of every task on every element. Throws Error that names a call without a cost.
+// Measure every call of a network on this thread by type of element, the median of `turns` runs:
+// "cpu" where the host is among the elements, and what vendors support. Emulated elements are not
+// measured. Throws Error where a vendor computes something else than the host.
+CostTable measure_costs(const Network& network, const std::vector<ElementOptions>& elements,
+                        int turns);
+// Costs of every task on every element. Throws Error that names a call without a cost, and an
+// element that can run nothing of the network.
 std::vector<CostRow> task_costs(const Network& network, const CostTable& table,
                                 const std::vector<ElementOptions>& elements);
 

@@ -17,6 +17,7 @@
 #include "nnstretch/error.hpp"
 #include "nnstretch/runtime.hpp"
 #include "npy.hpp"
+#include "vendor.hpp"
 
 namespace {
 
@@ -32,7 +33,8 @@ constexpr const char* kHelp =
   --weights FILE     weights of the network (default: weights.bin beside the folder of this program)
   --input FILE.npy   an input, in the order of the network's; without, numbers are drawn
   --output FILE.npy  where to write an output of the last inference, in order
-  --elements LIST    processing elements: cpu, cpu:CORE, emulated:TYPE; default cpu
+  --elements LIST    processing elements: cpu, cpu:CORE, emulated:TYPE, library:PATH of a vendor;
+                     default cpu
   --policy NAME      )"
     "rr met eft etf heft_rt mct olb min_min least_slack least_slack_drop,\n"
     "                     or planned: tasks where the exported plan put them; default eft"
@@ -79,34 +81,13 @@ double number_of(const std::string& option, const std::string& text, double leas
   return value;
 }
 
-std::vector<ElementOptions> elements_of(const std::string& text) {
-  std::vector<ElementOptions> elements;
-  for (const std::string& part : split(text, ',')) {
-    const std::vector<std::string> words = split(part, ':');
-    ElementOptions element;
-    element.name = words[0] + std::to_string(elements.size());
-    if (words[0] == "cpu" && words.size() <= 2) {
-      if (words.size() == 2)
-        element.core = static_cast<int>(number_of("--elements", words[1], 0, 4095));
-    } else if (words[0] == "emulated" && words.size() == 2) {
-      element.type = words[1];
-      element.name = words[1] + std::to_string(elements.size());
-      element.emulated = true;
-    } else {
-      refuse("--elements has " + part + ", command line, elements are cpu, cpu:CORE, emulated:TYPE");
-    }
-    elements.push_back(element);
-  }
-  return elements;
-}
-
 Arguments arguments_of(int count, char** words) {
   static const std::vector<std::string> known{
       "--weights", "--input",  "--output",      "--elements", "--policy",  "--no-queueing",
       "--repeat",  "--places", "--deadline-ms", "--costs",    "--profile", "--trace",
       "--json",    "--help"};
   Arguments arguments;
-  arguments.elements = elements_of("cpu");
+  arguments.elements = elements_of({"cpu"});
   for (int i = 1; i < count; ++i) {
     const std::string option = words[i];
     if (option == "--help") {
@@ -129,7 +110,7 @@ Arguments arguments_of(int count, char** words) {
     if (option == "--weights") arguments.weights = value;
     if (option == "--input") arguments.inputs.push_back(value);
     if (option == "--output") arguments.outputs.push_back(value);
-    if (option == "--elements") arguments.elements = elements_of(value);
+    if (option == "--elements") arguments.elements = elements_of(split(value, ','));
     if (option == "--policy") arguments.policy = value;
     if (option == "--costs") arguments.costs = value;
     if (option == "--profile") arguments.profile = value;
@@ -215,7 +196,7 @@ Outcome run_all(Runtime& runtime, const Network& network, const Arguments& argum
     if (i < total) {
       const double now_us = runtime.now_us();
       flights.push_back({runtime.submit(0, input_pointers.data(), output_pointers[i % places].data(),
-                                        arguments.deadline_us),
+                                        SubmitOptions{arguments.deadline_us, 0}),
                          now_us});
     }
   }
@@ -296,7 +277,7 @@ void run(int count, char** words) {
   const auto weights = std::make_shared<Weights>(Weights::open(arguments.weights));
   const std::shared_ptr<const Network> network = make_network(weights);
   if (!arguments.profile.empty()) {
-    write_costs(arguments.profile, measure_costs(*network, "cpu", 11));
+    write_costs(arguments.profile, measure_costs(*network, arguments.elements, 11));
     std::printf("%s: costs of %zu calls, median of 11\n", arguments.profile.c_str(),
                 network->calls().size());
     return;
@@ -310,7 +291,7 @@ void run(int count, char** words) {
   options.policy = arguments.policy;
   options.queueing = arguments.queueing;
   options.trace_spans = arguments.trace.empty() ? network->tasks().size() * 64 : 1000000;
-  const CostTable costs = arguments.costs.empty() ? measure_costs(*network, "cpu", 3)
+  const CostTable costs = arguments.costs.empty() ? measure_costs(*network, arguments.elements, 3)
                                                   : read_costs(arguments.costs);
   const auto places = static_cast<std::size_t>(arguments.places);
   Runtime runtime(options);

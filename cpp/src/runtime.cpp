@@ -11,6 +11,10 @@
 #include <sched.h>
 #endif
 
+#include "cost_table.hpp"
+#include "session.hpp"
+#include "vendor.hpp"
+
 namespace nnstretch {
 
 enum class Phase : std::uint8_t { free, running, stopping, ended };
@@ -25,6 +29,7 @@ struct Runtime::Place {
   Phase phase = Phase::free;
   Status status = Status::ok;
   double deadline_us = kNever;
+  std::size_t priority = 0;
   std::vector<const float*> inputs;
   std::vector<float*> outputs;
   std::unique_ptr<float, void (*)(float*)> arena{nullptr, free_floats};
@@ -38,6 +43,7 @@ struct Runtime::Opened {
   std::shared_ptr<const Network> network;
   std::size_t first_place = 0;
   std::size_t places = 0;
+  std::vector<std::unique_ptr<VendorCalls>> vendors;  // By element, null for the host.
 };
 
 namespace {
@@ -76,6 +82,9 @@ void check(const RuntimeOptions& options) {
     for (std::size_t j = 0; j < i; ++j)
       if (options.elements[i].name == options.elements[j].name)
         throw Error(Status::bad_input, "two elements are named " + options.elements[i].name);
+  if (options.priorities == 0 || options.priorities > 64)
+    throw Error(Status::bad_input, std::to_string(options.priorities) +
+                                       " classes of priority, 1 to 64 are possible");
   const auto& known = policy_names();
   if (std::find(known.begin(), known.end(), options.policy) == known.end())
     throw Error(Status::bad_input, "unknown policy " + options.policy + ", the closest is " +
@@ -116,7 +125,11 @@ std::size_t Runtime::open(std::shared_ptr<const Network> network, std::size_t pl
                                          std::to_string(options_.elements.size()));
     costs_.add(network->tasks()[task].name, std::move(costs[task]));
   }
-  Opened opened{network, places_.size(), places};
+  Opened opened{network, places_.size(), places, {}};
+  for (const ElementOptions& element : options_.elements) {
+    const bool host = element.vendor == nullptr;
+    opened.vendors.push_back(host ? nullptr : std::make_unique<VendorCalls>(*network, element));
+  }
   for (std::size_t i = 0; i < places; ++i) {
     auto place = std::make_unique<Place>();
     place->network = networks_.size();
@@ -126,19 +139,37 @@ std::size_t Runtime::open(std::shared_ptr<const Network> network, std::size_t pl
     place->outputs.resize(network->outputs().size());
     place->arena.reset(allocate_floats(static_cast<std::size_t>(network->arena_floats())));
     place->unmet.resize(tasks);
-    owner_.insert(owner_.end(), tasks, places_.size());
+    owner_.insert(owner_.end(), tasks, Owner{nullptr, places_.size()});
     places_.push_back(std::move(place));
   }
   networks_.push_back(std::move(opened));
   return networks_.size() - 1;
 }
 
+Session& Runtime::open_session(const std::string& costs, std::size_t most_calls) {
+  if (loop_) throw Error(Status::bad_input, "sessions are opened before start()");
+  if (most_calls == 0 || most_calls > 4096)
+    throw Error(Status::bad_input, "calls are " + std::to_string(most_calls) + ", 1 to 4096");
+  CostTable table = costs.empty() ? CostTable() : read_costs(costs);
+  sessions_.push_back(std::make_unique<Session>(*this, std::move(table), costs.empty(), most_calls,
+                                                owner_.size()));
+  owner_.insert(owner_.end(), most_calls, Owner{sessions_.back().get(), 0});
+  return *sessions_.back();
+}
+
+const Network& Runtime::network(std::size_t number) const {
+  if (number >= networks_.size())
+    throw Error(Status::bad_input, "there is no network " + std::to_string(number));
+  return *networks_[number].network;
+}
+
 void Runtime::start() {
+  if (loop_) throw Error(Status::bad_input, "it was started before");
   std::vector<std::string> types;
   for (const ElementOptions& element : options_.elements) types.push_back(element.type);
   const std::size_t jobs = std::max<std::size_t>(owner_.size(), 1);
-  loop_ = std::make_unique<Loop>(types, costs_, options_.policy, options_.queueing, jobs, 1,
-                                 [this](const Job& job) { drop(job); });
+  loop_ = std::make_unique<Loop>(types, costs_, options_.policy, options_.queueing, jobs,
+                                 options_.priorities, [this](const Job& job) { drop(job); });
   for (std::size_t element = 0; element < options_.elements.size(); ++element)
     threads_.emplace_back([this, element] { work(element); });
 }
@@ -152,17 +183,20 @@ Job Runtime::job_of(const Place& place, std::size_t task) const {
   job.deadline_us = place.deadline_us;
   job.request = place.number;
   job.order = place.first_order + task;
+  job.priority = place.priority;
   return job;
 }
 
 Ticket Runtime::submit(std::size_t network, const float* const* inputs, float* const* outputs,
-                       double deadline_us) {
-  if (!(deadline_us >= 0))
+                       const SubmitOptions& options) {
+  if (!(options.deadline_us >= 0))
     throw Error(Status::bad_input, "the deadline is no time from now on");
+  if (options.priority >= options_.priorities)
+    throw Error(Status::bad_input, "priority " + std::to_string(options.priority) + ", there are " +
+                                       std::to_string(options_.priorities) + " classes");
   const std::lock_guard<std::mutex> lock(mutex_);
   if (closing_ || !loop_) throw Error(Status::closed, "the runtime is closed, or was not started");
-  if (network >= networks_.size())
-    throw Error(Status::bad_input, "there is no network " + std::to_string(network));
+  (void)this->network(network);
   const Opened& opened = networks_[network];
   for (std::size_t i = 0; i < opened.places; ++i) {
     Place& place = *places_[opened.first_place + i];
@@ -175,7 +209,8 @@ Ticket Runtime::submit(std::size_t network, const float* const* inputs, float* c
     submitted_tasks_ += tasks.size();
     place.phase = Phase::running;
     place.status = Status::ok;
-    place.deadline_us = now_us() + deadline_us;
+    place.deadline_us = now_us() + options.deadline_us;
+    place.priority = options.priority;
     place.remaining = tasks.size();
     for (std::size_t task = 0; task < tasks.size(); ++task) {
       place.unmet[task] = tasks[task].needs.size();
@@ -230,6 +265,8 @@ void Runtime::close() {
     closing_ = true;
     for (const auto& place : places_)
       if (place->phase == Phase::running) stop_place(*place, Status::cancelled);
+    for (const auto& session : sessions_)
+      if (loop_) session->close();
     for (const auto& wake : wake_) wake->notify_all();
   }
   for (std::thread& thread : threads_) thread.join();
@@ -256,7 +293,11 @@ void Runtime::work(std::size_t element) {
   while (true) {
     Job job;
     if (loop_->hand_over(element, job)) {
-      run_task(lock, element, job);
+      Session* session = owner_[job.id].session;
+      if (session)
+        session->run(lock, element, job);
+      else
+        run_task(lock, element, job);
     } else if (closing_) {
       return;
     } else {
@@ -273,17 +314,9 @@ void Runtime::run_task(std::unique_lock<std::mutex>& lock, std::size_t element, 
   if (start_us > place.deadline_us && place.phase == Phase::running) {
     stop_place(place, Status::too_late);
   } else {
-    const bool emulated = options_.elements[element].emulated;
-    const double least_us = emulated ? costs_.row(job.kind)[element] : 0.0;
     lock.unlock();
-    std::string failure;
-    try {
-      compute_task(place, element, task);
-      if (emulated) wait_until(origin_us_ + start_us + least_us);
-    } catch (const std::exception& error) {
-      failure = error.what();
-      if (failure.empty()) failure = "an element failed";
-    }
+    const std::string failure =
+        attempt(element, job.kind, start_us, [&] { compute_task(place, element, task); });
     lock.lock();
     if (!failure.empty()) {
       failure_ = networks_[place.network].network->tasks()[task].name + ": " + failure;
@@ -299,12 +332,37 @@ void Runtime::run_task(std::unique_lock<std::mutex>& lock, std::size_t element, 
   dispatch();
 }
 
+// What the exception says that is being handled.
+std::string Runtime::reason_of_failure(std::size_t element) const {
+  const std::string& name = options_.elements[element].name;
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    return *error.what() != '\0' ? error.what() : "element " + name + " failed";
+  } catch (...) {
+    return "element " + name + " threw something that is no exception";
+  }
+}
+
+void Runtime::emulate(std::size_t element, std::size_t kind, double start_us) const {
+  double least_us = 0.0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    least_us = costs_.quiet_us(kind, element);
+  }
+  wait_until(origin_us_ + start_us + least_us);
+}
+
 void Runtime::compute_task(Place& place, std::size_t element, std::size_t task) {
   const Network& network = *networks_[place.network].network;
   const Memory memory{place.inputs.data(), place.outputs.data(), place.arena.get()};
   const Task& work = network.tasks()[task];
+  const VendorCalls* vendor = networks_[place.network].vendors[element].get();
   for (std::size_t call = work.first_call; call < work.end_call; ++call)
-    compute(network, call, memory, scratch_[element]);
+    if (vendor)
+      vendor->run(call, memory);
+    else
+      compute(network, call, memory, scratch_[element]);
 }
 
 void Runtime::finish_task(Place& place, std::size_t element, const Job& job, double end_us) {

@@ -91,6 +91,7 @@ class ByKind {
   ByKind(std::size_t kinds, std::size_t capacity) : ends_(kinds), links_(capacity) {}
 
   void add(const Job& job) {
+    if (job.kind >= ends_.size()) ends_.resize(job.kind + 1);
     Ends& ends = ends_[job.kind];
     links_[job.id] = {job, ++added_, ends.last, kNone};
     (ends.last == kNone ? ends.first : links_[ends.last].behind) = job.id;

@@ -12,6 +12,7 @@
 
 #include "nnstretch/error.hpp"
 #include "nnstretch/network.hpp"
+#include "nnstretch/nnstretch.h"
 #include "nnstretch/schedule.hpp"
 
 namespace nnstretch {
@@ -21,6 +22,8 @@ struct ElementOptions {
   std::string type = "cpu";
   int core = -1;            // Core that its thread is pinned to; -1 leaves it to the system.
   bool emulated = false;    // Computes on the host and takes the time that its costs say.
+  const nns_element* vendor = nullptr;  // Computes what it supports; null for the host.
+  int unit = 0;                         // Of the vendor's.
 };
 
 struct RuntimeOptions {
@@ -28,6 +31,7 @@ struct RuntimeOptions {
   std::string policy = "eft";
   bool queueing = true;           // Off: only idle elements get work.
   bool correct_costs = true;      // Learn from what tasks really take.
+  std::size_t priorities = 1;     // Classes: of those that wait the highest goes first.
   std::size_t trace_spans = 0;    // Spans to keep; later ones are counted only.
 };
 
@@ -46,6 +50,14 @@ struct Ticket {
   std::uint64_t number = 0;
 };
 
+struct SubmitOptions {
+  double deadline_us = kNever;  // From now on.
+  std::size_t priority = 0;     // Below RuntimeOptions::priorities.
+};
+
+class Session;
+class VendorCalls;
+
 class Runtime {
  public:
   // Throws Error for options that cannot be.
@@ -58,12 +70,13 @@ class Runtime {
   // microseconds of every task on every element. Returns the network's number. Before start().
   std::size_t open(std::shared_ptr<const Network> network, std::size_t places,
                    std::vector<CostRow> costs);
+  // Room for calls of hand-written code, `most_calls` at once. Before start().
+  Session& open_session(const std::string& costs, std::size_t most_calls);
   void start();
 
-  // Begin an inference; inputs and outputs must stay until it has ended. `deadline_us` counts from
-  // now. Throws Error: queue_full where all places are taken, closed after close().
+  // Begin an inference; inputs and outputs must stay until it has ended. Throws Error: queue_full where all places are taken, closed after close().
   Ticket submit(std::size_t network, const float* const* inputs, float* const* outputs,
-                double deadline_us = kNever);
+                const SubmitOptions& options = {});
   // Wait until an inference has ended, and give its place back. `timeout_us` below 0 waits for ever;
   // false where it passed first. A ticket is waited for once.
   bool wait(const Ticket& ticket, Status& status, double timeout_us = -1.0);
@@ -74,23 +87,45 @@ class Runtime {
 
   double now_us() const;
   std::vector<TaskSpan> spans() const;
+  const Network& network(std::size_t number) const;
   const RuntimeOptions& options() const { return options_; }
   std::uint64_t decisions() const;
   // Why an inference failed, of the last that did.
   std::string failure() const;
 
  private:
+  friend class Session;
   struct Place;
   struct Opened;
+  struct Owner {
+    Session* session = nullptr;
+    std::size_t place = 0;
+  };
   void work(std::size_t element);
   void run_task(std::unique_lock<std::mutex>& lock, std::size_t element, const Job& job);
+  // Compute without the lock; returns what went wrong, empty where nothing did. An emulated element
+  // takes the time of its table, not the corrected one.
+  template <typename Compute>
+  std::string attempt(std::size_t element, std::size_t kind, double start_us,
+                      const Compute& compute) const {
+    std::string failure;
+    try {
+      compute();
+    } catch (...) {
+      failure = reason_of_failure(element);
+    }
+    if (options_.elements[element].emulated) emulate(element, kind, start_us);
+    return failure;
+  }
+  std::string reason_of_failure(std::size_t element) const;
+  void emulate(std::size_t element, std::size_t kind, double start_us) const;
   void compute_task(Place& place, std::size_t element, std::size_t task);
   void finish_task(Place& place, std::size_t element, const Job& job, double end_us);
   void dispatch();
   void drop(const Job& job);
   void stop_place(Place& place, Status status);
   void end_place(Place& place, double at_us);
-  Place& place_of(const Job& job) { return *places_[owner_[job.id]]; }
+  Place& place_of(const Job& job) { return *places_[owner_[job.id].place]; }
   Job job_of(const Place& place, std::size_t task) const;
 
   RuntimeOptions options_;
@@ -99,7 +134,8 @@ class Runtime {
   std::unique_ptr<Loop> loop_;
   std::vector<Opened> networks_;
   std::vector<std::unique_ptr<Place>> places_;
-  std::vector<std::size_t> owner_;  // Place of each job.
+  std::vector<std::unique_ptr<Session>> sessions_;
+  std::vector<Owner> owner_;  // Of each job.
   std::vector<std::thread> threads_;
   std::vector<float*> scratch_;
   std::vector<std::unique_ptr<std::condition_variable>> wake_;

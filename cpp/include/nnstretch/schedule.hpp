@@ -42,6 +42,10 @@ class Costs {
   // no element can run.
   void add(const std::string& name, CostRow row);
   const CostRow& row(std::size_t kind) const { return rows_[kind]; }
+  // As it was added, without correction.
+  double quiet_us(std::size_t kind, std::size_t element) const {
+    return learnt_[kind][element].quiet_us;
+  }
   // Which elements can run a kind: bit N for number N.
   std::uint64_t mask(std::size_t kind) const { return masks_[kind]; }
   std::size_t kinds() const { return rows_.size(); }

@@ -53,12 +53,21 @@ HEADER = """\
 
 #include <memory>
 
+#include "nnstretch/model.hpp"
 #include "nnstretch/network.hpp"
+
+// Several networks may be linked into one program: they differ by this name.
+inline namespace network_{identifier} {{
 
 // The network of this folder, with weights that were written for it.
 // Throws nnstretch::Error where the weights belong to another network.
 std::unique_ptr<nnstretch::Network> make_network(
     std::shared_ptr<const nnstretch::Weights> weights);
+
+}}  // namespace network_{identifier}
+
+// For nns_open of nnstretch/nnstretch.h.
+extern "C" const nns_model* nns_model_{identifier}(void);
 """
 SOURCE = """\
 // {name}: {signature}
@@ -76,6 +85,8 @@ constexpr std::int64_t kArenaFloats = {arena};
 
 }}  // namespace
 
+inline namespace network_{identifier} {{
+
 std::unique_ptr<Network> make_network(std::shared_ptr<const Weights> weights) {{
   weights->check_network(kFingerprint);
   auto network = std::make_unique<Network>("{name}", std::move(weights), kArenaFloats);
@@ -83,6 +94,13 @@ std::unique_ptr<Network> make_network(std::shared_ptr<const Weights> weights) {{
 {body}
   net.finish();
   return network;
+}}
+
+}}  // namespace network_{identifier}
+
+extern "C" const nns_model* nns_model_{identifier}(void) {{
+  static const nns_model model{{make_network}};
+  return &model;
 }}
 """
 
@@ -121,13 +139,13 @@ def write_source(program: CppProgram, arena: ArenaPlan) -> tuple[str, str, bytes
     name = re.sub(r'["\\\n\r]', "_", program.name)
     text = {
         "name": name,
+        "identifier": re.sub(r"\W", "_", name, flags=re.ASCII),
         "signature": signature(program),
         "fingerprint": fingerprint.hexdigest(),
         "arena": max(arena.size, 1),
         "body": body,
     }
-    header = HEADER.format(name=name, signature=text["signature"])
-    return header, SOURCE.format(**text), fingerprint.digest()
+    return HEADER.format(**text), SOURCE.format(**text), fingerprint.digest()
 
 
 def signature(program: CppProgram) -> str:

@@ -178,7 +178,7 @@ def test_bad_arguments_and_files_are_one_line(built: Path, tmp_path: Path) -> No
     cases: list[tuple[tuple[str, ...], str]] = [
         (("--polcy", "eft"), "unknown option --polcy, command line, the closest is --policy"),
         (("--policy", "heft"), "unknown policy heft, the closest is eft"),
-        (("--elements", "gpu"), "--elements has gpu"),
+        (("--elements", "gpu"), "unknown element gpu, elements are cpu"),
         (("--repeat", "nan"), "--repeat is nan"),
         (("--places", "0"), "--places is 0"),
         (("--weights", str(tmp_path)), "it is no regular file"),

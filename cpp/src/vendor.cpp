@@ -1,0 +1,168 @@
+#include "vendor.hpp"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+
+#include "c_call.hpp"
+#include "nnstretch/error.hpp"
+
+namespace nnstretch {
+namespace {
+
+[[noreturn]] void refuse(const std::string& why) { throw Error(Status::bad_input, why); }
+
+const nns_element& checked(const nns_element* element, const std::string& where) {
+  if (!element) refuse(where + ", it offers no element");
+  if (element->version != NNS_VERSION)
+    refuse(where + ", it is of version " + std::to_string(element->version) +
+           " of the interface, this runtime has " + std::to_string(NNS_VERSION));
+  if (!element->name || !element->type || !element->supports || !element->run)
+    refuse(where + ", it lacks a name, a type, or the functions supports and run");
+  if (element->units < 1 || element->units > 64)
+    refuse(where + ", it has " + std::to_string(element->units) + " units, 1 to 64 are possible");
+  return *element;
+}
+
+struct Linked {
+  std::mutex mutex;
+  std::map<std::string, const nns_element*> elements;
+};
+
+Linked& linked() {
+  static Linked elements;
+  return elements;
+}
+
+std::string reason(const ElementOptions& element) {
+  const char* text = element.vendor->error ? element.vendor->error(element.unit) : nullptr;
+  return text && *text != '\0' ? std::string(": ") + text : "";
+}
+
+ElementOptions element_of(const std::string& text, std::size_t index) {
+  const std::size_t colon = text.find(':');
+  const std::string kind = text.substr(0, colon);
+  const std::string rest = colon == std::string::npos ? "" : text.substr(colon + 1);
+  ElementOptions element;
+  if (kind == "cpu") {
+    char* end = nullptr;
+    const long core = std::strtol(rest.c_str(), &end, 10);
+    if (colon != std::string::npos) {
+      if (rest.empty() || *end != '\0' || core < 0 || core > 4095)
+        refuse("element " + text + ", its core is a number from 0 on");
+      element.core = static_cast<int>(core);
+    }
+  } else if (kind == "emulated" && !rest.empty()) {
+    element.type = rest;
+    element.emulated = true;
+  } else if (kind == "library" && !rest.empty()) {
+    element.vendor = &load_element(rest);
+  } else if (kind == "linked" && !rest.empty()) {
+    element.vendor = &linked_element(rest);
+  } else {
+    refuse("unknown element " + text +
+           ", elements are cpu, cpu:CORE, emulated:TYPE, library:PATH, linked:NAME");
+  }
+  if (element.vendor) element.type = element.vendor->type;
+  element.name = element.type + std::to_string(index);
+  return element;
+}
+
+void prepare(const ElementOptions& element, const nns_call& call, const std::string& name,
+             void*& prepared) {
+  const nns_element& vendor = *element.vendor;
+  if (vendor.prepare && vendor.prepare(element.unit, &call, &prepared) != 0)
+    refuse("element " + element.name + " said that it supports " + name +
+           " and failed to prepare it" + reason(element));
+}
+
+void run(const ElementOptions& element, const nns_call& call, void* prepared) {
+  if (element.vendor->run(element.unit, prepared, &call) != 0)
+    throw Error(Status::failed, "element " + element.name + " failed" + reason(element));
+}
+
+}  // namespace
+
+const nns_element& load_element(const std::string& path) {
+  // Never unloaded: an element may have threads of its own.
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) refuse("library " + path + ", it cannot be loaded: " + dlerror());
+  void* symbol = dlsym(library, NNS_ELEMENT_SYMBOL);
+  if (!symbol) refuse("library " + path + ", it has no symbol " NNS_ELEMENT_SYMBOL);
+  const auto entry = reinterpret_cast<const nns_element* (*)()>(symbol);
+  return checked(entry(), "library " + path);
+}
+
+void link_element(const nns_element& element) {
+  checked(&element, "linked element");
+  const std::lock_guard<std::mutex> lock(linked().mutex);
+  linked().elements[element.name] = &element;
+}
+
+const nns_element& linked_element(const std::string& name) {
+  const std::lock_guard<std::mutex> lock(linked().mutex);
+  const auto entry = linked().elements.find(name);
+  if (entry == linked().elements.end()) refuse("no element " + name + " is linked in");
+  return *entry->second;
+}
+
+std::vector<ElementOptions> elements_of(const std::vector<std::string>& texts) {
+  std::vector<ElementOptions> elements;
+  std::map<const nns_element*, int> units;
+  for (const std::string& text : texts) {
+    ElementOptions element = element_of(text, elements.size());
+    if (element.vendor) {
+      element.unit = units[element.vendor]++;
+      if (element.unit >= element.vendor->units)
+        refuse("element " + text + " is there " + std::to_string(element.unit + 1) +
+               " times, it has " + std::to_string(element.vendor->units) + " units");
+    }
+    elements.push_back(std::move(element));
+  }
+  return elements;
+}
+
+bool supports(const ElementOptions& element, const nns_call& call) {
+  return !element.vendor || element.vendor->supports(&call) == 1;
+}
+
+VendorCalls::VendorCalls(const Network& network, const ElementOptions& element)
+    : network_(network), element_(element) {
+  const std::size_t count = network.calls().size();
+  prepared_.resize(count, nullptr);
+  for (std::size_t i = 0; i < count; ++i) {
+    calls_.push_back(c_call(network, network.calls()[i]));
+    supported_.push_back(supports(element, calls_[i]));
+    if (supported_[i])
+      prepare(element, calls_[i], signature(network.calls()[i]), prepared_[i]);
+  }
+}
+
+VendorCalls::~VendorCalls() {
+  if (!element_.vendor->release) return;
+  for (std::size_t i = 0; i < prepared_.size(); ++i)
+    if (supported_[i]) element_.vendor->release(element_.unit, prepared_[i]);
+}
+
+void VendorCalls::run(std::size_t call, const Memory& memory) const {
+  nns_call current = calls_[call];
+  resolve(network_, network_.calls()[call], memory, current);
+  nnstretch::run(element_, current, prepared_[call]);
+}
+
+void run_once(const ElementOptions& element, const nns_call& call) {
+  void* prepared = nullptr;
+  prepare(element, call, "a call", prepared);
+  try {
+    run(element, call, prepared);
+  } catch (...) {
+    if (element.vendor->release) element.vendor->release(element.unit, prepared);
+    throw;
+  }
+  if (element.vendor->release) element.vendor->release(element.unit, prepared);
+}
+
+}  // namespace nnstretch

@@ -1,0 +1,62 @@
+/* Elements that a runtime has to bear, one by -DKIND: what each does wrong. */
+#include <stddef.h>
+
+#define SUPPORTS_NOTHING 0
+#define FAILS 1
+#define REFUSES_TO_PREPARE 2
+#define WRONG_NUMBERS 3
+#define OTHER_VERSION 4
+#define NO_FUNCTION 5
+#define SYMBOL_OF_ANOTHER_NAME 6
+#if KIND == SYMBOL_OF_ANOTHER_NAME
+#define nns_element_entry another_entry
+#endif
+
+#include "nnstretch/nnstretch.h"
+
+enum { MEASURED = 30 }; /* Runs that a runtime may try before the first inference. */
+
+static int32_t is_relu(const nns_call* call) {
+  return call->operation == NNS_CONV2D || call->operation == NNS_ELEMENTWISE;
+}
+
+static int32_t supports_nothing(const nns_call* call) {
+  (void)call;
+  return 0;
+}
+
+static int32_t prepare(int32_t unit, const nns_call* call, void** prepared) {
+  (void)unit;
+  (void)call;
+  *prepared = NULL;
+  return KIND == REFUSES_TO_PREPARE;
+}
+
+static int32_t run(int32_t unit, void* prepared, const nns_call* call) {
+  static int runs;
+  (void)unit;
+  (void)prepared;
+  if (KIND == FAILS && ++runs > MEASURED) return 1;
+  if (KIND == WRONG_NUMBERS) call->write.data[0] = 1e9F;
+  return 0;
+}
+
+static const char* error(int32_t unit) {
+  (void)unit;
+  return "the unit is on fire";
+}
+
+const nns_element* nns_element_entry(void) {
+  static const nns_element element = {
+      KIND == OTHER_VERSION ? NNS_VERSION + 7 : NNS_VERSION,
+      "bad",
+      "npu",
+      2,
+      KIND == SUPPORTS_NOTHING ? supports_nothing : is_relu,
+      prepare,
+      KIND == NO_FUNCTION ? NULL : run,
+      NULL,
+      error,
+  };
+  return &element;
+}
