@@ -2,6 +2,7 @@
 
 machine/            descriptions and rates of machines
 network_batches.py  one network at any batch
+graph_rewriter.py   attention, pieces and sizes -> plain operators
 chip_graph.py       operators as an accelerator computes them
 operator_work.py    what they ask of matrix and vector unit
 steps/              the steps of scheduling, each a pure function

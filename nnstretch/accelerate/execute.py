@@ -20,7 +20,7 @@ from nnstretch.accelerate.torch_call import as_slices, compute_part
 from nnstretch.chip.boxes import Box, box_elements, box_shape, relative
 from nnstretch.chip.instances import DDR, LOCAL, Region
 from nnstretch.errors import Mismatch
-from nnstretch.structure.slices import input_boxes
+from nnstretch.structure.slices.rules import input_boxes
 
 if TYPE_CHECKING:
     Tensors = Mapping[str, torch.Tensor]

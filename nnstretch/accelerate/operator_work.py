@@ -14,7 +14,7 @@ from nnstretch.accelerate.chip_graph import ChipGraph
 from nnstretch.chip.boxes import Box, box_shape, whole
 from nnstretch.structure.arguments import conv_groups
 from nnstretch.structure.macs import CONVOLUTIONS
-from nnstretch.structure.slices import window_geometry
+from nnstretch.structure.slices.windows import window_geometry
 
 PRODUCTS = frozenset({"matmul", "bmm", "mm", "addmm", "baddbmm"})
 MATRIX_KINDS = CONVOLUTIONS | PRODUCTS | {"linear"}

@@ -9,15 +9,10 @@ from nnstretch.chip.boxes import Box, box_shape, intersect, relative, whole
 from nnstretch.graph import Argument, Node, TensorSpec, ValueRef
 from nnstretch.structure.arguments import argument, conv_groups
 from nnstretch.structure.macs import CONVOLUTIONS
-from nnstretch.structure.slices import (
-    RESHAPES,
-    conv_geometry,
-    input_boxes,
-    permutation,
-    slice_bounds,
-    window_geometry,
-    window_range,
-)
+from nnstretch.structure.slices.operator_sets import RESHAPES
+from nnstretch.structure.slices.rules import input_boxes
+from nnstretch.structure.slices.views import permutation, slice_bounds
+from nnstretch.structure.slices.windows import conv_geometry, window_geometry, window_range
 
 if TYPE_CHECKING:
     import torch

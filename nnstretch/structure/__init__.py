@@ -16,5 +16,5 @@ Pure functions, no torch.
     arguments.py          arguments of operators by position
     macs.py               MACs per operator
     segment_cost.py       the segment latency formula
-    slices.py             part of an output -> parts of inputs
+    slices/               part of an output -> parts of inputs
 """

@@ -56,11 +56,11 @@ def loop_counts(
     local_gaps: Gaps,
     shared_gaps: Gaps,
 ) -> Iterator[Tiling]:
-    """Yield tile loops of some channel tiles that may fit, operands held where it saves moves."""
+    """Yield tile loops of some channel tiles that may fit; operands stay where it saves moves."""
     rows_tried = row_tiles(work)
     saves = outputs > 1 and any(stream.kept for stream in work.streams)
-    for held in (False, True) if saves else (False,):
-        finest = Tiling(outputs, inputs, rows_tried[-1], held)
+    for resident in (False, True) if saves else (False,):
+        finest = Tiling(outputs, inputs, rows_tried[-1], resident)
         if place_slots(finest, work, rates, local_gaps, shared_gaps) is None:
             continue
         for rows in fitting_rows(finest, rows_tried, work, rates, local_gaps, shared_gaps):

@@ -170,7 +170,7 @@ class Emitter:
     ) -> Region:
         """Add the transfer of an operand's tile, unless it is there; return where it lies."""
         output, index, row = place
-        if stream.kept and tiling.held:
+        if stream.kept and tiling.resident:
             number = 0
             if place != (0, 0, 0):
                 return slots[0]

@@ -41,7 +41,7 @@ def place_slots(
     sizes = slot_sizes(work, tiling, rates)
     counts = [count] * len(sizes)
     for place, stream in enumerate(work.streams, start=1):
-        counts[place] = 1 if stream.kept and tiling.held else count
+        counts[place] = 1 if stream.kept and tiling.resident else count
     wanted: list[int] = []
     for size, copies in zip(sizes, counts, strict=True):
         wanted += [size] * copies

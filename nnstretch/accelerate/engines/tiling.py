@@ -22,7 +22,7 @@ class Tiling:
     inputs: int
     """Tiles of the sum, whose partial results stay in the unit's accumulators."""
     rows: int
-    held: bool = False
+    resident: bool = False
     """Whether an operand that every tile of outputs needs is moved once and stays in its slot."""
     weight_slots: tuple[Region, ...] = ()
     """In the local buffers."""
@@ -72,7 +72,7 @@ def tile_weight_bytes(work: LayerWork, tiling: Tiling) -> tuple[int, int]:
 
 def stream_tile_bytes(work: LayerWork, stream: Stream, tiling: Tiling) -> int:
     """Return the bytes of one tile of a streamed operand."""
-    if stream.kept and tiling.held:
+    if stream.kept and tiling.resident:
         return stream.size_bytes
     parts = tiling.rows * tiling.inputs if stream.kept else tiling.rows * tiling.outputs
     return -(-stream.size_bytes // parts)
@@ -87,7 +87,7 @@ def stream_tiles(stream: Stream, tiling: Tiling) -> int:
     """Return how many tiles of an operand are moved in the loop."""
     if not stream.kept:
         return tiling.rows * tiling.outputs
-    if tiling.held:
+    if tiling.resident:
         return 1
     again = tiling.outputs if tiling.rows * tiling.inputs > 1 else 1
     return tiling.rows * tiling.inputs * again

@@ -1,0 +1,153 @@
+"""Captured graph -> graph of operators with one output each, as an accelerator computes them.
+
+Attention becomes scores, softmax and product; pieces of `chunk` and `unbind` become selections;
+sizes become numbers; what passes its input on is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nnstretch.errors import UnsupportedOp
+from nnstretch.graph import Argument, Graph, Node, TensorSpec, ValueRef, refs, rename_refs
+from nnstretch.structure.arguments import argument
+from nnstretch.structure.kernel_operators import SHAPE_ONLY
+
+_NOTHING = """
+    dropout feature_dropout alpha_dropout detach alias contiguous clone identity to _to_copy
+    lift_fresh_copy type_as
+"""
+NOTHING = frozenset(_NOTHING.split())
+"""Operators that pass their input on."""
+PIECES = frozenset({"chunk", "split", "split_with_sizes", "unbind", "tensor_split"})
+
+
+class GraphRewriter:
+    """Rewriter of a graph's nodes, one after another."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.specs = {**graph.specs()}
+        self.pieces = {node.name: node for node in graph.nodes if node.kind in PIECES}
+        self.names: dict[str, str] = {}
+        self.numbers: dict[str, Argument] = {}
+        self.nodes: list[Node] = []
+
+    def add(self, node: Node) -> None:
+        """Add what a node computes."""
+        if node.kind in SHAPE_ONLY or node.op.startswith(("py.", "sym_")):
+            self.numbers[node.name] = 0  # only reshapes read sizes, and their shape is known
+        elif node.kind in NOTHING:
+            self.names[node.name] = self.name_of(node.inputs[0])
+        elif node.kind in PIECES:
+            return
+        elif node.op == "getitem":
+            self.add_piece(node)
+        elif node.kind == "stack":
+            self.add_stack(node)
+        elif node.kind == "scaled_dot_product_attention":
+            self.add_attention(node)
+        else:
+            self.append(node)
+
+    def name_of(self, name: str) -> str:
+        """Return the value that stands for a name."""
+        return self.names.get(name, name)
+
+    def append(self, node: Node) -> None:
+        """Append a node that reads the values behind its arguments."""
+        args = tuple(self.renamed(item) for item in node.args)
+        kwargs = tuple((key, self.renamed(item)) for key, item in node.kwargs)
+        self.nodes.append(
+            Node(node.name, node.op, args, node.outputs, node.module, kwargs, node.macs)
+        )
+        self.specs[node.name] = node.output
+
+    def renamed(self, item: Argument) -> Argument:
+        """Return an argument with names and sizes replaced."""
+        if isinstance(item, ValueRef) and item.name in self.numbers:
+            return self.numbers[item.name]
+        if isinstance(item, tuple):
+            return tuple(self.renamed(part) for part in item)
+        return rename_refs(item, self.names)
+
+    def add_piece(self, node: Node) -> None:
+        """Add one output of a `chunk`, `split` or `unbind` as a selection. Raises UnsupportedOp."""
+        holder = next(iter(refs(node.args)))
+        source = self.pieces.get(holder)
+        if source is None:
+            raise UnsupportedOp(
+                f"no cost of output {node.args[1]} of {holder}, node {node.name}, an accelerator"
+                " knows operators of one output"
+            )
+        index = int(node.args[1])  # type: ignore[arg-type]
+        value = ValueRef(source.inputs[0])
+        if source.kind == "unbind":
+            axis = argument(source, 1, 0)
+            self.append(Node(node.name, "select.int", (value, axis, index), node.outputs))
+            return
+        rank = len(source.outputs[0].shape)
+        axis = int(argument(source, 2, 0)) % rank
+        sizes = [spec.shape[axis] for spec in source.outputs]
+        start = sum(sizes[:index])
+        bounds = (value, axis, start, start + sizes[index])
+        self.append(Node(node.name, "slice.Tensor", bounds, node.outputs, node.module))
+
+    def add_stack(self, node: Node) -> None:
+        """Add a stack as a concatenation of views with one more dimension."""
+        axis = int(argument(node, 1, 0)) % len(node.output.shape)
+        shape = list(node.output.shape)
+        shape[axis] = 1
+        spec = TensorSpec(tuple(shape), node.output.dtype)
+        views: list[Argument] = []
+        for number, name in enumerate(refs(node.args[0])):
+            view = f"{node.name}_{number}"
+            self.derive(node, view, "unsqueeze", (ValueRef(name), axis), spec)
+            views.append(ValueRef(view))
+        self.derive(node, node.name, "cat", (tuple(views), axis), node.output)
+
+    def add_attention(self, node: Node) -> None:
+        """Add attention as scores, scale, mask, softmax and product."""
+        query, key, value = (ValueRef(name) for name in (node.inputs * 3)[:3])
+        q, k = self.specs[query.name], self.specs[key.name]
+        rank = len(q.shape)
+        turned = (*k.shape[:-2], k.shape[-1], k.shape[-2])
+        scores = TensorSpec((*q.shape[:-1], k.shape[-2]), q.dtype)
+        name, last = node.name, (rank - 2, rank - 1)
+        self.derive(node, f"{name}_key", "transpose.int", (key, *last), TensorSpec(turned, q.dtype))
+        self.derive(node, f"{name}_dot", "matmul", (query, ValueRef(f"{name}_key")), scores)
+        factor = dict(node.kwargs).get("scale") or q.shape[-1] ** -0.5
+        self.derive(node, f"{name}_scores", "mul.Tensor", (ValueRef(f"{name}_dot"), factor), scores)
+        ready = ValueRef(f"{name}_scores")
+        mask = argument(node, 3)
+        if isinstance(mask, ValueRef):
+            masked = (ready, ValueRef(mask.name))
+            self.derive(node, f"{name}_masked", "add.Tensor", masked, scores)
+            ready = ValueRef(f"{name}_masked")
+        if argument(node, 5, False):
+            raise UnsupportedOp(f"causal attention, node {name}, an accelerator needs its mask")
+        self.derive(node, f"{name}_softmax", "softmax.int", (ready, -1), scores)
+        self.derive(node, name, "matmul", (ValueRef(f"{name}_softmax"), value), node.output)
+
+    def derive(
+        self, node: Node, name: str, op: str, args: tuple[Argument, ...], spec: TensorSpec
+    ) -> None:
+        """Append a node that stands for a part of another."""
+        self.append(Node(name, op, args, (spec,), node.module))
+
+    def finish(self) -> Graph:
+        """Return the graph of all nodes that something reads."""
+        outputs = tuple(self.name_of(name) for name in self.graph.outputs)
+        nodes = read_nodes(self.nodes, outputs)
+        return Graph(self.graph.name, self.graph.inputs, self.graph.weights, nodes, outputs)
+
+
+def read_nodes(nodes: Iterable[Node], outputs: tuple[str, ...]) -> tuple[Node, ...]:
+    """Return the nodes whose output is read or leaves the graph."""
+    wanted = set(outputs)
+    kept: list[Node] = []
+    for node in reversed(tuple(nodes)):
+        if node.name in wanted:
+            kept.append(node)
+            wanted.update(node.inputs)
+    return tuple(reversed(kept))
