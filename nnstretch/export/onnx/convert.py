@@ -43,16 +43,32 @@ def export_model(name: str, module: nn.Module, inputs: tuple[torch.Tensor, ...])
     except ModuleNotFoundError:
         raise  # a package is missing, not an operator
     except Exception as error:
-        reason = next(
-            (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
-        )
+        cause = first_cause(error)
+        reason = next((line.strip() for line in str(cause).splitlines() if line.strip()), "")
         raise UnsupportedOp(
-            f"cannot export {name} to ONNX, {type(error).__name__}, {reason[:200]}"
+            f"cannot export {name} to ONNX, {type(cause).__name__}, {reason[:200]}"
         ) from error
     assert program is not None
     model = program.model_proto
+    close_shapes(model, inputs)
     drop_source_paths(model)
     return model
+
+
+def first_cause(error: BaseException) -> BaseException:
+    """Return the exception that began it all: PyTorch's own words around it are of no use."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def close_shapes(model: onnx.ModelProto, inputs: Sequence[torch.Tensor]) -> None:
+    """Say every size of the inputs: PyTorch's exporter leaves some open where it tries again."""
+    weights = {tensor.name for tensor in model.graph.initializer}
+    reads = [value for value in model.graph.input if value.name not in weights]
+    for value, example in zip(reads, inputs, strict=False):
+        for dim, size in zip(value.type.tensor_type.shape.dim, example.shape, strict=False):
+            dim.dim_value = size
 
 
 def drop_source_paths(model: onnx.ModelProto) -> None:

@@ -18,6 +18,7 @@ PLAIN = {
     onnx.TensorProto.INT64: "int64",
 }
 TRIES = 8
+MOST_DRAWN_BYTES = 128 << 20
 
 
 def rename_io(
@@ -90,6 +91,13 @@ def rename_all(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
                 rename_all(body, names)
 
 
+def random_bytes(seed: int, size: int) -> bytes:
+    """Return so many bytes, in pieces: Python draws less than 256 MiB at once."""
+    generator = Random(seed)
+    sizes = [min(MOST_DRAWN_BYTES, size - begin) for begin in range(0, size, MOST_DRAWN_BYTES)]
+    return b"".join(map(generator.randbytes, sizes))
+
+
 def weight_offsets(data: bytes, names: Sequence[str]) -> dict[str, tuple[TensorSpec, int]]:
     """Return type of some weights and where each begins in the file.
 
@@ -110,7 +118,7 @@ def weight_offsets(data: bytes, names: Sequence[str]) -> dict[str, tuple[TensorS
     for seed in range(TRIES):
         missing = [tensor for tensor in wanted if tensor.name not in offsets]
         for number, tensor in enumerate(missing):
-            tensor.raw_data = Random(seed * 1_000_003 + number).randbytes(len(tensor.raw_data))
+            tensor.raw_data = random_bytes(seed * 1_000_003 + number, len(tensor.raw_data))
         marked = model.SerializeToString(deterministic=True)
         for tensor in missing:
             if marked.count(tensor.raw_data) == 1:

@@ -1,0 +1,55 @@
+"""ONNX files of networks from outside: open sizes, weights of any size, reasons of refusals."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper
+from torch import nn
+
+from nnstretch.errors import UnsupportedOp
+from nnstretch.export.onnx import rename_io
+from nnstretch.export.onnx.convert import close_shapes, export_model
+
+
+def test_sizes_that_the_exporter_left_open_are_said() -> None:
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, sizes)
+        for name, sizes in (("x", ["s6", "s45"]), ("w", [3]), ("y", ["s6", 4]))
+    ]
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [3], [1.0, 2.0, 3.0])
+    model = helper.make_model(helper.make_graph([], "g", values, [], [weight]))
+
+    close_shapes(model, (torch.zeros(2, 3), torch.zeros(2, 4)))
+
+    assert sizes_of(model) == {"x": [2, 3], "w": [3], "y": [2, 4]}
+
+
+def sizes_of(model: onnx.ModelProto) -> dict[str, list[int]]:
+    sizes = {}
+    for value in model.graph.input:
+        sizes[value.name] = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+    return sizes
+
+
+def test_weights_larger_than_python_draws_at_once_are_drawn_in_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rename_io, "MOST_DRAWN_BYTES", 8)
+    drawn = rename_io.random_bytes(1, 21)
+    assert len(drawn) == 21
+    assert drawn == rename_io.random_bytes(1, 21)
+    assert len({drawn[:8], drawn[8:16], rename_io.random_bytes(2, 8)}) == 3
+
+
+class Windows(nn.Module):
+    """Attention in windows, of five dimensions, which PyTorch's exporter does not translate."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.scaled_dot_product_attention(x, x, x)
+
+
+def test_a_refusal_of_the_exporter_says_the_first_cause() -> None:
+    with pytest.raises(UnsupportedOp, match="cannot export s0 to ONNX, AssertionError, only 4D"):
+        export_model("s0", Windows(), (torch.zeros(1, 2, 2, 4, 8),))
