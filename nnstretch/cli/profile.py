@@ -29,7 +29,7 @@ from nnstretch.errors import BadInput
 
 if TYPE_CHECKING:
     from nnstretch.graph import Graph
-    from nnstretch.profile.profile_run import ProfileResult
+    from nnstretch.profile.profile_request import ProfileResult
 
 SUMMARY = "measure this machine's kernels and fit a latency predictor"
 

@@ -1,6 +1,7 @@
 """Measure this machine and fit its predictors.
 
 profile_run.py         whole profile run
+profile_request.py     what a run is asked for, and its result
 budget.py              seconds of each phase
 interleaved_timing.py  interleaved timing
 fusion_probe.py        which operators a backend fuses
@@ -30,7 +31,7 @@ from nnstretch.files.checked import checked
 
 if TYPE_CHECKING:
     from nnstretch.graph import Graph
-    from nnstretch.profile.profile_run import ProfileResult
+    from nnstretch.profile.profile_request import ProfileResult
 
 make_callable(__name__)
 __all__ = ["profile"]
@@ -66,7 +67,8 @@ def profile(
         started_s = perf_counter()
     meter = meter_for(backend, dtype)
     try:
-        from nnstretch.profile.profile_run import ProfileRequest, ProfileRun
+        from nnstretch.profile.profile_request import ProfileRequest
+        from nnstretch.profile.profile_run import ProfileRun
     except ImportError as error:
         raise BadInput(
             f"profiling is not installed ({error}), command line, pip install 'nnstretch[profile]'"

@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from nnstretch.errors import BadInput
 from nnstretch.files.atomic import write_text
-from nnstretch.graph import Graph
 from nnstretch.kernel import FusionRules
 from nnstretch.predict.learned import Learned
 from nnstretch.predict.load_soc import load_soc
@@ -34,6 +32,7 @@ from nnstretch.profile.machine import (
     parse_processors,
     pin_process,
 )
+from nnstretch.profile.profile_request import ProfileRequest, ProfileResult, prepare_folder
 from nnstretch.profile.sampling.journal import ProfileJournal, open_journal, remove_journal
 from nnstretch.profile.sampling.kernel_generator import load_prior
 from nnstretch.profile.sampling.kernel_sampler import KernelSampler
@@ -53,45 +52,6 @@ Rules = dict[int, FusionRules]
 """By cluster."""
 Progress = Callable[[str, float, float], None]
 """What is being done, how far, of how much."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileRequest:
-    """What somebody asked for."""
-
-    out: Path
-    budget_s: float
-    processors: str | None = None
-    networks: tuple[str, ...] = ()
-    """To validate on; none of them is sampled."""
-    seed: int = 0
-    fresh: bool = False
-    """Forget what was measured into the folder before."""
-    most: int = 20_000
-    """Kernels on one core; more take longer to fit than they tell."""
-    targets: tuple[Graph, ...] = ()
-    """Networks whose kernels are measured first; the budget is then this run's alone."""
-    started_s: float = -1.0
-    """When the budget began, by the clock; when the run begins, where it is negative."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileResult:
-    """What came out, beside the files."""
-
-    soc: Soc
-    samples: dict[int, list[Sample]]
-    rows: list[HeldOutNetwork]
-    refused: dict[str, str]
-    power_w: float | None
-    """Mean while kernels were measured; None where the platform does not tell."""
-    budget: Budget
-    """What each phase took, and what there was no time for."""
-
-    @property
-    def kernels(self) -> int:
-        """Return how many kernels were measured."""
-        return sum(map(len, self.samples.values()))
 
 
 @dataclass
@@ -114,54 +74,73 @@ class ProfileRun:
         short to fit anything, BrokenFile for a foreign journal.
         """
         core_clusters = clusters()
-        chosen = parse_processors(
-            self.wanted.processors, core_clusters, cuda_devices(self.meter.name)
-        )
+        devices = cuda_devices(self.meter.name)
+        places = parse_processors(self.wanted.processors, core_clusters, devices)
         folder, machine = prepare_folder(self.wanted.out), description()
         if self.wanted.fresh:
             remove_journal(folder)
         journal, samples = open_journal(folder, self.journal_head(machine, core_clusters))
-        earlier_s, joules = journal.spent_s, energy.open_energy_meter()
-        before_j, before_s = joules.joules() if joules else 0.0, perf_counter()
+        earlier_s = journal.spent_s
         with self.budget.spend("sampling"):
-            rules, notes = self.sample_clusters(journal, samples, chosen)
-        power_w = (
-            (joules.joules() - before_j) / (perf_counter() - before_s)
-            if joules and journal.spent_s > earlier_s
-            else None
-        )
-        samples = {place.cluster: samples[place.cluster] for place in chosen}
-        count = sum(map(len, samples.values()))
-        with self.budget.spend("fitting"):
-            predictors = self.fit_predictors(samples, chosen)
-        with self.budget.spend("surroundings"):
-            soc = self.describe_soc(predictors, rules, samples, chosen)
-        soc = replace(soc, provenance=provenance(self.meter, machine, predictors, [], count))
-        save_soc(soc, folder)
-        with self.budget.spend("validation"):
-            rows, refused = self.validate_networks(
-                predictors[chosen[0].name], rules[chosen[0].cluster], chosen[0].core
-            )
-        soc = replace(soc, provenance=provenance(self.meter, machine, predictors, rows, count))
-        save_soc(soc, folder)
+            rules, notes, power_w = self.sample_with_power(journal, samples, places)
+        samples = {place.cluster: samples[place.cluster] for place in places}
+        soc, rows, refused = self.fit_and_validate(machine, samples, rules, places)
         facts = CardFacts(
-            soc,
-            self.meter,
-            machine,
-            core_clusters,
-            chosen,
-            rules[chosen[0].cluster],
-            samples,
-            rows,
-            refused,
-            notes,
-            journal.spent_s,
-            earlier_s,
-            power_w,
-            self.budget,
+            soc=soc,
+            meter=self.meter,
+            machine=machine,
+            clusters=core_clusters,
+            places=places,
+            rules=rules[places[0].cluster],
+            samples=samples,
+            rows=rows,
+            refused=refused,
+            notes=notes,
+            spent_s=journal.spent_s,
+            earlier_s=earlier_s,
+            power_w=power_w,
+            budget=self.budget,
         )
         write_text(folder / "CARD.md", card(facts))
         return ProfileResult(soc, samples, rows, refused, power_w, self.budget)
+
+    def fit_and_validate(
+        self,
+        machine: str,
+        samples: dict[int, list[Sample]],
+        rules: Rules,
+        places: Sequence[PinnedProcessor],
+    ) -> tuple[Soc, list[HeldOutNetwork], dict[str, str]]:
+        """Fit, save the chip, validate it, and save it again with the errors on whole networks."""
+        count = sum(map(len, samples.values()))
+        with self.budget.spend("fitting"):
+            predictors = self.fit_predictors(samples, places)
+        with self.budget.spend("surroundings"):
+            soc = self.describe_soc(predictors, rules, samples, places)
+        soc = replace(soc, provenance=provenance(self.meter, machine, predictors, [], count))
+        save_soc(soc, self.wanted.out)
+        first = places[0]
+        with self.budget.spend("validation"):
+            learned = predictors[first.name]
+            rows, refused = self.validate_networks(learned, rules[first.cluster], first.core)
+        soc = replace(soc, provenance=provenance(self.meter, machine, predictors, rows, count))
+        save_soc(soc, self.wanted.out)
+        return soc, rows, refused
+
+    def sample_with_power(
+        self,
+        journal: ProfileJournal,
+        samples: dict[int, list[Sample]],
+        places: Sequence[PinnedProcessor],
+    ) -> tuple[Rules, list[str], float | None]:
+        """Sample kernels; return rules, notes, and mean power where kernels were measured."""
+        earlier_s = journal.spent_s
+        counter = energy.open_energy_meter()
+        before_j, before_s = counter.joules() if counter else 0.0, perf_counter()
+        rules, notes = self.sample_clusters(journal, samples, places)
+        if counter is None or journal.spent_s <= earlier_s:
+            return rules, notes, None
+        return rules, notes, (counter.joules() - before_j) / (perf_counter() - before_s)
 
     def journal_head(self, machine: str, core_clusters: Sequence[Cluster]) -> dict[str, Any]:
         """Return what must be the same for samples to belong together."""
@@ -177,60 +156,65 @@ class ProfileRun:
         self,
         journal: ProfileJournal,
         samples: dict[int, list[Sample]],
-        chosen: Sequence[PinnedProcessor],
+        places: Sequence[PinnedProcessor],
     ) -> tuple[Rules, list[str]]:
         """Sample kernels; every cluster gets an equal share of what the budget has for it."""
-        first = {place.cluster: place for place in reversed(chosen)}
-        left_s = self.budget.left_s("sampling")
+        first_places = {place.cluster: place for place in reversed(places)}
+        sampling_s = self.budget.left_s("sampling")
         if not self.wanted.targets:
-            left_s = min(left_s, self.budget.planned_s["sampling"] - journal.spent_s)
-        each_s = max(0.0, left_s) / len(first)
-        probe_s = PROBE_SHARE * self.budget.planned_s["sampling"] / len(first)
+            sampling_s = min(sampling_s, self.budget.planned_s["sampling"] - journal.spent_s)
+        cluster_s = max(0.0, sampling_s) / len(first_places)
+        probe_s = PROBE_SHARE * self.budget.planned_s["sampling"] / len(first_places)
         known = self.known_rules()
         rules: Rules = {}
         notes: list[str] = []
-        for place in reversed(first.values()):
+        for place in reversed(first_places.values()):
             meter = self.meter_of(place)
-            where = f"core {place.core}" if place.device == "cpu" else place.device
             started_s = self.clock()
             with pin_process(place.core):
-                for cached in PER_CORE:
-                    vars(meter).pop(cached, None)
-                rules[place.cluster] = known.get(place.name) or self.probe_fusion(
-                    meter, journal, probe_s
-                )
-                sampler = KernelSampler(
-                    meter,
-                    rules[place.cluster],
-                    load_prior(),
-                    journal,
-                    place.cluster,
-                    samples.setdefault(place.cluster, []),
-                    self.wanted.seed,
-                    target_kernels(self.wanted.targets, rules[place.cluster]),
-                    self.clock,
-                )
-                sampler.run(
-                    each_s - (self.clock() - started_s),
-                    self.wanted.most,
-                    self.find_doubts,
-                    partial(self.report_progress, f"measuring kernels on {where}"),
-                )
+                for remembered in PER_CORE:
+                    vars(meter).pop(remembered, None)
+                probed = known.get(place.name) or self.probe_fusion(meter, journal, probe_s)
+                rules[place.cluster] = probed
+                of_cluster = samples.setdefault(place.cluster, [])
+                sampler = self.sampler_of(meter, probed, journal, place, of_cluster)
+                report = partial(self.report_progress, f"measuring kernels on {where(place)}")
+                remaining_s = cluster_s - (self.clock() - started_s)
+                sampler.run(remaining_s, self.wanted.most, self.find_doubts, report)
             if sampler.unmeasured_targets:
                 self.budget.skipped.append(
                     f"{sampler.unmeasured_targets} of {len(sampler.targets)} kernels of the"
-                    f" networks named, on {where}"
+                    f" networks named, on {where(place)}"
                 )
-            notes.append(quality(where, sampler))
+            notes.append(quality(where(place), sampler))
         return rules, notes
+
+    def sampler_of(
+        self,
+        meter: Meter,
+        rules: FusionRules,
+        journal: ProfileJournal,
+        place: PinnedProcessor,
+        samples: list[Sample],
+    ) -> KernelSampler:
+        """Return the sampler of one cluster, which adds to its samples."""
+        return KernelSampler(
+            meter,
+            rules,
+            load_prior(),
+            journal,
+            place.cluster,
+            samples,
+            self.wanted.seed,
+            target_kernels(self.wanted.targets, rules),
+            self.clock,
+        )
 
     def meter_of(self, place: PinnedProcessor) -> Meter:
         """Return the meter at hand, or one of the same backend for an accelerator."""
-        return (
-            self.meter
-            if place.device == "cpu"
-            else meter_for(self.meter.name, self.meter.dtype, place.device)
-        )
+        if place.device == "cpu":
+            return self.meter
+        return meter_for(self.meter.name, self.meter.dtype, place.device)
 
     def known_rules(self) -> Mapping[str, FusionRules]:
         """Return the rules in a folder that is only extended, by processor: none where it is new.
@@ -283,7 +267,7 @@ class ProfileRun:
             )
 
     def fit_predictors(
-        self, samples: dict[int, list[Sample]], chosen: Sequence[PinnedProcessor]
+        self, samples: dict[int, list[Sample]], places: Sequence[PinnedProcessor]
     ) -> dict[str, Learned]:
         """Fit one predictor per cluster; equal cores share it under their own names.
 
@@ -300,7 +284,7 @@ class ProfileRun:
             steady = normalize_disturbed(cluster_samples)
             by_cluster[index] = fit(steady, "", self.meter.dtype, may_grow=self.may_grow)
         return {
-            place.name: replace(by_cluster[place.cluster], processor=place.name) for place in chosen
+            place.name: replace(by_cluster[place.cluster], processor=place.name) for place in places
         }
 
     def may_grow(self, family: str, count: int) -> bool:
@@ -313,13 +297,13 @@ class ProfileRun:
         predictors: dict[str, Learned],
         rules: Rules,
         samples: dict[int, list[Sample]],
-        chosen: Sequence[PinnedProcessor],
+        places: Sequence[PinnedProcessor],
     ) -> Soc:
         """Return the chip around the predictors."""
         self.progress("measuring what lies around kernels", 0, 1)
-        kernels = representative_kernels(samples[chosen[0].cluster])
-        meters = {place.name: self.meter_of(place) for place in chosen}
-        costs = measure_surroundings(meters, chosen, kernels, self.budget)
+        kernels = representative_kernels(samples[places[0].cluster])
+        meters = {place.name: self.meter_of(place) for place in places}
+        costs = measure_surroundings(meters, places, kernels, self.budget)
         return Soc(
             name=self.wanted.out.resolve().name,
             processors=costs.processors,
@@ -327,18 +311,10 @@ class ProfileRun:
             predictors=predictors,
             merge=costs.merge,
             contention=costs.contention,
-            fusion={place.name: rules[place.cluster] for place in chosen},
+            fusion={place.name: rules[place.cluster] for place in places},
         )
 
 
-def prepare_folder(out: Path) -> Path:
-    """Return the folder, made where its parent is there. Raises BadInput."""
-    try:
-        out.mkdir(exist_ok=True)
-    except FileNotFoundError:
-        raise BadInput(f"cannot write {out}, no folder {out.parent}, create it first") from None
-    except FileExistsError:
-        raise BadInput(f"cannot write {out}, it is a file, name a folder") from None
-    except OSError as error:
-        raise BadInput(f"cannot write {out}, {error.strerror}") from None
-    return out
+def where(place: PinnedProcessor) -> str:
+    """Return a processor for messages."""
+    return f"core {place.core}" if place.device == "cpu" else place.device

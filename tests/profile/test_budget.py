@@ -16,7 +16,8 @@ from nnstretch.kernel import MOBILE_FUSION, Kernel
 from nnstretch.predict import load_soc
 from nnstretch.profile import validation
 from nnstretch.profile.budget import NETWORK_S, VALIDATION, Budget, plan_budget
-from nnstretch.profile.profile_run import ProfileRequest, ProfileResult, ProfileRun
+from nnstretch.profile.profile_request import ProfileRequest, ProfileResult
+from nnstretch.profile.profile_run import ProfileRun
 from nnstretch.profile.sampling.journal import NAME
 from nnstretch.profile.sampling.targets import target_kernels
 from nnstretch.profile.validation import HeldOutNetwork, validate

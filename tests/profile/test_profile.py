@@ -21,7 +21,8 @@ from nnstretch.kernel import MOBILE_FUSION, ChannelBlockedLayout, FusionRules
 from nnstretch.predict import load_soc
 from nnstretch.profile.fusion_probe import FOLDED, fused_pairs
 from nnstretch.profile.machine import PinnedProcessor, clusters, parse_processors
-from nnstretch.profile.profile_run import ProfileRequest, ProfileRun
+from nnstretch.profile.profile_request import ProfileRequest
+from nnstretch.profile.profile_run import ProfileRun
 from nnstretch.profile.sampling.journal import NAME, open_journal
 from nnstretch.profile.sampling.kernel_generator import (
     MOST_MACS,

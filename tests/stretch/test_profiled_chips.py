@@ -18,7 +18,8 @@ from nnstretch.graph import Graph
 from nnstretch.kernel import MOBILE_FUSION, ChannelBlockedLayout, FusionRules, Kernel
 from nnstretch.predict import load_soc
 from nnstretch.predictor import Estimate
-from nnstretch.profile.profile_run import ProfileRequest, ProfileRun
+from nnstretch.profile.profile_request import ProfileRequest
+from nnstretch.profile.profile_run import ProfileRun
 from nnstretch.soc import Processor, Soc
 from nnstretch.stretch import NetworkAnalysis
 from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan, uncovered_kernels

@@ -1,0 +1,65 @@
+"""What a profile run is asked for, and what comes out beside its files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from nnstretch.errors import BadInput
+from nnstretch.graph import Graph
+from nnstretch.profile.budget import Budget
+from nnstretch.profile.sampling.sample import Sample
+from nnstretch.profile.validation import HeldOutNetwork
+from nnstretch.soc import Soc
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRequest:
+    """What somebody asked for."""
+
+    out: Path
+    budget_s: float
+    processors: str | None = None
+    networks: tuple[str, ...] = ()
+    """To validate on; none of them is sampled."""
+    seed: int = 0
+    fresh: bool = False
+    """Forget what was measured into the folder before."""
+    most: int = 20_000
+    """Kernels on one core; more take longer to fit than they tell."""
+    targets: tuple[Graph, ...] = ()
+    """Networks whose kernels are measured first; the budget is then this run's alone."""
+    started_s: float = -1.0
+    """When the budget began, by the clock; when the run begins, where it is negative."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileResult:
+    """What came out, beside the files."""
+
+    soc: Soc
+    samples: dict[int, list[Sample]]
+    rows: list[HeldOutNetwork]
+    refused: dict[str, str]
+    power_w: float | None
+    """Mean while kernels were measured; None where the platform does not tell."""
+    budget: Budget
+    """What each phase took, and what there was no time for."""
+
+    @property
+    def kernels(self) -> int:
+        """Return how many kernels were measured."""
+        return sum(map(len, self.samples.values()))
+
+
+def prepare_folder(out: Path) -> Path:
+    """Return the folder, made where its parent is there. Raises BadInput."""
+    try:
+        out.mkdir(exist_ok=True)
+    except FileNotFoundError:
+        raise BadInput(f"cannot write {out}, no folder {out.parent}, create it first") from None
+    except FileExistsError:
+        raise BadInput(f"cannot write {out}, it is a file, name a folder") from None
+    except OSError as error:
+        raise BadInput(f"cannot write {out}, {error.strerror}") from None
+    return out
