@@ -91,7 +91,7 @@ def add_image_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
     """Run the verb and return its result as JSON data."""
-    from nnstretch.export.litert.convert import require_packages
+    from nnstretch.export.litert.packages import require_packages
     from nnstretch.export.quantize import check_settings, output_paths, quantize
     from nnstretch.train.data import open_dataset
     from nnstretch.train.data.batches import image_task_of

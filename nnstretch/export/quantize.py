@@ -22,6 +22,8 @@ from nnstretch.errors import BadInput, Mismatch
 from nnstretch.export.int8_accuracy import LabeledBatches, refuse_drop
 from nnstretch.export.litert import convert as litert
 from nnstretch.export.litert.flatbuffer import with_description
+from nnstretch.export.litert.packages import require_packages
+from nnstretch.export.litert.runner import LiteRTRunner
 from nnstretch.files.atomic import atomic_write
 from nnstretch.files.checked import checked
 
@@ -81,7 +83,7 @@ def quantize(
     """
     int8_path, float_path = output_paths(path)
     check_settings(len(calibration), len(held_out), max_drop)
-    litert.require_packages()
+    require_packages()
     tell = progress or (lambda what, done, total: None)
     with eval_mode(module):
         plain, small = convert_network(module, calibration, classes, name, tell)
@@ -162,7 +164,7 @@ def check_accuracy(
 
     Raises Mismatch where the float file computes something else.
     """
-    runners = litert.LiteRTRunner(plain, name), litert.LiteRTRunner(small, name)
+    runners = LiteRTRunner(plain, name), LiteRTRunner(small, name)
     classes: list[np.ndarray] = []
     worst = 0.0
     largest = 0.0
@@ -184,7 +186,7 @@ def check_accuracy(
 
 
 def scores(
-    module: nn.Module, runners: Sequence[litert.LiteRTRunner], images: torch.Tensor
+    module: nn.Module, runners: Sequence[LiteRTRunner], images: torch.Tensor
 ) -> Iterator[np.ndarray]:
     """Yield the scores [images, classes] of PyTorch, then of each runner."""
     with torch.inference_mode():

@@ -14,9 +14,10 @@ from nnstretch.bundle.manifest import FORMATS, Port
 from nnstretch.capture.exported_program import eval_mode
 from nnstretch.errors import BadInput
 from nnstretch.export.int8_accuracy import LabeledAccuracy
-from nnstretch.export.litert.convert import LiteRTRunner, to_int8, to_litert
+from nnstretch.export.litert.convert import to_int8, to_litert
 from nnstretch.export.litert.flatbuffer import with_description
 from nnstretch.export.litert.int8 import TESTED, check_inputs
+from nnstretch.export.litert.runner import LiteRTRunner
 from nnstretch.export.onnx.convert import (
     OnnxRunner,
     check_close,

@@ -11,8 +11,10 @@ import torch
 
 from nnstretch.bundle.manifest import Port
 from nnstretch.errors import Mismatch
-from nnstretch.export.litert.convert import LiteRTRunner, channels_last, to_litert, to_litert_concat
+from nnstretch.export.litert.convert import to_litert, to_litert_concat
 from nnstretch.export.litert.flatbuffer import with_description
+from nnstretch.export.litert.runner import LiteRTRunner
+from nnstretch.export.litert.tensor_layout import channels_last
 from nnstretch.export.onnx.convert import OnnxRunner, merge_onnx, spec_of, to_onnx
 from nnstretch.export.subgraph_specs import ExportRequest, SubgraphSpec, Tensors, reference_tensors
 

@@ -25,7 +25,8 @@ from nnstretch.cli import parser_of, run_verb
 from nnstretch.cli import quantize as verb
 from nnstretch.errors import Mismatch
 from nnstretch.export.litert import convert as litert
-from nnstretch.export.litert.convert import LiteRTRunner, to_int8, to_litert
+from nnstretch.export.litert.convert import to_int8, to_litert
+from nnstretch.export.litert.runner import LiteRTRunner
 from nnstretch.export.quantize import AccuracyCheck, refuse_drop, summarize_accuracy
 from nnstretch.stretch import read_plan, stretch
 from nnstretch.stretch.weights.weights_file import load_weights, save_weights

@@ -27,9 +27,10 @@ from support.exports import PLAN, SHAPE, Written, conversions_shared, images, ne
 from nnstretch.bundle.manifest import Port
 from nnstretch.errors import BadInput, Mismatch, UnsupportedOp
 from nnstretch.export.bundle import export
-from nnstretch.export.litert.convert import LiteRTRunner, float_operators, to_int8, to_litert
+from nnstretch.export.litert.convert import float_operators, to_int8, to_litert
 from nnstretch.export.litert.flatbuffer import parse_model, with_description
 from nnstretch.export.litert.int8 import SharedScaleGroups, require_equal_formats
+from nnstretch.export.litert.runner import LiteRTRunner
 from nnstretch.export.onnx.convert import OnnxRunner
 from nnstretch.export.onnx.rename_io import rename_io
 from nnstretch.export.single_file import export_single

@@ -19,15 +19,9 @@ pytest.importorskip("ai_edge_quantizer")
 from ai_edge_litert.interpreter import Interpreter
 
 from nnstretch.errors import BadInput, UnsupportedOp
-from nnstretch.export.litert import convert as litert
-from nnstretch.export.litert.convert import (
-    LiteRTRunner,
-    dequantize,
-    float_operators,
-    quantize,
-    to_int8,
-    to_litert,
-)
+from nnstretch.export.litert import packages
+from nnstretch.export.litert.convert import float_operators, to_int8, to_litert
+from nnstretch.export.litert.runner import LiteRTRunner, dequantize, quantize
 
 
 class Merge(nn.Module):
@@ -160,7 +154,7 @@ def test_an_operator_that_the_interpreter_lacks_is_named(said: str) -> None:
         pytest.raises(
             UnsupportedOp, match=r"^cannot convert net to LiteRT inference, operator Odd, "
         ),
-        litert.converter_errors("net", "inference"),
+        packages.converter_errors("net", "inference"),
     ):
         raise RuntimeError(said)
 
@@ -169,7 +163,7 @@ def test_missing_packages_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> None:
         raise ModuleNotFoundError(f"No module named {name!r}")
 
-    monkeypatch.setattr(litert, "import_module", missing)
+    monkeypatch.setattr(packages, "import_module", missing)
     with pytest.raises(
         BadInput,
         match=(

@@ -16,9 +16,9 @@ pytest.importorskip("ai_edge_litert")
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 
+from nnstretch.capture.silence import silence_process as silent
 from nnstretch.capture.torch_export import capture
 from nnstretch.errors import UnsupportedOp
-from nnstretch.export.litert.convert import silent
 from nnstretch.kernel import Kernel
 from nnstretch.profile.backends.litert_meter import (
     NETWORK_BYTES,

@@ -335,7 +335,7 @@ def test_a_float_litert_bundle_takes_and_gives_what_pytorch_does(
 
 
 def test_an_int8_file_takes_real_numbers_or_its_own(made: SimpleNamespace, whole: Bundle) -> None:
-    from nnstretch.export.litert.convert import LiteRTRunner
+    from nnstretch.export.litert.runner import LiteRTRunner
 
     network, runner = LoadedNetwork(whole), LiteRTRunner(made.int8, "meet")
     y, coarsest = whole.manifest.outputs[0], max(port.scale for port in whole.manifest.inputs)

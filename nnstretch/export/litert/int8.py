@@ -15,8 +15,10 @@ import torch
 
 from nnstretch.bundle.manifest import Port
 from nnstretch.errors import BadInput, UnsupportedOp
-from nnstretch.export.litert.convert import LiteRTCalibration, LiteRTRunner, Ranges, channels_last
+from nnstretch.export.litert.convert import LiteRTCalibration, Ranges
 from nnstretch.export.litert.flatbuffer import file_io, tied_tensors, with_description
+from nnstretch.export.litert.runner import LiteRTRunner
+from nnstretch.export.litert.tensor_layout import channels_last
 from nnstretch.export.subgraph_files import (
     ExportedFiles,
     check_merges,

@@ -1,0 +1,64 @@
+"""LiteRT's packages: are they there, and what they complain of in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from importlib import import_module
+
+from nnstretch.capture.silence import silence_process as silent
+from nnstretch.errors import BadInput, UnsupportedOp
+
+CULPRITS = (
+    r"Lowering not found: (?:aten\.)?(\w+)",
+    r"target=torch\.ops\.(?:aten\.)?(\w+)",
+    r"builtin opcode '(\w+)'",
+    r"unresolved custom op: (\w+)",
+)
+"""Where LiteRT's complaints name an operator."""
+
+
+def require_packages() -> None:
+    """Check that the extra `litert` is installed. Raises BadInput where it is not."""
+    try:
+        with silent():
+            for package in (
+                "litert_torch",
+                "ai_edge_litert.interpreter",
+                "ai_edge_quantizer.quantizer",
+            ):
+                import_module(package)
+    except ImportError as error:
+        raise BadInput(
+            f"LiteRT is not installed ({error}), conversion to .tflite, pip install"
+            " 'nnstretch[litert]'"
+        ) from error
+
+
+@contextlib.contextmanager
+def converter_errors(name: str, what: str) -> Iterator[None]:
+    """Turn what a converter or interpreter throws into one line that names the operator,
+    where known.
+
+    Raises UnsupportedOp in their place.
+    """
+    try:
+        yield
+    except Exception as error:
+        text = str(error)
+        culprit = named_operator(text)
+        where = f"operator {culprit}" if culprit else "LiteRT"
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        reason = lines[0] if lines else type(error).__name__
+        raise UnsupportedOp(
+            f"cannot convert {name} to LiteRT {what}, {where}, {reason[:200]}"
+        ) from error
+
+
+def named_operator(complaint: str) -> str | None:
+    """Return the operator that a complaint names."""
+    for pattern in CULPRITS:
+        if match := re.search(pattern, complaint):
+            return match[1]
+    return None
