@@ -45,12 +45,13 @@ constexpr const char* kHelp =
   --deadline-ms X    inferences that end later are counted as too late
   --costs FILE       microseconds of every call by element type; without, calls are measured first
   --profile FILE     measure, write that table, and end
+  --graph FILE       write the tasks with their costs, for `nnstretch simulate` and `schedule`, and end
   --trace FILE       spans of the tasks, for ui.perfetto.dev and `nnstretch report`
   --json             print the result as one JSON object
 )";
 
 struct Arguments {
-  std::string weights, costs, profile, trace, policy = "eft";
+  std::string weights, costs, profile, graph, trace, policy = "eft";
   std::vector<std::string> inputs, outputs;
   std::vector<ElementOptions> elements;
   long repeat = 1;
@@ -84,7 +85,7 @@ double number_of(const std::string& option, const std::string& text, double leas
 Arguments arguments_of(int count, char** words) {
   static const std::vector<std::string> known{
       "--weights", "--input",  "--output",      "--elements", "--policy",  "--no-queueing",
-      "--repeat",  "--places", "--deadline-ms", "--costs",    "--profile", "--trace",
+      "--repeat",  "--places", "--deadline-ms", "--costs",    "--profile", "--graph", "--trace",
       "--json",    "--help"};
   Arguments arguments;
   arguments.elements = elements_of({"cpu"});
@@ -114,6 +115,7 @@ Arguments arguments_of(int count, char** words) {
     if (option == "--policy") arguments.policy = value;
     if (option == "--costs") arguments.costs = value;
     if (option == "--profile") arguments.profile = value;
+    if (option == "--graph") arguments.graph = value;
     if (option == "--trace") arguments.trace = value;
     if (option == "--repeat") arguments.repeat = static_cast<long>(number_of(option, value, 1, 1e9));
     if (option == "--places") arguments.places = static_cast<long>(number_of(option, value, 1, 4096));
@@ -246,6 +248,49 @@ void write_trace(const std::string& path, const Network& network, const Runtime&
   if (!file || std::rename(aside.c_str(), path.c_str()) != 0) refuse(path + ", cannot be written");
 }
 
+// The network as a task graph of nnstretch: one task each, costs by element in microseconds.
+void write_graph(const std::string& path, const Network& network,
+                 const std::vector<ElementOptions>& elements, const std::vector<CostRow>& rows) {
+  const std::vector<Task>& tasks = network.tasks();
+  std::vector<std::string> names;
+  for (const Task& task : tasks) {
+    const bool twice = std::count_if(tasks.begin(), tasks.end(), [&](const Task& other) {
+                         return other.name == task.name;
+                       }) > 1;
+    names.push_back(quoted(twice ? task.name + "#" + std::to_string(names.size()) : task.name));
+  }
+  const std::string aside = path + ".unfinished";
+  std::ofstream file(aside, std::ios::trunc);
+  file << "{\"tasks\": [";
+  for (std::size_t i = 0; i < names.size(); ++i) file << (i > 0 ? ", " : "") << names[i];
+  file << "],\n \"processors\": {";
+  for (std::size_t i = 0; i < elements.size(); ++i)
+    file << (i > 0 ? ", " : "") << quoted(elements[i].name) << ": " << quoted(elements[i].type);
+  file << "},\n \"cost\": {";
+  for (std::size_t task = 0; task < rows.size(); ++task) {
+    file << (task > 0 ? ",\n  " : "\n  ") << names[task] << ": {";
+    const char* comma = "";
+    for (std::size_t i = 0; i < elements.size(); ++i) {
+      if (rows[task][i] == kNever) continue;
+      char number[32];
+      std::snprintf(number, sizeof number, "%.3f", rows[task][i]);
+      file << comma << quoted(elements[i].name) << ": " << number;
+      comma = ", ";
+    }
+    file << "}";
+  }
+  file << "},\n \"edges\": [";
+  const char* comma = "\n  ";
+  for (std::size_t task = 0; task < tasks.size(); ++task)
+    for (const std::size_t need : tasks[task].needs) {
+      file << comma << "{\"from\": " << names[need] << ", \"to\": " << names[task] << "}";
+      comma = ",\n  ";
+    }
+  file << "]}\n";
+  file.close();
+  if (!file || std::rename(aside.c_str(), path.c_str()) != 0) refuse(path + ", cannot be written");
+}
+
 void print(const Network& network, const Arguments& arguments, const Runtime& runtime,
            Outcome outcome, double start_ms) {
   std::vector<double>& sorted = outcome.latency_us;
@@ -297,6 +342,11 @@ void run(int count, char** words) {
   Runtime runtime(options);
   std::vector<CostRow> rows = task_costs(*network, costs, arguments.elements);
   if (arguments.policy == "planned") keep_placements(*network, arguments.elements, rows);
+  if (!arguments.graph.empty()) {
+    write_graph(arguments.graph, *network, arguments.elements, rows);
+    std::printf("%s: %zu tasks\n", arguments.graph.c_str(), rows.size());
+    return;
+  }
   runtime.open(network, places, std::move(rows));
   std::vector<std::vector<std::vector<float>>> outputs(places);
   for (auto& place : outputs)

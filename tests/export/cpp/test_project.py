@@ -173,6 +173,25 @@ def test_every_policy_gives_the_same_bits(built: Path, tmp_path: Path, policy: s
     assert result["too_late"] == 0
 
 
+def test_measured_tasks_are_a_workload_of_simulate(
+    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = tmp_path / "graph.json"
+    done = run(built, "--elements", "cpu,cpu", "--graph", str(graph))
+    assert done.returncode == 0, done.stderr
+    costs = json.loads(graph.read_text())["cost"]
+    assert list(costs) == ["first", "second", "side"]
+    assert all(set(row) == {"cpu0", "cpu1"} and row["cpu0"] > 0 for row in costs.values())
+    workload = tmp_path / "workload.yaml"
+    workload.write_text(
+        "applications:\n- {name: net, model: graph.json, arrivals: {period_ms: 1}, instances: 20}\n"
+    )
+    assert main(["simulate", str(workload), "--policy", "eft", "--json"]) == 0
+    (application,) = json.loads(capsys.readouterr().out)["apps"]
+    alone_us = sum(row["cpu0"] for row in costs.values())
+    assert application["latency_ms"]["p50"] == pytest.approx(alone_us / 1000, rel=0.01)
+
+
 def test_bad_arguments_and_files_are_one_line(built: Path, tmp_path: Path) -> None:
     weights = (built / "weights.bin").read_bytes()
     cases: list[tuple[tuple[str, ...], str]] = [
