@@ -10,6 +10,7 @@ engines/            tile loops, addresses, instructions, trace
 policies.py         ddr, gb, lb, ordered, graphturbo
 best_schedule.py    best: what simulation likes best
 schedule_file.py    a schedule by hand
+pricing/            kernels and branches priced for a search
 bounds.py           the rate that no schedule beats
 torch_call.py       a part of an operator's output, with torch
 execute.py          the schedule carried out in memory of the planned layout

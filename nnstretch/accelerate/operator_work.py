@@ -118,5 +118,10 @@ def vector_operations(chip: ChipGraph, name: str) -> tuple[float, float]:
         return float(prod(window[0] for window in window_geometry(node, dims))), 0.0
     if node.kind in ("mean", "sum", "amax", "amin", "adaptive_avg_pool2d", "adaptive_avg_pool1d"):
         return chip.specs[node.inputs[0]].elements / node.output.elements, 0.0
-    simple, special = _OPERATIONS.get(node.kind, (1, 0))
+    return operations_of(node.kind)
+
+
+def operations_of(kind: str) -> tuple[float, float]:
+    """Return simple and special operations by element of an element-wise operator or a norm."""
+    simple, special = _OPERATIONS.get(kind, (1, 0))
     return float(simple), float(special)

@@ -6,6 +6,7 @@ pickle.
     roofline.py           ten-rate roofline predictor
     sampled_range.py      what was measured, by feature
     learned.py            roofline + boosted trees + interval
+    described.py          kernels of a described accelerator
     kernel_family.py      kernels that share one learned model
     learned_json.py       JSON <-> Learned
     boosted_trees.py      tree evaluation without sklearn

@@ -14,7 +14,9 @@ from nnstretch.files.read import MOST_JSON_BYTES, as_path, read_bytes
 from nnstretch.kernel import MOBILE_FUSION, FusionRules
 from nnstretch.predict.fusion_rules_json import rules_of
 from nnstretch.predict.predictor_file import (
+    CHIP_TYPES,
     PREDICTOR_FORMAT,
+    AcceleratorForm,
     AnalyticFile,
     FirstAnalyticFile,
     FormName,
@@ -63,7 +65,8 @@ def load_soc(name: str | Path) -> Soc:
 def soc_sha256(name: str | Path) -> str:
     """Return the hash of a chip's and its predictors' files. Raises UnknownName."""
     digest = hashlib.sha256()
-    for path in sorted(find_soc(name).glob("*.json")):
+    folder = find_soc(name)
+    for path in sorted([*folder.glob("*.json"), *folder.glob("*.yaml")]):
         content = read_bytes(path, "file", MOST_JSON_BYTES)
         digest.update(f"{path.name} {len(content)} ".encode() + content)
     return digest.hexdigest()
@@ -100,7 +103,7 @@ def load_predictor(folder: Path, processor: str, dtype: str) -> tuple[Predictor,
     path = folder / f"{processor}.json"
     data = read_file(path)
     try:
-        predictor, rules = decode_predictor(data)
+        predictor, rules = decode_predictor(data, folder)
     except ValueError as error:
         raise BrokenFile(f"{path}, {error}") from None
     if predictor.processor != processor or predictor.dtype != dtype:
@@ -111,7 +114,7 @@ def load_predictor(folder: Path, processor: str, dtype: str) -> tuple[Predictor,
     return predictor, rules
 
 
-def decode_predictor(data: Any) -> tuple[Any, FusionRules]:
+def decode_predictor(data: Any, folder: Path) -> tuple[Any, FusionRules]:
     """Decode the file of a predictor of any form. Raises ValueError."""
     file: Any
     if require_format(data, (1, PREDICTOR_FORMAT)) == 1:
@@ -120,7 +123,10 @@ def decode_predictor(data: Any) -> tuple[Any, FusionRules]:
         return rates, MOBILE_FUSION
     if "form" not in data:
         raise ValueError("predictor, key 'form' is missing")
-    if decode(FormName, data["form"], "predictor.form") == "analytic":
+    form = decode(FormName, data["form"], "predictor.form")
+    if form == "accelerator":
+        return described(decode(AcceleratorForm, data, "predictor"), folder)
+    if form == "analytic":
         file = decode(AnalyticFile, data, "predictor")
         rates = Roofline(file.processor, file.dtype, file.rates, file.relative_error, file.sampled)
         return rates, rules_of(file.fusion)
@@ -131,3 +137,26 @@ def decode_predictor(data: Any) -> tuple[Any, FusionRules]:
     file = decode_learned(data)
     learned = Learned(file.processor, file.dtype, file.model.families, file.relative_error)
     return learned, rules_of(file.fusion)
+
+
+def described(file: AcceleratorForm, folder: Path) -> tuple[Predictor, FusionRules]:
+    """Return the predictor of a processor that a description of an accelerator prices.
+
+    Raises UnknownName, BrokenFile or BadInput for a machine that is not there, wrong or incomplete.
+    """
+    # numpy: only who has such a file needs it
+    from nnstretch.accelerate.machine.load_accelerator import load_accelerator, require_type
+    from nnstretch.accelerate.machine.rates import ChipRates
+    from nnstretch.predict.described import BRANCH_ERROR, DescribedAccelerator
+
+    name = file.accelerator
+    if name.endswith((".yaml", ".yml")):
+        name = str(folder / Path(name).name)
+    machine = load_accelerator(name, file.assume)
+    rates = ChipRates(machine, require_type(machine, CHIP_TYPES[file.dtype]))
+    error = BRANCH_ERROR if file.relative_error is None else file.relative_error
+    serial = file.overlap == "none"
+    predictor = DescribedAccelerator(
+        file.processor, file.dtype, rates, file.accelerator, error, serial
+    )
+    return predictor, rules_of(file.fusion)

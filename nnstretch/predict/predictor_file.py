@@ -16,7 +16,9 @@ from nnstretch.predict.sampled_range import Amount, Ranges
 
 PREDICTOR_FORMAT = 2
 UNIT = {"latency": "us", "size": "bytes"}
-FormName = Annotated[str, OneOf(("analytic", "learned"))]
+CHIP_TYPES = {"int8": "int8", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
+"""Names of element types in descriptions of accelerators."""
+FormName = Annotated[str, OneOf(("analytic", "learned", "accelerator"))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +55,23 @@ class AnalyticFile:
     rates: Rates
     sampled: Annotated[dict[str, Ranges], Length(0, 200)] = field(default_factory=dict)
     """What was measured, by kind of kernel; empty where nobody wrote it down."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcceleratorForm:
+    """A file with a processor that a description of an accelerator prices."""
+
+    format: int
+    processor: str
+    form: FormName
+    dtype: Annotated[str, OneOf(tuple(CHIP_TYPES))]
+    unit: FileUnits
+    accelerator: Annotated[str, Length(1, 200)]
+    """A name under `accelerators/`, or a file NAME.yaml in the chip's folder."""
+    relative_error: Amount | None = None
+    """Of sums of kernels against whole branches; None for that of the shipped machines."""
+    fusion: NamedOrRow = "mobile"
+    assume: Annotated[tuple[Annotated[str, Length(1, 200)], ...], Length(0, 60)] = ()
+    """Settings FIELD=VALUE of values that nobody published."""
+    overlap: Annotated[str, OneOf(("none", "layers"))] = "layers"
+    """Whether transfers run beside computations."""

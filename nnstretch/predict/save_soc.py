@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nnstretch.errors import BadInput
 from nnstretch.files.atomic import write_text
@@ -15,6 +15,9 @@ from nnstretch.predict.roofline import Roofline
 from nnstretch.predict.soc_file import soc_document
 from nnstretch.predictor import Predictor
 from nnstretch.soc import Soc
+
+if TYPE_CHECKING:
+    from nnstretch.predict.described import DescribedAccelerator
 
 EXPANDED = 3
 """Levels of a file that have a line for each field; what lies deeper is for programs."""
@@ -64,10 +67,38 @@ def parts_of(predictor: Predictor) -> tuple[str, dict[str, Any], float]:
 
     if isinstance(predictor, Learned):
         return "learned", {"model": model_document(predictor)}, predictor.relative_error
+    from nnstretch.predict.described import DescribedAccelerator
+
+    if isinstance(predictor, DescribedAccelerator):
+        return "accelerator", accelerator_body(predictor), predictor.relative_error
     raise BadInput(
         f"a {type(predictor).__name__}, processor {predictor.processor}, files hold analytic and"
-        " learned predictors"
+        " learned predictors, and descriptions of accelerators"
     )
+
+
+def accelerator_body(predictor: DescribedAccelerator) -> dict[str, Any]:
+    """Return what a file says of a described accelerator.
+
+    Raises BadInput for one whose description is a file of its own.
+    """
+    from nnstretch.accelerate.machine.load_accelerator import load_accelerator, require_type
+    from nnstretch.accelerate.machine.rates import ChipRates
+    from nnstretch.predict.predictor_file import CHIP_TYPES
+
+    if predictor.machine.endswith((".yaml", ".yml")):
+        raise BadInput(
+            f"cannot write {predictor.machine}, processor {predictor.processor}, its description is"
+            " a file, copy the chip's folder"
+        )
+    shipped = load_accelerator(predictor.machine)
+    if predictor.rates != ChipRates(shipped, require_type(shipped, CHIP_TYPES[predictor.dtype])):
+        raise BadInput(
+            f"cannot write {predictor.machine}, processor {predictor.processor}, it differs from"
+            " the machine of that name, copy the chip's folder"
+        )
+    overlap = "none" if predictor.serial else "layers"
+    return {"accelerator": predictor.machine, "overlap": overlap}
 
 
 def dump_json(value: Any, levels: int = EXPANDED, pad: str = "") -> str:

@@ -45,6 +45,7 @@ ALSO = {
     "profile": {"predict", "capture", "export"},
     "partition": {"capture", "stretch", "export"},
     "accelerate": {"schedule", "capture"},
+    "predict": {"accelerate"},
     "study": {"stretch", "capture", "train", "export", "schedule", "run", "report"},
 }
 """The only verbs that may use another."""

@@ -12,11 +12,17 @@ the best plan so far and what nothing can beat (exit status 130), as does --time
   nnstretch search torchvision:resnet18 --soc mi9 --sensitivity           # what alpha and beta
   change
   nnstretch search torchvision:resnet18 --soc mi9 --pareto macs,params --picture fronts.svg
+  nnstretch search torchvision:resnet50 --soc examples/accelerator/phone  # a described NPU
+
+On a described accelerator the search adds up kernels; its ten best plans are priced again with
+whole branches as scheduled there, and both figures are shown, in the order of the latter.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +33,15 @@ from nnstretch.cli.search.picture import draw_front
 from nnstretch.cli.search.request import search_request
 from nnstretch.cli.search.result_json import as_json, explained_json, front_json, sensitivity_json
 from nnstretch.cli.search.show import show as show
+from nnstretch.cli.search.whole_branches import (
+    PLANS,
+    described_processors,
+    whole_branches_json,
+)
 from nnstretch.errors import BadInput
 
 if TYPE_CHECKING:
+    from nnstretch.predict.described import DescribedAccelerator
     from nnstretch.stretch.search.pareto import ParetoFront, SearchRequest
     from nnstretch.stretch.search.search_result import SearchResult
 
@@ -51,7 +63,8 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         # An unknown cut is refused at once, not after a search.
         question.analysis.cut(args.explain)
     with progress_stages(ticking=True) as tick:
-        result = question({}, tick, args.top)
+        described = described_processors(question.soc, question.processors)
+        result = question({}, tick, max(args.top, PLANS) if described else args.top)
         if out is not None:
             trial = result.plans[0].trial
             predicted = None
@@ -60,9 +73,28 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
                 graph = question.analysis.graph
                 predicted = predicted_section(trial, graph, soc_sha256(args.soc))
             write_plan(out, trial.plan, predicted)
-        return as_json(result, question.analysis, question.soc, args.model) | views(
-            args, question, result, picture, tick
-        )
+        repriced = priced_whole(question, result, described, tick)
+        result = replace(result, plans=result.plans[: args.top])
+        answer = as_json(result, question.analysis, question.soc, args.model) | repriced
+        return answer | views(args, question, result, picture, tick)
+
+
+def priced_whole(
+    question: SearchRequest,
+    result: SearchResult,
+    described: Mapping[str, DescribedAccelerator],
+    tick: Any,
+) -> dict[str, Any]:
+    """Price the best plans again where branches lie on described accelerators, as JSON data."""
+    if not described or result.interrupted:
+        return {}
+    tick("whole branches", 0, 1)
+    rows = whole_branches_json(result.plans, question.analysis, question.soc, tuple(described))
+    machines = {
+        name: {"machine": item.machine, "assumed": list(item.rates.accelerator.assumed)}
+        for name, item in described.items()
+    }
+    return {"whole_branches": rows, "accelerators": machines}
 
 
 def views(

@@ -33,6 +33,8 @@ def show(result: dict[str, Any], console: Any) -> None:
         console.print(
             f"[yellow]never measured, priced as the nearest kind ({kind}):[/yellow] {name}"
         )
+    if result.get("whole_branches"):
+        console.print(whole_branches_table(result))
     show_views(result, console)
     warn_uncalibrated(result, console)
     console.print(f"refused: {refused or 'nothing'}\nsource: {result['provenance']}")
@@ -98,6 +100,26 @@ def show_best(result: dict[str, Any], console: Any) -> None:
             f" {best['rates_limit']:.2f}x at {ratio:.3f}x MACs; reached"
             f" {best['speedup_vs_fastest']:.2f}x, {best['rates_share']:.0%}"
         )
+
+
+def whole_branches_table(result: dict[str, Any]) -> Any:
+    """Return the best plans by kernels and by whole branches, in the order of the latter."""
+    from rich.table import Table
+
+    assumed = [
+        f"{name} is {item['machine']}, {len(item['assumed'])} assumed values"
+        for name, item in result["accelerators"].items()
+    ]
+    title = f"whole branches as scheduled ({'; '.join(assumed)}; modelled)"
+    table = Table("plan", "kernels ms", "whole ms", "difference", title=title)
+    for row in result["whole_branches"]:
+        if row["whole_ms"] is None:
+            shown = ("-", row["refused"])
+        else:
+            share = row["difference_ms"] / row["kernels_ms"]
+            shown = (f"{row['whole_ms']:.2f}", f"{share:+.1%}")
+        table.add_row(str(row["plan"]), f"{row['kernels_ms']:.2f}", *shown)
+    return table
 
 
 def show_views(result: dict[str, Any], console: Any) -> None:
