@@ -35,6 +35,7 @@ study/      Optuna studies
 export/     bundles and single files
 schedule/   which task where and when
 run/        backends, sessions, servers, pipelines
+serve/      networks behind HTTP, by the Open Inference Protocol
 accelerate/ inside one accelerator: instances on chip
 bench/      fair comparisons
 report/     one HTML page

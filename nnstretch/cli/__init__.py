@@ -7,7 +7,7 @@ far, and one that says it is not `usable` ends in 1.
 
 Verbs, in the order of the story: inspect.py, import_.py, profile.py, predict.py, search/, study/,
 train/, quantize.py, export/, partition/, run/, accelerate/, bench/, schedule/, simulate/,
-report.py, doctor/. They share:
+serve/, report.py, doctor/. They share:
 
 arguments.py     the parser; MODEL, SOC, shapes, quantities
 loaded_model.py  the network and chip that the arguments name
@@ -46,6 +46,7 @@ VERBS = (
     "bench",
     "schedule",
     "simulate",
+    "serve",
     "report",
     "doctor",
 )
@@ -64,6 +65,7 @@ MODULES = {
     "schedule": "schedule.schedule",
     "simulate": "simulate.simulate",
     "simulate measure": "simulate.measure",
+    "serve": "serve.serve",
     "simulate sweep": "simulate.sweep",
     "search": "search.search",
     "study": "study.study",

@@ -12,5 +12,6 @@ connect.py            TVM-style connect() API
 stage_modules.py      stages as modules; Python stages
 build_manifest.py     module graph + files -> manifest
 export.py             partition -> bundle
+pieces.py             pieces of any cut -> bundle
 partition_json.py     partition -> the contract's JSON
 """

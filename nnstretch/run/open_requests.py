@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from itertools import count
@@ -112,6 +112,9 @@ class OpenRequest:
     values: Values
     reply: Reply
     deadline_us: float = inf
+    priority: int = 0
+    """Of several that wait, the greater goes first."""
+    arrived_us: float = 0.0
     counted: bool = False
     """Whether the scheduling thread has heard of it."""
 
@@ -143,6 +146,8 @@ class SubmitMessage:
     """A request that a client's thread hands to the scheduling thread."""
 
     request: int
+    name: str = ""
+    """Which of several networks it is for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,18 +171,31 @@ class OpenRequests:
     Whether there is room follows from what is open, so no place can be lost.
     """
 
-    def __init__(self, side: ServerSide, capacity: int) -> None:
+    def __init__(
+        self,
+        side: ServerSide,
+        capacity: int,
+        name: str = "",
+        numbers: Iterator[int] | None = None,
+    ) -> None:
+        """Begin without any. Those for several networks of a server share its `numbers`."""
         self.entries: dict[int, OpenRequest] = {}
         """By number."""
         self.counts = ServerCounters()
-        self._side, self._capacity = side, capacity
-        self._numbers = count()
+        self._side, self._capacity, self._name = side, capacity, name
+        self._numbers = count() if numbers is None else numbers
         self._closing = False
         # clients hold it only as long as it takes to add a request, the scheduling thread never
         self._lock = threading.RLock()
         self._room = Wakeup()
 
-    def add(self, values: Values, deadline_us: float) -> Reply | None:
+    def take_number(self) -> int:
+        """Return a number that no request has."""
+        return next(self._numbers)
+
+    def add(
+        self, values: Values, deadline_us: float, priority: int = 0, arrived_us: float = 0.0
+    ) -> Reply | None:
         """Open a request and tell the scheduling thread; return None where there is no room.
 
         Raises Cancelled once no more are taken.
@@ -188,11 +206,11 @@ class OpenRequests:
                 raise Cancelled(f"no request is taken, {where}, it has been closed")
             if len(self.entries) >= self._capacity:
                 return None
-            number = next(self._numbers)
+            number = self.take_number()
             reply = Reply(number, self._side)
             try:
-                self.entries[number] = OpenRequest(values, reply, deadline_us)
-                self._side.tell(SubmitMessage(number))
+                self.entries[number] = OpenRequest(values, reply, deadline_us, priority, arrived_us)
+                self._side.tell(SubmitMessage(number, self._name))
             except BaseException:  # Ctrl-C: without its message it would keep its place for ever
                 self.entries.pop(number, None)
                 raise

@@ -24,6 +24,7 @@ VERBS = frozenset(
         "export",
         "schedule",
         "run",
+        "serve",
         "bench",
         "report",
         "study",
@@ -38,6 +39,7 @@ NOUNS = frozenset(path.stem for path in PACKAGE.glob("*.py")) - {"__init__", "__
 }
 ALSO = {
     "run": {"schedule", "capture"},
+    "serve": {"run", "schedule", "capture"},
     "bench": {"run", "schedule", "capture", "stretch", "export"},
     "stretch": {"capture"},
     "train": {"stretch"},

@@ -25,6 +25,7 @@ CALLED_FROM_OUTSIDE = re.compile(
     r"|optimizer_step"  # Lightning
     r"|main|arguments|show|SUMMARY"  # what the command line looks up in its modules
     r"|render_str|repr_int|construct_mapping|run_node"  # of rich, reprlib, yaml and torch.fx
+    r"|connection_(made|lost)|send_400_response|capture_signals"  # of asyncio and uvicorn
 )
 TEMPORARY: frozenset[str] = frozenset(
     {

@@ -27,6 +27,7 @@ VERB_EXTRAS: Mapping[str, str] = {
     "run": "run",
     "accelerate": "capture",
     "simulate measure": "run",
+    "serve": "serve",
     "simulate sweep": "sweep",
     "bench": "bench",
 }

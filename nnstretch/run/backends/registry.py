@@ -19,6 +19,8 @@ from nnstretch.protocols import Backend
 READS = {"onnxruntime": "onnx", "litert": "litert", "openvino": "onnx", "torch": "onnx"}
 """The format that each backend can read."""
 DEFAULTS = {"onnx": "onnxruntime", "litert": "litert"}
+SHAREABLE = frozenset({"onnxruntime", "torch"})
+"""Backends that several threads may call at once without waiting for each other."""
 CHOICES = "onnxruntime, litert, openvino[:DEVICE], torch[:cpu|:cuda[:N]]"
 DEVICE_MEMORY_PREFIX = "torch:cuda"
 """How names of backends begin that copy to and from their device apart from its compute

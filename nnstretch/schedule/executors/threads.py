@@ -94,7 +94,8 @@ class ThreadExecutor:
         self._unpin: tuple[int, set[int]] | None = None
         names = [processor.name for processor in processors]
         self._cores = dict(zip(names, core_per_thread(len(names)), strict=True))
-        self.threads = [self._thread(name) for name in names if name != caller]
+        self._processor_of = {self._thread(name): name for name in names if name != caller}
+        self.threads = list(self._processor_of)
         """Those of the processors, which begin with the first task."""
         self._is_started = False
         self.restart()
@@ -237,6 +238,10 @@ class ThreadExecutor:
             return self._done.get(timeout=left_s) if left_s > 0 else self._done.get_nowait()
         except queue.Empty:
             return heapq.heappop(self._timers)[2], False
+
+    def current_processor(self) -> str:
+        """Return the processor of the calling thread, where that is one of theirs."""
+        return self._processor_of[threading.current_thread()]
 
     def is_worker(self) -> bool:
         """Return whether the calling thread is one of the processors'."""

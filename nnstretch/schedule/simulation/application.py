@@ -86,8 +86,11 @@ class Application:
             times_us = takewhile(lambda at_us: at_us <= self.duration_us, times_us)
         return islice(times_us, self.instances)
 
-    def instantiate(self) -> Callable[[int, float], tuple[Task, ...]]:
-        """Return a function from the number and deadline of an instance to its tasks."""
+    def instantiate(self) -> Callable[..., tuple[Task, ...]]:
+        """Return a function from the number and deadline of an instance to its tasks.
+
+        A third argument is a priority other than the application's.
+        """
         names = {task.name: number for number, task in enumerate(self.tasks)}
         # Tasks of a ready queue share what they compute: only their names tell them apart.
         distinct = len({task.subgraph for task in self.tasks}) == len(self.tasks)
@@ -105,7 +108,7 @@ class Application:
         plan, priority = self.name, self.priority
         nothing = frozenset[str]()
 
-        def tasks_of(number: int, deadline_us: float) -> tuple[Task, ...]:
+        def tasks_of(number: int, deadline_us: float, priority: int = priority) -> tuple[Task, ...]:
             tasks = []
             for (prefix, subgraph, _, processor), before in zip(rows, needs, strict=True):
                 needed = frozenset([f"{name}{number}" for name in before]) if before else nothing

@@ -1,0 +1,227 @@
+"""Networks of a workload, loaded, with what their pieces cost on each processor."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nnstretch.cli.loaded_model import is_plan, load_model_argument
+from nnstretch.cli.simulate.applications import (
+    GRAPHS,
+    TimedTasks,
+    beside,
+    check_places,
+    placed,
+)
+from nnstretch.cli.simulate.pool import Pool
+from nnstretch.errors import BadInput
+from nnstretch.files.workload.workload import ApplicationSettings, WorkloadFile
+from nnstretch.schedule.simulation.application import Application, ListedArrivals, own_tasks
+from nnstretch.schedule.simulation.settings import SimulationSettings
+from nnstretch.schedule.simulation.simulate import own_times
+from nnstretch.schedule.task_graph import task_durations_us, task_graph
+from nnstretch.task import TaskTimes, WorkKey
+
+if TYPE_CHECKING:
+    from nnstretch.bundle.bundle import Bundle
+    from nnstretch.cli.loaded_model import LoadedModel
+    from nnstretch.run.backends.registry import Choice
+    from nnstretch.serve.served_network import ServedNetwork
+    from nnstretch.soc import Soc
+
+Tell = Callable[[str, float, float], None]
+"""Told what is done, how far it is and how much there is."""
+MARGIN = 1.25
+"""How much slower than it must an emulated clock goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedApplications:
+    """All that a server needs of a workload."""
+
+    settings: SimulationSettings
+    networks: Mapping[str, ServedNetwork]
+    emulated: bool = False
+    """Whether tasks take what a chip is predicted to take."""
+    dilation: float = 1.0
+    """How many times slower than the chip this host plays it."""
+
+
+def load_applications(
+    workload: WorkloadFile,
+    pool: Pool,
+    factors: Mapping[str, float],
+    soc: Soc | None,
+    folder: Path,
+    backend: Choice,
+    tell: Tell,
+) -> LoadedApplications:
+    """Load every application of a workload.
+
+    Costs are measured here, each piece alone; with a chip they are predicted. Raises what reading
+    and exporting raise, and BadInput for what cannot be served.
+    """
+    from nnstretch.serve.served_network import ServedNetwork
+    from nnstretch.serve.tensors import datatype_of
+
+    names = [processor.name for processor in pool.processors]
+    applications: list[Application] = []
+    networks: dict[str, ServedNetwork] = {}
+    times_us: dict[tuple[WorkKey, str], float] = {}
+    dilation = 1.0
+    for settings in workload.applications:
+        bundle = bundle_of(settings, folder, soc, pool, tell)
+        for port in (*bundle.manifest.inputs, *bundle.manifest.outputs):
+            datatype_of(port)
+        network = ServedNetwork(bundle, names, backend)
+        networks[settings.name] = network
+        tell(f"{settings.name}: measuring", 0, 1)
+        measured_us = network.measured_us()
+        if soc is None:
+            timed = measured_tasks(bundle, measured_us, pool, factors)
+        else:
+            timed = predicted_tasks(bundle, settings, pool)
+            dilation = max(dilation, dilation_of(timed.times_us, measured_us, len(names)))
+        timed = placed(settings, timed)
+        check_places(settings, timed, pool)
+        applications.append(application_of(settings, timed))
+        times_us |= own_times(settings.name, timed.times_us)
+    return LoadedApplications(
+        SimulationSettings(
+            tuple(applications),
+            pool.processors,
+            times_us,
+            workload.policy,
+            queueing=workload.queueing,
+            seed=workload.seed,
+            correction=workload.correction,
+            wrong_costs=workload.wrong_costs,
+        ),
+        networks,
+        soc is not None,
+        dilation,
+    )
+
+
+def application_of(settings: ApplicationSettings, timed: TimedTasks) -> Application:
+    """Return an application whose requests clients bring."""
+    return Application(
+        settings.name,
+        own_tasks(settings.name, timed.tasks),
+        ListedArrivals(()),
+        deadline_us=inf if settings.deadline_ms is None else settings.deadline_ms * 1000,
+        priority=settings.priority,
+        queue_limit=settings.queue_limit,
+    )
+
+
+def bundle_of(
+    settings: ApplicationSettings, folder: Path, soc: Soc | None, pool: Pool, tell: Tell
+) -> Bundle:
+    """Return an application as a bundle: read, or made of a network or a plan."""
+    from nnstretch.bundle.bundle import read_bundle
+
+    model = settings.model
+    if model is None or model.endswith(GRAPHS):
+        what = "costs_ms" if model is None else model
+        raise BadInput(
+            f"{what} of application {settings.name}, serve, needed is a network that computes"
+        )
+    path = str(beside(model, folder))
+    if model.endswith(".nns"):
+        return read_bundle(path)
+    tell(f"{settings.name}: capturing", 0, 1)
+    subject = load_model_argument(path)
+    if is_plan(model) and subject.plan is not None:
+        return plan_bundle(settings, subject, soc, tell)
+    return model_bundle(settings, subject, soc, pool, tell)
+
+
+def plan_bundle(
+    settings: ApplicationSettings, subject: LoadedModel, soc: Soc | None, tell: Tell
+) -> Bundle:
+    """Return a plan as a bundle, with its predicted times where there is a chip."""
+    from nnstretch.bundle.bundle import read_bundle
+    from nnstretch.export.bundle import export_bundle
+    from nnstretch.export.subgraph_specs import ExportRequest
+    from nnstretch.stretch.lowering.lower import lower
+
+    assert subject.plan is not None
+    lowered = lower(subject.analysis, subject.plan)
+    trial = None if soc is None else subject.estimate(lowered, soc, soc.name)
+    module = subject.build_stretched(lowered, None)
+    request = ExportRequest(module, subject.plan, trial=trial, soc=soc)
+    request = replace(
+        request, progress=lambda done, total, *_: tell(f"{settings.name}: exporting", done, total)
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "plan.nns"
+        export_bundle(request, path)
+        return replace(read_bundle(path), name=settings.name)
+
+
+def model_bundle(
+    settings: ApplicationSettings, subject: LoadedModel, soc: Soc | None, pool: Pool, tell: Tell
+) -> Bundle:
+    """Return a network as a bundle of the pieces that it is to be cut into."""
+    from nnstretch.cli.simulate.network_tasks import network_tasks, stages_of_cut
+    from nnstretch.partition.pieces import export_pieces
+    from nnstretch.partition.split_graph import split_graph
+
+    graph = subject.graph
+    pieces = split_graph(graph, stages_of_cut(graph, settings.cut))
+    bundle = export_pieces(
+        graph,
+        subject.captured.weights,
+        pieces,
+        lambda done, total: tell(f"{settings.name}: exporting", done, total),
+    )
+    if soc is None:
+        return bundle
+    _, times_us = network_tasks(graph, settings.cut, pool, soc)
+    subgraphs = []
+    for sub in bundle.manifest.subgraphs:
+        predicted_us = {name: us for (work, name), us in times_us.items() if work == sub.name}
+        subgraphs.append(replace(sub, predicted_us=predicted_us))
+    return replace(bundle, manifest=replace(bundle.manifest, subgraphs=tuple(subgraphs)))
+
+
+def measured_tasks(
+    bundle: Bundle, measured_us: Mapping[str, float], pool: Pool, factors: Mapping[str, float]
+) -> TimedTasks:
+    """Return a bundle's tasks, with what each takes a core of this host."""
+    times_us: dict[tuple[WorkKey, str], float] = {}
+    for name, time_us in measured_us.items():
+        for processor in pool.processors:
+            times_us[name, processor.name] = time_us * factors.get(processor.name, 1.0)
+    return TimedTasks(task_graph(bundle.manifest), times_us, {})
+
+
+def predicted_tasks(bundle: Bundle, settings: ApplicationSettings, pool: Pool) -> TimedTasks:
+    """Return a bundle's tasks, with the times that it was exported with. Raises BadInput where
+    there are none.
+    """
+    by_original = task_durations_us(bundle.manifest, pool.processors)
+    if not by_original:
+        raise BadInput(f"no predicted times, {settings.model}, export it with --soc")
+    times_us: dict[tuple[WorkKey, str], float] = {}
+    for processor in pool.processors:
+        for (work, name), time_us in by_original.items():
+            if name in (processor.name, pool.original(processor)):
+                times_us[work, processor.name] = time_us
+    return TimedTasks(task_graph(bundle.manifest), times_us, {})
+
+
+def dilation_of(times_us: TaskTimes, measured_us: Mapping[str, float], processors: int) -> float:
+    """Return how much slower than the chip this host must play it to keep up."""
+    from nnstretch.cli.serve.host_pool import host_cores
+
+    shared = max(1.0, processors / len(host_cores()))
+    most = 1.0
+    for (work, _), time_us in times_us.items():
+        most = max(most, MARGIN * shared * measured_us[str(work)] / max(time_us, 1.0))
+    return most

@@ -1,0 +1,31 @@
+"""The result of `nnstretch serve` as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def show(result: dict[str, Any], console: Console) -> None:
+    """Print the result for people."""
+    from rich.table import Table
+
+    table = Table(
+        *("application", "accepted", "answered", "refused", "missed", "cancelled"),
+        *("mean ms", "p50", "p95", "p99"),
+    )
+    for app in result["apps"]:
+        latency = [f"{app['latency_ms'][name]:.4g}" for name in ("mean", "p50", "p95", "p99")]
+        counts = ("accepted", "answered", "refused", "deadline_misses", "cancelled")
+        table.add_row(app["name"], *(str(app[name]) for name in counts), *latency)
+    console.print(table)
+    used = ", ".join(f"{name} {share:.0%}" for name, share in result["utilisation"].items())
+    decided = result["scheduling_us"]
+    console.print(
+        f"{result['policy']}: {result['throughput_per_s']:.4g} a second, busy {used};"
+        f" {decided['per_task']:.2f} us of this host to decide a task; {result['lost']} lost"
+    )
+    if "record" in result:
+        console.print(f"record in {result['record']}", highlight=False, soft_wrap=True)

@@ -1,0 +1,68 @@
+"""Pieces of a network as a bundle: an ONNX file for each, checked against its own module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from nnstretch.bundle.archive import digest
+from nnstretch.bundle.bundle import Bundle
+from nnstretch.bundle.manifest import Manifest, Port, Subgraph
+from nnstretch.capture.rebuild_module import build
+from nnstretch.export.onnx.sections import SectionFile, section_file
+from nnstretch.graph import Graph
+from nnstretch.partition.export import draw_inputs, outputs_of
+
+Progress = Callable[[int, int], None]
+
+
+def export_pieces(
+    graph: Graph,
+    weights: Mapping[str, torch.Tensor],
+    pieces: Sequence[Graph],
+    progress: Progress,
+    seed: int = 0,
+) -> Bundle:
+    """Return pieces of a graph as the sub-graphs piece0, piece1, ... of a bundle.
+
+    Each reads what those before it wrote. Raises Mismatch, UnsupportedOp.
+    """
+    values = draw_inputs(graph, seed)
+    ports: dict[str, Port] = {}
+    files: dict[str, bytes] = {}
+    subgraphs: list[Subgraph] = []
+    for number, piece in enumerate(pieces):
+        progress(number, len(pieces))
+        network = build(piece, weights).eval()
+        inputs = {value.name: values[value.name] for value in piece.inputs}
+        section = section_file(f"piece{number}", network, inputs, piece.outputs, {})
+        subgraph = piece_subgraph(f"piece{number}", section)
+        subgraphs.append(subgraph)
+        files[subgraph.file] = section.data
+        for port in (*section.inputs, *section.outputs):
+            ports[port.name] = port
+        values |= zip(piece.outputs, outputs_of(network, tuple(inputs.values())), strict=True)
+    manifest = Manifest(
+        graph.name,
+        None,
+        tuple(ports[value.name] for value in graph.inputs),
+        tuple(ports[name] for name in graph.outputs),
+        tuple(subgraphs),
+        max(subgraph.max_abs_error for subgraph in subgraphs),
+    )
+    return Bundle(manifest, files, graph.name)
+
+
+def piece_subgraph(name: str, section: SectionFile) -> Subgraph:
+    """Return a piece as an entry of a manifest; it may run on any processor."""
+    return Subgraph(
+        name,
+        "cpu",
+        f"subgraphs/{name}.onnx",
+        digest(section.data),
+        len(section.data),
+        section.inputs,
+        section.outputs,
+        max_abs_error=section.max_abs_error,
+    )

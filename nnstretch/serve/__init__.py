@@ -1,0 +1,14 @@
+"""Serve many networks at once: requests over HTTP, scheduled as they arrive.
+
+served_network.py  a network, loaded so that every processor may compute it
+network_server.py  requests over several networks on the processors of this host
+statistics.py      what became of the requests of an application
+recorder.py        write requests to a record as they end
+tensors.py         tensors in requests and answers
+infer.py           infer requests and answers of the Open Inference Protocol
+descriptions.py    metadata, configuration and statistics of models
+application.py     the protocol as an HTTP application
+connections.py     connections that may not hang: time limits and errors below HTTP
+metrics.py         counts for Prometheus
+http_server.py     sockets, signals, and the end
+"""

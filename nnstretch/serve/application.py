@@ -1,0 +1,335 @@
+"""The Open Inference Protocol over HTTP, with what Triton has beside it.
+
+The event loop moves bytes and nothing else: networks compute on the server's threads, and JSON or
+tensors that are large are read and written on another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from nnstretch.errors import (
+    BadInput,
+    Cancelled,
+    DeadlineMissed,
+    NnstretchError,
+    ProcessorFailed,
+    UnknownName,
+    describe_error,
+    one_line,
+)
+from nnstretch.run.open_requests import Reply
+from nnstretch.serve.descriptions import (
+    VERSION,
+    model_config,
+    model_metadata,
+    repository_index,
+    server_metadata,
+    statistics_json,
+)
+from nnstretch.serve.infer import (
+    DEFAULT_LEVEL,
+    InferRequest,
+    decode_request,
+    encode_answer,
+)
+from nnstretch.serve.metrics import Metrics
+from nnstretch.serve.network_server import NetworkServer, ServedApplication
+
+LOG = logging.getLogger("nnstretch")
+STATUS: tuple[tuple[type[NnstretchError], int], ...] = (
+    (UnknownName, 404),
+    (BadInput, 400),
+    (DeadlineMissed, 504),
+    (Cancelled, 503),
+    (ProcessorFailed, 503),
+)
+HEADER_LENGTH = "Inference-Header-Content-Length"
+RETRY_AFTER = {"Retry-After": "1"}
+GONE = 499
+"""Status of an answer that nobody reads any more."""
+QUICK_JSON_BYTES = 32 << 10
+QUICK_BYTES = 4 << 20
+"""Requests above are decoded on another thread, not on the event loop's."""
+QUICK_NUMBERS = 10_000
+"""Answers with more numbers as JSON are encoded there, too."""
+MOST_SKIPPED_BYTES = 8 << 20
+"""Of a body that is refused."""
+MOST_DIGITS = 18
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """What one client may take."""
+
+    body_bytes: int = 64 << 20
+    body_s: float = 30.0
+    """Until all of a body must be there."""
+    skip_s: float = 1.0
+    """How long a body that is refused is read on, so that its sender comes to read why."""
+
+
+class InferenceApplication:
+    """Routes of the protocol around a server; `draining` refuses what is new."""
+
+    def __init__(
+        self, server: NetworkServer, metrics: Metrics, version: str, limits: HttpLimits
+    ) -> None:
+        self.server, self._metrics = server, metrics
+        self._version, self._limits = version, limits
+        self.draining = False
+        self._coder = ThreadPoolExecutor(1, "nnstretch-coder")
+
+    def routes(self) -> Starlette:
+        """Return the ASGI application."""
+        routes = [
+            *two_routes("/v2/health/live", self._live),
+            *two_routes("/v2/health/ready", self._ready),
+            *two_routes("/v2", self._metadata),
+            *two_routes("/v2/models/stats", self._all_statistics),
+            *two_routes("/metrics", self._prometheus),
+            *two_routes("/v2/repository/index", self._index, "POST"),
+        ]
+        for base in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
+            routes += [
+                *two_routes(f"{base}/ready", self._model_ready),
+                *two_routes(f"{base}/config", self._config),
+                *two_routes(f"{base}/stats", self._statistics),
+                *two_routes(f"{base}/infer", self._infer, "POST"),
+                *two_routes(base, self._model_metadata),
+            ]
+        handlers: Any = {HTTPException: http_error}
+        return Starlette(routes=routes, exception_handlers=handlers)
+
+    def close(self) -> None:
+        """End the thread that decodes."""
+        self._coder.shutdown(wait=False, cancel_futures=True)
+
+    async def _live(self, _request: Request) -> Response:
+        return Response()
+
+    async def _ready(self, _request: Request) -> Response:
+        return Response(status_code=503 if self.draining else 200)
+
+    async def _metadata(self, _request: Request) -> Response:
+        return JSONResponse(server_metadata(self._version))
+
+    async def _index(self, _request: Request) -> Response:
+        return JSONResponse(repository_index(list(self.server.applications), not self.draining))
+
+    async def _prometheus(self, _request: Request) -> Response:
+        return Response(self._metrics.text(), media_type=self._metrics.content_type)
+
+    async def _all_statistics(self, _request: Request) -> Response:
+        return JSONResponse(statistics_json(tuple(self.server.applications.values())))
+
+    async def _model_ready(self, request: Request) -> Response:
+        self._model(request)
+        return await self._ready(request)
+
+    async def _model_metadata(self, request: Request) -> Response:
+        return JSONResponse(model_metadata(self._model(request)))
+
+    async def _config(self, request: Request) -> Response:
+        return JSONResponse(model_config(self.server, self._model(request)))
+
+    async def _statistics(self, request: Request) -> Response:
+        return JSONResponse(statistics_json((self._model(request),)))
+
+    def _model(self, request: Request) -> ServedApplication:
+        """Return the model of a path. Raises UnknownName for one that is not there."""
+        version = request.path_params.get("version", VERSION)
+        served = self.server.served(one_line(request.path_params["model"]))
+        if version != VERSION:
+            name = served.application.name
+            raise UnknownName(f"unknown version {version[:40]!r} of {name}, server, it has 1")
+        return served
+
+    async def _infer(self, request: Request) -> Response:
+        served = self._model(request)
+        if self.draining:
+            raise HTTPException(503, "no request is taken, server, it is ending", RETRY_AFTER)
+        header_bytes = header_length(request)
+        body = await read_body(request, self._limits)
+        json_bytes = len(body) if header_bytes is None else header_bytes
+        quick = json_bytes <= QUICK_JSON_BYTES and len(body) <= QUICK_BYTES
+        infer, reply = await self._code(
+            quick, lambda: self._begin(served, bytes_of(body), header_bytes)
+        )
+        if reply is None:
+            name, limit = served.application.name, served.limit
+            raise HTTPException(503, f"{limit} requests of {name} are open, server", RETRY_AFTER)
+        arrays = await answer_of(reply, request)
+        if arrays is None:
+            return Response(status_code=GONE)
+        return await self._answer(served, infer, arrays)
+
+    async def _code(self, quick: bool, work: Callable[[], Any]) -> Any:
+        """Decode or encode: here where that is quick, else on another thread."""
+        if quick:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._coder, work)
+
+    def _begin(
+        self, served: ServedApplication, body: bytearray, header_bytes: int | None
+    ) -> tuple[InferRequest, Reply | None]:
+        infer = decode_request(body, header_bytes, served.network.manifest)
+        application = served.application
+        priority = None
+        if infer.level:
+            priority = application.priority + DEFAULT_LEVEL - infer.level
+        name = application.name
+        return infer, self.server.submit(name, infer.inputs, infer.timeout_us, priority)
+
+    async def _answer(
+        self, served: ServedApplication, infer: InferRequest, arrays: dict[str, np.ndarray]
+    ) -> Response:
+        numbers = sum(arrays[wanted.name].size for wanted in infer.outputs if not wanted.binary)
+        name, ports = served.application.name, served.network.manifest.outputs
+        answer = await self._code(
+            numbers <= QUICK_NUMBERS, lambda: encode_answer(name, infer, arrays, ports)
+        )
+        if answer.header_bytes is None:
+            return Response(answer.parts[0], media_type="application/json")
+        headers = {HEADER_LENGTH: str(answer.header_bytes)}
+        body = b"".join(answer.parts)
+        return Response(body, headers=headers, media_type="application/octet-stream")
+
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def two_routes(path: str, endpoint: Endpoint, method: str = "GET") -> tuple[Route, Route]:
+    """Return the routes of a path, without and with a slash at its end."""
+    guarded = with_errors(endpoint)
+    return Route(path, guarded, methods=[method]), Route(f"{path}/", guarded, methods=[method])
+
+
+def with_errors(endpoint: Endpoint) -> Endpoint:
+    """Return an endpoint whose errors are the protocol's objects, never a traceback."""
+
+    async def answered(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except ClientDisconnect:
+            return Response(status_code=GONE)
+        except HTTPException:
+            raise
+        except NnstretchError as error:
+            return error_response(status_of(error), str(error))
+        except Exception as error:
+            LOG.error("a request failed: %s", describe_error(error))
+            return error_response(500, f"the server failed, {describe_error(error)}")
+
+    return answered
+
+
+def status_of(error: NnstretchError) -> int:
+    """Return the HTTP status of an error."""
+    for kind, status in STATUS:
+        if isinstance(error, kind):
+            return status
+    return 500
+
+
+async def http_error(_request: Request, error: Exception) -> Response:
+    """Return an error of HTTP as the protocol's object."""
+    assert isinstance(error, HTTPException)
+    return error_response(error.status_code, error.detail, error.headers)
+
+
+def error_response(status: int, message: str, headers: Any = None) -> Response:
+    """Return the protocol's error object; who may come again is told when."""
+    if status == 503 and headers is None:
+        headers = RETRY_AFTER
+    return JSONResponse({"error": one_line(message)}, status, headers)
+
+
+def header_length(request: Request) -> int | None:
+    """Return how long the JSON in front of tensors is; None where all is JSON. Raises BadInput."""
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise HTTPException(415, "Content-Encoding, server, bodies are taken as they are")
+    text = request.headers.get(HEADER_LENGTH)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS):
+        raise BadInput(f"{HEADER_LENGTH} is {one_line(text)[:40]!r}, needed is a count of bytes")
+    return int(text)
+
+
+async def read_body(request: Request, limits: HttpLimits) -> list[bytes]:
+    """Read a body in time, and no more of it than the limit. Raises HTTPException."""
+    declared = int(request.headers.get("content-length", 0))
+    parts: list[bytes] = []
+    size = 0
+    chunks = request.stream()
+    try:
+        async with asyncio.timeout(limits.body_s):
+            if declared <= limits.body_bytes:
+                async for chunk in chunks:
+                    parts.append(chunk)
+                    size += len(chunk)
+                    if size > limits.body_bytes:
+                        break
+                else:
+                    return parts
+    except TimeoutError:
+        message = f"the body was not there after {limits.body_s:g} s, {size} bytes came"
+        raise HTTPException(408, message, {"Connection": "close"}) from None
+    await skip(chunks, limits.skip_s)
+    message = f"the body is longer than {limits.body_bytes} bytes, the limit"
+    raise HTTPException(413, message, {"Connection": "close"})
+
+
+async def skip(chunks: Any, seconds: float) -> None:
+    """Read on for a moment: whoever sends all before he reads would else never read why not."""
+    size = 0
+    try:
+        async with asyncio.timeout(seconds):
+            async for chunk in chunks:
+                size += len(chunk)
+                if size > MOST_SKIPPED_BYTES:
+                    return
+    except TimeoutError:
+        return
+
+
+def bytes_of(parts: list[bytes]) -> bytearray:
+    """Return a body in one piece, aligned as tensors need it."""
+    return bytearray(b"").join(parts)
+
+
+async def answer_of(reply: Reply, request: Request) -> dict[str, np.ndarray] | None:
+    """Return the arrays of an answer; None where its client went away, whose request is cancelled.
+
+    Raises the request's error.
+    """
+    answer = asyncio.wrap_future(reply)
+    gone = asyncio.ensure_future(disconnected(request))
+    try:
+        await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if answer.done():
+            arrays: dict[str, np.ndarray] = answer.result()
+            return arrays
+        return None
+    finally:
+        gone.cancel()
+        answer.cancel()
+
+
+async def disconnected(request: Request) -> None:
+    """Return when the client of a request has gone away."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,77 @@
+"""Connections that may not hang: a time limit for headers, and errors below HTTP as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEADERS_S = 10.0
+"""Until all headers of a request must be there."""
+
+
+class TimedConnection(HttpToolsProtocol):
+    """Connection of uvicorn that ends where a request's headers do not come in time."""
+
+    headers_s = HEADERS_S
+    _timer: asyncio.TimerHandle | None = None
+    _begun = False
+    """Whether some of a request has come."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin a connection."""
+        super().connection_made(transport)
+        self._begin_timer()
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        super().on_message_begin()
+        self._begun = True
+        if self._timer is None:
+            self._begin_timer()
+
+    def on_headers_complete(self) -> None:
+        """End the time limit of a request."""
+        self._end_timer()
+        self._begun = False
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End a connection."""
+        self._end_timer()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP."""
+        self._refuse(b"400 Bad Request", msg)
+
+    def _begin_timer(self) -> None:
+        self._timer = self.loop.call_later(self.headers_s, self._on_late)
+
+    def _end_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _on_late(self) -> None:
+        self._timer = None
+        if self.transport.is_closing():
+            return
+        if self._begun:
+            message = f"the headers were not there after {self.headers_s:g} s"
+            self._refuse(b"408 Request Timeout", message)
+        else:
+            self.transport.close()
+
+    def _refuse(self, status: bytes, message: str) -> None:
+        body = json.dumps({"error": message}).encode()
+        head = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+        self.transport.write(head % (status, len(body)) + b"connection: close\r\n\r\n" + body)
+        self.transport.close()
+
+
+def connection_class(headers_s: float) -> type[Any]:
+    """Return the class of connections with a time limit."""
+    return type("TimedConnection", (TimedConnection,), {"headers_s": headers_s})

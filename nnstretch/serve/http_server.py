@@ -1,0 +1,141 @@
+"""Serve over HTTP until a signal: sockets, signals, and the end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import uvicorn
+
+from nnstretch.errors import BadInput
+from nnstretch.serve.application import InferenceApplication
+from nnstretch.serve.connections import HEADERS_S, connection_class
+
+KEEP_ALIVE_S = 75
+SEND_S = 10
+"""How long the end waits for answers that are being sent."""
+POLL_S = 0.02
+BACKLOG = 512
+LONGEST_SOCKET_PATH = 107
+
+
+class DrainingServer(uvicorn.Server):
+    """HTTP server that answers what it has accepted before it ends.
+
+    The first signal drains: what is new is refused with 503. The second ends at once.
+    """
+
+    def __init__(self, application: InferenceApplication, headers_s: float = HEADERS_S) -> None:
+        config = uvicorn.Config(
+            application.routes(),
+            http=connection_class(headers_s),
+            ws="none",
+            lifespan="off",
+            loop="asyncio",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=SEND_S,
+        )
+        super().__init__(config)
+        self._application = application
+        self.interrupted = False
+        """Whether a second signal ended it before everything was answered."""
+        self._drain_task: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Hear of signals while the server runs on the main thread."""
+        loop, kinds = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        for kind in kinds:
+            loop.add_signal_handler(kind, self.end)
+        try:
+            yield
+        finally:
+            for kind in kinds:
+                loop.remove_signal_handler(kind)
+
+    def end(self) -> None:
+        """Drain; the second time, end at once. On the thread of the event loop."""
+        if self._drain_task is not None:
+            self.interrupted = self._application.server.open_count > 0
+            self.should_exit = self.force_exit = True
+            return
+        self._application.draining = True
+        self._drain_task = asyncio.get_running_loop().create_task(self._drain())
+
+    async def _drain(self) -> None:
+        while self._application.server.open_count:
+            await asyncio.sleep(POLL_S)
+        self.should_exit = True
+
+
+def serve_http(http: DrainingServer, listener: socket.socket) -> None:
+    """Serve on a socket until a signal, then end the server behind it."""
+    application = http._application
+    try:
+        asyncio.run(http.serve([listener]))
+    finally:
+        application.server.close(drain=not http.interrupted)
+        application.close()
+
+
+def tcp_listener(host: str, port: int) -> socket.socket:
+    """Listen on an address; port 0 is any that is free. Raises BadInput where nobody can."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except (OSError, UnicodeError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BadInput(f"cannot listen on {host} port {port}, {reason}, name another") from None
+
+
+@contextmanager
+def unix_listener(path: Path) -> Iterator[socket.socket]:
+    """Listen on a Unix socket that only its user may open, and remove it at the end.
+
+    A socket that nobody listens on any more is replaced. Raises BadInput where nobody can listen.
+    """
+    if len(str(path).encode()) > LONGEST_SOCKET_PATH:
+        raise BadInput(f"cannot listen on {path}, a socket's path has {LONGEST_SOCKET_PATH} bytes")
+    remove_stale(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(str(path))
+        path.chmod(0o600)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise BadInput(f"cannot listen on {path}, {error.strerror}, name another") from None
+    try:
+        yield listener
+    finally:
+        listener.close()
+        path.unlink(missing_ok=True)
+
+
+def remove_stale(path: Path) -> None:
+    """Remove a socket that nobody listens on. Raises BadInput where somebody does, or for a file
+    that is no socket.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise BadInput(f"cannot listen on {path}, it is a file, name another")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, suppress(OSError):
+        probe.connect(str(path))
+        raise BadInput(f"cannot listen on {path}, somebody else does, name another")
+    path.unlink(missing_ok=True)

@@ -1,0 +1,323 @@
+"""The Open Inference Protocol over HTTP: answers, refusals, limits, clients that go away, the end."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.serving import (
+    Gate,
+    HttpService,
+    binary_request,
+    http_service,
+    image,
+    json_request,
+)
+
+from nnstretch.serve.application import HttpLimits
+
+INFER = "/v2/models/net/infer"
+LIMITS = HttpLimits(body_bytes=200_000, body_s=0.3, skip_s=0.1)
+QUEUE = """
+pool: {cpu: 1}
+applications: [{name: net, model: net.nns, queue_limit: 1}]
+"""
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpService]:
+    with http_service(tmp_path_factory.mktemp("serve"), limits=LIMITS, headers_s=0.3) as service:
+        yield service
+
+
+def error_of(answer: bytes) -> str:
+    content = json.loads(answer)
+    assert content.keys() == {"error"}
+    assert "Traceback" not in content["error"]
+    assert "\n" not in content["error"]
+    message: str = content["error"]
+    return message
+
+
+def expected(service: HttpService, inputs: np.ndarray) -> np.ndarray:
+    network = service.server.applications["net"].network.network
+    return network.run_sequential(inputs)  # type: ignore[return-value]
+
+
+def test_health_and_metadata(service: HttpService) -> None:
+    for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/net/ready"):
+        assert service.ask("GET", path)[0] == 200
+    server = service.json("GET", "/v2")
+    assert server["name"] == "nnstretch"
+    assert "binary_tensor_data" in server["extensions"]
+    for path in ("/v2/models/net", "/v2/models/net/versions/1", "/v2/models/net/"):
+        assert service.json("GET", path) == {
+            "name": "net",
+            "versions": ["1"],
+            "platform": "nnstretch_onnxruntime",
+            "inputs": [{"name": "image", "datatype": "FP32", "shape": [1, 3, 8, 8]}],
+            "outputs": [{"name": "s1.merged", "datatype": "FP32", "shape": [1, 8, 8, 8]}],
+        }
+    config = service.json("GET", "/v2/models/net/config")
+    assert config["input"] == [{"name": "image", "data_type": "TYPE_FP32", "dims": [1, 3, 8, 8]}]
+    assert (config["max_batch_size"], config["dynamic_batching"]["priority_levels"]) == (0, 100)
+    index = [{"name": "net", "version": "1", "state": "READY", "reason": ""}]
+    assert service.json("POST", "/v2/repository/index") == index
+
+
+def test_json_and_binary_tensors_give_the_same_answer(service: HttpService) -> None:
+    array = image(3)
+    wanted = expected(service, array)
+    answer = service.json("POST", INFER, json_request(array, id="seven"))
+    assert (answer["id"], answer["model_name"], answer["model_version"]) == ("seven", "net", "1")
+    (output,) = answer["outputs"]
+    assert (output["name"], output["datatype"]) == ("s1.merged", "FP32")
+    numbers = np.asarray(output["data"], np.float32).reshape(output["shape"])
+    assert np.array_equal(numbers, wanted)
+    body, headers = binary_request(array, parameters={"binary_data_output": True})
+    status, answered, data = service.ask("POST", INFER, body, headers)
+    assert status == 200
+    size = int(answered["inference-header-content-length"])
+    (output,) = json.loads(data[:size])["outputs"]
+    assert output["parameters"] == {"binary_data_size": wanted.nbytes}
+    assert np.array_equal(np.frombuffer(data[size:], np.float32).reshape(wanted.shape), wanted)
+
+
+def test_nested_data_and_named_outputs(service: HttpService) -> None:
+    request = json_request(image(1), outputs=[{"name": "s1.merged"}])
+    flat = service.json("POST", INFER, request)
+    request["inputs"][0]["data"] = image(1).tolist()
+    assert service.json("POST", INFER, request) == flat
+
+
+def test_statistics_and_metrics_count(service: HttpService) -> None:
+    before = service.json("GET", "/v2/models/net/stats")["model_stats"][0]
+    service.json("POST", INFER, json_request(image(1)))
+    service.json("POST", INFER, json_request(image(1), parameters={"timeout": 10**7}))
+    after = service.json("GET", "/v2/models/stats")["model_stats"][0]
+    assert after["inference_count"] == before["inference_count"] + 2
+    assert after["inference_stats"]["compute_infer"]["ns"] > 0
+    status, headers, text = service.ask("GET", "/metrics")
+    assert (status, headers["content-type"].split(";")[0]) == (200, "text/plain")
+    answered = float(after["inference_count"])
+    assert f'nnstretch_requests_total{{end="answered",model="net"}} {answered}'.encode() in text
+
+
+def changed(**change: Any) -> dict[str, Any]:
+    request = json_request(image(0))
+    row = request["inputs"][0]
+    for key, value in change.items():
+        if value is None:
+            del row[key]
+        else:
+            row[key] = value
+    return request
+
+
+DATA = [0.5] * 192
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"\xff", "not JSON"),
+        (b"[1]", "request is [1], needed is an object"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"inputs": [{"name": NaN}]}', "NaN"),
+        ({}, "input image is missing"),
+        ({"inputs": 3}, "inputs is 3, needed is a list"),
+        ({"inputs": [3]}, "input is 3"),
+        ({"input": []}, "close to it: inputs"),
+        (changed(name="imag"), "unknown input 'imag'"),
+        (changed(name=3), "name of an input is 3"),
+        (changed(shape=[1, 3, 8, 9]), "needed is [1, 3, 8, 8]"),
+        (changed(shape=[2**62, 2**62, 8, 8]), "needed is [1, 3, 8, 8]"),
+        (changed(shape=[1, 3, 8.0, 8]), "needed is [1, 3, 8, 8]"),
+        (changed(shape=[True, 3, 8, 8]), "needed is [1, 3, 8, 8]"),
+        (changed(datatype="FP64"), "datatype of input image is 'FP64', needed is FP32"),
+        (changed(data=DATA[:-1]), "has shape [191]"),
+        (changed(data=[*DATA[:-1], "1"]), "no numbers of FP32"),
+        (changed(data=[*DATA[:-1], [1]]), "ragged"),
+        (changed(data=[*DATA[:-1], 1e300]), "NaN or infinite"),
+        (changed(data=[*DATA[:-1], 10**400]), "no numbers"),
+        (changed(data=None), "data of input image is None"),
+        (changed(parameters={"binary_data_size": 8}), "data and binary_data_size"),
+        (changed(data=None, parameters={"binary_data_size": 768}), "the body has 0 more"),
+        (changed(data=None, parameters={"binary_data_size": -1}), "binary_data_size"),
+        (changed(color=1), "'color'"),
+        ({"inputs": changed()["inputs"] * 2}, "there twice"),
+        (changed() | {"id": 3}, "id is 3"),
+        (changed() | {"parameters": {"timeout": -1}}, "timeout is -1"),
+        (changed() | {"parameters": {"timeout": "1"}}, "timeout is '1'"),
+        (changed() | {"parameters": {"priority": 101}}, "priority is 101"),
+        (changed() | {"parameters": {"time_out": 1}}, "close to it: timeout"),
+        (changed() | {"outputs": [{"name": "scores"}]}, "unknown output 'scores'"),
+    ],
+)
+def test_a_wrong_request_is_refused_in_one_line(service: HttpService, body: Any, says: str) -> None:
+    status, _, answer = service.ask("POST", INFER, body)
+    assert status == 400
+    assert says in error_of(answer)
+
+
+@pytest.mark.parametrize(
+    ("length", "cut", "says"),
+    [
+        ("99999", 0, "Inference-Header-Content-Length is 99999"),
+        ("-1", 0, "'-1'"),
+        ("1e3", 0, "'1e3'"),
+        (None, 1, "has 767 bytes"),
+        (None, -1, "behind the JSON"),
+    ],
+)
+def test_lengths_that_do_not_fit_are_refused(
+    service: HttpService, length: str | None, cut: int, says: str
+) -> None:
+    array = image(0)
+    body, headers = binary_request(array)
+    if cut > 0:
+        text = body[: -array.nbytes].replace(b"768", b"767")
+        body = text + array.tobytes()[:-cut]
+    elif cut < 0:
+        body += b"x" * -cut
+    if length is not None:
+        headers["Inference-Header-Content-Length"] = length
+    status, _, answer = service.ask("POST", INFER, body, headers)
+    assert status == 400
+    assert says in error_of(answer)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/", 404),
+        ("GET", "/v2/models/nett", 404),
+        ("GET", "/v2/models/net/versions/2", 404),
+        ("POST", "/v2/models/nett/infer", 404),
+        ("GET", INFER, 405),
+        ("POST", "/v2", 405),
+        ("POST", "/v2/repository/models/net/load", 404),
+    ],
+)
+def test_what_is_not_there_is_refused(
+    service: HttpService, method: str, path: str, status: int
+) -> None:
+    found, _, answer = service.ask(method, path)
+    assert found == status
+    assert error_of(answer)
+
+
+def test_a_compressed_body_is_refused(service: HttpService) -> None:
+    status, _, answer = service.ask("POST", INFER, b"x", {"Content-Encoding": "gzip"})
+    assert status == 415
+    assert error_of(answer)
+
+
+def answer_to(service: HttpService, data: bytes) -> tuple[int, str]:
+    """Status and error of what a connection answers before it closes."""
+    head, _, body = service.send(data).partition(b"\r\n\r\n")
+    return int(head.split()[1]), error_of(body)
+
+
+POST = f"POST {INFER} HTTP/1.1\r\nHost: x\r\n".encode()
+
+
+def test_a_body_beyond_the_limit_is_not_read_to_its_end(service: HttpService) -> None:
+    status, message = answer_to(service, POST + b"Content-Length: 9000000000\r\n\r\n" + b"x" * 999)
+    assert (status, "longer than 200000 bytes" in message) == (413, True)
+    chunk = b"20000\r\n" + b"x" * 0x20000 + b"\r\n"
+    status, message = answer_to(service, POST + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 3)
+    assert (status, "longer than 200000 bytes" in message) == (413, True)
+
+
+def test_a_half_sent_request_is_timed_out(service: HttpService) -> None:
+    status, message = answer_to(service, POST + b"Content-Length: 100\r\n\r\n{")
+    assert (status, "1 bytes came" in message) == (408, True)
+    status, message = answer_to(service, POST)
+    assert (status, "headers" in message) == (408, True)
+    assert service.send(b"") == b""
+
+
+def test_what_is_no_http_is_refused(service: HttpService) -> None:
+    assert answer_to(service, b"HELLO\r\n\r\n")[0] == 400
+    assert answer_to(service, POST + b"Content-Length: -1\r\n\r\n")[0] == 400
+
+
+def test_a_full_queue_answers_503_at_once_and_a_late_request_504(tmp_path: Path) -> None:
+    with http_service(tmp_path, QUEUE) as service:
+        gate = Gate(service.server.applications["net"].network)
+        late: list[int] = []
+        request = json_request(image(0), parameters={"timeout": 300_000})
+        thread = threading.Thread(
+            target=lambda: late.append(service.ask("POST", INFER, request)[0])
+        )
+        thread.start()
+        assert gate.entered.wait(30)
+        status, headers, answer = service.ask("POST", INFER, json_request(image(0)))
+        assert (status, headers["retry-after"]) == (503, "1")
+        assert "1 requests of net are open" in error_of(answer)
+        thread.join(30)
+        assert late == [504]
+        gate.open()
+
+
+def test_a_client_that_goes_away_cancels_its_request(tmp_path: Path) -> None:
+    with http_service(tmp_path, QUEUE) as service:
+        gate = Gate(service.server.applications["net"].network)
+        body = json.dumps(json_request(image(0))).encode()
+        with socket.create_connection(("127.0.0.1", service.port)) as connection:
+            connection.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            assert gate.entered.wait(30)
+        statistics = service.server.applications["net"].statistics
+        until_s = time.monotonic() + 30
+        while not statistics.ends["cancelled"] and time.monotonic() < until_s:
+            time.sleep(0.01)
+        assert statistics.ends["cancelled"] == 1
+        gate.open()
+        assert service.ask("POST", INFER, json_request(image(0)))[0] == 200
+
+
+def test_the_first_signal_answers_what_is_open_and_refuses_what_is_new(tmp_path: Path) -> None:
+    with http_service(tmp_path, QUEUE) as service:
+        gate = Gate(service.server.applications["net"].network)
+        connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
+        connection.request("POST", INFER, json.dumps(json_request(image(0))))
+        assert gate.entered.wait(30)
+        service.signal()
+        while service.ask("GET", "/v2/health/ready")[0] != 503:
+            time.sleep(0.01)
+        assert service.ask("GET", "/v2/health/live")[0] == 200
+        status, headers, answer = service.ask("POST", INFER, json_request(image(0)))
+        assert (status, headers["retry-after"]) == (503, "1")
+        assert "it is ending" in error_of(answer)
+        gate.open()
+        assert connection.getresponse().status == 200
+        connection.close()
+        service.thread.join(30)
+        assert not service.thread.is_alive()
+        assert not service.http.interrupted
+
+
+def test_the_second_signal_ends_at_once(tmp_path: Path) -> None:
+    with http_service(tmp_path, QUEUE) as service:
+        gate = Gate(service.server.applications["net"].network)
+        connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
+        connection.request("POST", INFER, json.dumps(json_request(image(0))))
+        assert gate.entered.wait(30)
+        service.signal()
+        service.signal()
+        threading.Timer(0.2, gate.open).start()
+        service.thread.join(30)
+        assert service.http.interrupted
+        connection.close()
+    assert service.server.applications["net"].statistics.lost == 0
