@@ -40,7 +40,7 @@ def test_halves_go_to_even_and_what_is_out_of_range_to_its_end(value: float, cod
 
 def test_export_verifies_the_codes_that_the_runtime_computes() -> None:
     """In float32 arithmetic some of these million values would get another code."""
-    litert = pytest.importorskip("nnstretch.export.litert.convert")
+    litert = pytest.importorskip("nnstretch.export.litert.runner")
     generator = np.random.default_rng(0)
     values = generator.standard_normal(1_000_000).astype(np.float32)
     scale, zero_point = 0.0235294122248888, -7

@@ -32,7 +32,7 @@ def test_bash_completes_verbs_options_and_choices(tmp_path: Path) -> None:
     script = tmp_path / "completion.sh"
     script.write_text(completion_script("bash"))
     assert completed(script, "") >= set(VERBS)
-    assert completed(script, "se") == {"search"}
+    assert completed(script, "sea") == {"search"}
     assert completed(script, "run", "--mod") == {"--mode"}
     assert "pipeline" in completed(script, "run", "--mode", "")
     assert completed(script, "export", "--format", "o") == {"onnx"}

@@ -2,8 +2,8 @@
 earlier ones leave.
 
 What the plan keeps is the order on each processor, and that nothing is handed over before it can
-start; when a task really starts follows from when those before it end. Where times are as planned
-the trace is the plan's.
+start; when a task really starts follows from when those before it end. Where times are as planned,
+and no task takes none, the trace is the plan's.
 """
 
 from __future__ import annotations
