@@ -89,6 +89,8 @@ class PlannedJobs:
         """When what was chosen last is expected to end, by processor."""
         self._woken_us = [-1.0] * len(costs.processors)
         """For when a decision was asked for last, by processor."""
+        self._awaits_data = False
+        """Whether a decision was asked for, for when data of a task are there."""
         self._arrived: list[Task] = []
         self._loose: dict[str, Task] = {}
         """Tasks without a slot."""
@@ -112,7 +114,16 @@ class PlannedJobs:
         """Return the next task in the order of some processor that can start it now."""
         if self._arrived:
             self._plan_arrived(now_us, processors)
-        resting = all(state.free_us <= now_us for state in processors)
+        self._awaits_data = False
+        choice = self._pick_planned(now_us, processors, resting=False)
+        rests = not self._awaits_data and all(state.free_us <= now_us for state in processors)
+        if choice is None and rests:
+            choice = self._pick_planned(now_us, processors, resting=True)
+        return choice or self._pick_loose(now_us, processors)
+
+    def _pick_planned(
+        self, now_us: float, processors: Sequence[ProcessorState], resting: bool
+    ) -> Choice | None:
         for state in processors:
             if not state.alive:
                 self._release(state.index)
@@ -121,7 +132,7 @@ class PlannedJobs:
                 if slot is not None and slot.task is not None:
                     self._choose(slot, state, now_us)
                     return slot.task, state
-        return self._pick_loose(now_us, processors)
+        return None
 
     def _take_slot(self, task: Task) -> bool:
         job = self._jobs.get((task.plan, task.request))
@@ -199,8 +210,8 @@ class PlannedJobs:
     def _next(self, state: ProcessorState, now_us: float, resting: bool) -> PlannedSlot | None:
         """Return the slot whose turn it is on a processor, if its task can start now.
 
-        A slot whose task is overdue lets the next go ahead, and so does each while all processors
-        rest: its job may have been withdrawn.
+        A slot whose task is overdue lets the next go ahead, and so does each where all processors
+        rest and no other task can start or waits for data: its job may have been withdrawn.
         """
         slack_us = EPSILON * max(1.0, now_us)
         if state.free_us > now_us + slack_us:
@@ -212,6 +223,7 @@ class PlannedJobs:
                 return None
             data_us = self._data_us(slot, state.index)
             if data_us > now_us + slack_us and self._wake is not None:
+                self._awaits_data = True
                 if self._woken_us[state.index] != data_us:
                     self._woken_us[state.index] = data_us
                     self._wake(data_us)
