@@ -92,7 +92,7 @@ def config_port(port: Port) -> dict[str, Any]:
 
 def statistics_json(served: Sequence[ServedApplication]) -> dict[str, Any]:
     """Return the answer of /v2/models/stats, times in ns."""
-    return {"model_stats": [model_statistics(one) for one in served]}
+    return {"model_stats": [model_statistics(application) for application in served]}
 
 
 def model_statistics(served: ServedApplication) -> dict[str, Any]:

@@ -11,6 +11,7 @@ random under AddressSanitizer (cpp/tests/fuzz.cpp). Whatever a sanitizer says en
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import subprocess
 import sys
@@ -75,7 +76,7 @@ def page(cells: list[list[object]]) -> str:
         "",
         paragraphs[2].strip(),
         "",
-        f"Made by `{command_line()}` on {platform.machine()}, two cores, host busy.",
+        f"Made by `{command_line()}` on {platform.machine()}, {os.cpu_count()} cores.",
         "",
         *markdown_table(("sanitizer", "policy", "what happened"), cells),
         "",

@@ -40,17 +40,17 @@ def factors_of(workload: WorkloadFile, pool: Pool) -> Mapping[str, float]:
     """
     factors: dict[str, float] = {}
     known: dict[str, None] = {}
-    given = workload.factors or {}
-    if given and pool.soc is not None:
+    wanted = workload.factors or {}
+    if wanted and pool.soc is not None:
         raise BadInput(f"factors with the chip {pool.soc.name}, workload, it says its own speeds")
     for processor in pool.processors:
         names = (processor.name, pool.original(processor), processor.kind)
         known |= dict.fromkeys(names)
         for name in names:
-            if name in given:
-                factors[processor.name] = given[name]
+            if name in wanted:
+                factors[processor.name] = wanted[name]
                 break
-    for name in given:
+    for name in wanted:
         if name not in known:
             near = closest(name, list(known)) or f"; it has {', '.join(known)}"
             raise BadInput(f"factor of {name}, workload, the pool has none of it{near}")

@@ -12,10 +12,10 @@ from nnstretch.serve.statistics import ApplicationStatistics
 def result_json(server: NetworkServer, elapsed_us: float) -> dict[str, Any]:
     """Return the result of a server that has been closed after `elapsed_us` of its clock."""
     served = server.applications
-    rows = [application_json(name, one.statistics) for name, one in served.items()]
+    rows = [application_json(name, application.statistics) for name, application in served.items()]
     together = Latencies()
-    for one in served.values():
-        together.merge(one.statistics.latencies)
+    for application in served.values():
+        together.merge(application.statistics.latencies)
     decided_us, tasks = server.decisions_s * 1e6, server.decided_tasks
     answered = sum(row["answered"] for row in rows)
     return {

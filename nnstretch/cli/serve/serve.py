@@ -141,8 +141,8 @@ def workload_of(args: argparse.Namespace) -> tuple[WorkloadFile, Path]:
             names[name] = model
         settings = [ApplicationSettings(name, model=model) for name, model in names.items()]
         workload, folder = WorkloadFile(tuple(settings)), Path()
-    given = {"policy": args.policy, "seed": args.seed, "soc": args.soc}
-    changes = {key: value for key, value in given.items() if value is not None}
+    options = {"policy": args.policy, "seed": args.seed, "soc": args.soc}
+    changes = {key: value for key, value in options.items() if value is not None}
     return replace(workload, **changes), folder
 
 

@@ -50,8 +50,8 @@ def simulation_settings(
     raises, and BadInput for what does not fit together.
     """
     graphs = read_graphs(workload, folder)
-    own = next(iter(graphs.values())).processors if graphs and soc is None else ()
-    pool = pool_of(workload, soc, own)
+    graph_pool = next(iter(graphs.values())).processors if graphs and soc is None else ()
+    pool = pool_of(workload, soc, graph_pool)
     applications: list[Application] = []
     times_us: dict[tuple[WorkKey, str], float] = {}
     transfers_us: dict[tuple[WorkKey, WorkKey], float] = {}
@@ -130,14 +130,14 @@ def graph_tasks(graph: TaskGraph, pool: Pool) -> TimedTasks:
     """Return a task graph's tasks; its costs are by processor or type."""
     costs_us: dict[WorkKey, dict[str, float]] = {}
     kinds = {processor.name: processor.kind for processor in graph.processors}
-    own = {processor.name for processor in pool.processors}
+    names = {processor.name for processor in pool.processors}
     for (work, name), cost_us in graph.cost_us.items():
-        column = name if name in own else kinds[name]
+        column = name if name in names else kinds[name]
         costs_us.setdefault(work, {})[column] = cost_us
     times_us: dict[tuple[WorkKey, str], float] = {}
     alike = len(set(kinds.values())) == 1 and len({p.kind for p in pool.processors}) == 1
     for work, columns in costs_us.items():
-        if alike and not own & columns.keys():
+        if alike and not names & columns.keys():
             columns = {pool.processors[0].kind: next(iter(columns.values()))}
         times_us |= pool.times_us(work, columns, f"cost of {work}")
     return TimedTasks(graph.tasks, times_us, graph.transfer_us)

@@ -81,7 +81,7 @@ def latency_json(
     latencies: Sequence[Latencies],
 ) -> tuple[dict[str, float], dict[str, list[float]] | None]:
     """Return mean and percentiles, and their intervals; None for one replication."""
-    summaries = [one.summary_ms() for one in latencies]
+    summaries = [sample.summary_ms() for sample in latencies]
     values: dict[str, Measured] = {}
     for name in summaries[0]:
         values[name] = measured([summary[name] for summary in summaries])

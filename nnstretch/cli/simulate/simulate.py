@@ -81,10 +81,10 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
     check(args)
     workload = read_workload(args.workload)
-    given = {"policy": args.policy, "seed": args.seed, "soc": args.soc}
+    options = {"policy": args.policy, "seed": args.seed, "soc": args.soc}
     if args.costs is not None:
-        given |= {"costs": args.costs, "durations": Durations("measured")}
-    workload = replace(workload, **{key: v for key, v in given.items() if v is not None})
+        options |= {"costs": args.costs, "durations": Durations("measured")}
+    workload = replace(workload, **{key: v for key, v in options.items() if v is not None})
     find_policy(workload.policy)
     if args.replay is not None:
         return replay(args, workload)

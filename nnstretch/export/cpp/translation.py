@@ -155,12 +155,12 @@ class Translation:
 
     def fuse_residual(self, node: Node) -> TensorView | None:
         """Add a sum's other operand inside the convolution or product before it, else None."""
-        for source, other in (node.args[1::-1], node.args[:2]):
+        for source, summand in (node.args[1::-1], node.args[:2]):
             number = self.sole_call(source)
-            if number is None or not isinstance(other, ValueRef) or other == source:
+            if number is None or not isinstance(summand, ValueRef) or summand == source:
                 continue
             call = self.calls[number]
-            residual = view_of_shape(self.view_of(other), node.output.shape, call.write.shape)
+            residual = view_of_shape(self.view_of(summand), node.output.shape, call.write.shape)
             taken = len(call.reads) > 3 and call.reads[3] is not None
             if call.operation not in FUSES_RESIDUAL or call.activation is not None or taken:
                 continue

@@ -39,10 +39,10 @@ class ArrivalSettings:
             "times_ms": self.times_ms,
             "csv": self.csv,
         }
-        given = [name for name, value in ways.items() if value is not None]
-        if len(given) != 1:
-            there = " and ".join(given) or "nothing"
-            raise ValueError(f"{there}, arrivals are one of {', '.join(ways)}")
+        named = [name for name, value in ways.items() if value is not None]
+        if len(named) != 1:
+            listed = " and ".join(named) or "nothing"
+            raise ValueError(f"{listed}, arrivals are one of {', '.join(ways)}")
         if self.times_ms is not None:
             check_order(self.times_ms)
 

@@ -293,7 +293,7 @@ def own_transfers(
     name: str, transfers_us: Mapping[tuple[WorkKey, WorkKey], float]
 ) -> dict[tuple[WorkKey, WorkKey], float]:
     """Return times of copies under the name of their application."""
-    own: dict[tuple[WorkKey, WorkKey], float] = {}
+    times_us: dict[tuple[WorkKey, WorkKey], float] = {}
     for (writer, reader), time_us in transfers_us.items():
-        own[(name, str(writer)), (name, str(reader))] = time_us
-    return own
+        times_us[(name, str(writer)), (name, str(reader))] = time_us
+    return times_us

@@ -81,10 +81,10 @@ def conv_padding(
         return 0, 0, 0, 0
     if padding == "same":
         total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
-        top, left = total[0] // 2, total[1] // 2
-        return top, left, total[0] - top, total[1] - left
-    top, left = pair(padding, 0, rank)
-    return top, left, top, left
+        rows, columns = total[0] // 2, total[1] // 2
+        return rows, columns, total[0] - rows, total[1] - columns
+    rows, columns = pair(padding, 0, rank)
+    return rows, columns, rows, columns
 
 
 def transposed_convolution(t: Translation, node: Node) -> Views:
