@@ -48,7 +48,7 @@ class Estimates:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """A `Predictor` fitted by `nnstretch.profile.fit_predictor`."""
+    """A `Predictor` fitted by `nnstretch.profile.fitting.fit_predictor`."""
 
     processor: str
     dtype: str

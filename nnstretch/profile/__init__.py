@@ -6,7 +6,6 @@ budget.py              seconds of each phase
 interleaved_timing.py  interleaved timing
 fusion_probe.py        which operators a backend fuses
 fusion_report.py       fused kernels beside the launches of ONNX Runtime
-fit_predictor.py       measured kernels -> Learned
 uncertainty.py         which kernels are predicted badly
 validation.py          held-out networks
 system_costs.py        queue round trips, merges, copies, contention
@@ -15,6 +14,8 @@ energy.py              RAPL, NVML
 machine.py             cores, clusters, pinning
 card.py                CARD.md writer
 sampling/              kernels drawn, measured and kept
+fitting/               measured kernels -> predictor with intervals
+kernel_models/         kernels as ONNX, TFLite and PyTorch models
 backends/              meters of runtimes
 """
 

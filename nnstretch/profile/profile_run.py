@@ -22,7 +22,7 @@ from nnstretch.profile.backends.meter import Meter
 from nnstretch.profile.backends.registry import cuda_devices, meter_for
 from nnstretch.profile.budget import GROW_S, Budget, Clock, plan_budget
 from nnstretch.profile.card import CardFacts, card, provenance, quality
-from nnstretch.profile.fit_predictor import fit
+from nnstretch.profile.fitting.fit_predictor import fit
 from nnstretch.profile.fusion_probe import fused_pairs
 from nnstretch.profile.machine import (
     Cluster,

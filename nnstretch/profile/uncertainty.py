@@ -12,7 +12,8 @@ import numpy as np
 from nnstretch.graph import ELEMENT_BYTES
 from nnstretch.predict.features import feature_batch
 from nnstretch.predict.learned import kernel_family
-from nnstretch.profile.fit_predictor import TrainingKernels, cross_validated_errors
+from nnstretch.profile.fitting.fit_predictor import cross_validated_errors
+from nnstretch.profile.fitting.training_kernels import TrainingKernels
 from nnstretch.profile.sampling.sample import Sample
 
 

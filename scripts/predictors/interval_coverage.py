@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from nnstretch.bench.markdown import markdown_table
-from nnstretch.profile.fit_predictor import fit
+from nnstretch.profile.fitting.fit_predictor import fit
 from nnstretch.profile.sampling.journal import NAME, open_journal
 from nnstretch.profile.sampling.sample import Sample, normalize_disturbed
 

@@ -24,7 +24,7 @@ Change = Callable[[Any], None]
 
 def good(dtype: str = "float32") -> bytes:
     """A 3x3 convolution of a map of 8x8 and 4 channels, then a maximum over 2x2."""
-    from nnstretch.profile.backends.tflite_writer import TfliteModelBuilder
+    from nnstretch.profile.kernel_models.tflite_builder import TfliteModelBuilder
 
     builder = TfliteModelBuilder(dtype)
     x = builder.read((1, 8, 8, 4))

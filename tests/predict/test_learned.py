@@ -20,7 +20,9 @@ from nnstretch.predict.boosted_trees import LEAVES, Forest, Tree
 from nnstretch.predict.features import COLUMNS, feature_batch
 from nnstretch.predict.learned import Learned, estimate_many
 from nnstretch.predict.sampled_range import WIDER
-from nnstretch.profile.fit_predictor import Sample, convert_forest, fit
+from nnstretch.profile.fitting.fit_predictor import fit
+from nnstretch.profile.fitting.trees import convert_forest
+from nnstretch.profile.sampling.sample import Sample
 from nnstretch.testing.strategies import KernelForm, KernelSize, kernel_of_form
 
 HELD_OUT = synthetic.samples(600, seed=2)

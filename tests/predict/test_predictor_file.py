@@ -22,7 +22,7 @@ from nnstretch.kernel import MOBILE_FUSION, ChannelBlockedLayout, FusionRules
 from nnstretch.predict import load_soc, save_soc
 from nnstretch.predict.fusion_rules_json import NamedOrRow, rules_document, rules_of
 from nnstretch.predict.learned import Learned, estimate_many
-from nnstretch.profile.fit_predictor import fit
+from nnstretch.profile.fitting.fit_predictor import fit
 from nnstretch.soc import Processor, Soc
 from nnstretch.testing.strategies import KernelForm, KernelSize, kernel_of_form
 

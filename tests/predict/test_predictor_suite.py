@@ -11,7 +11,7 @@ from support.shipped_forms import forms_of
 
 from nnstretch.errors import UnsupportedOp
 from nnstretch.predict import known_socs, load_soc
-from nnstretch.profile.fit_predictor import fit
+from nnstretch.profile.fitting.fit_predictor import fit
 from nnstretch.testing.predictor_suite import PredictorSuite
 from nnstretch.testing.strategies import KernelForm, KernelSize, kernel_of_form
 

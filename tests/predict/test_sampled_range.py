@@ -22,7 +22,7 @@ from nnstretch.predict.sampled_range import (
     reason_outside,
     sampled_ranges,
 )
-from nnstretch.profile.fit_predictor import fit
+from nnstretch.profile.fitting.fit_predictor import fit
 from nnstretch.soc import Processor, Soc
 from nnstretch.testing.strategies import KernelForm, KernelSize, kernel_of_form
 

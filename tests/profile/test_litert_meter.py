@@ -28,7 +28,7 @@ from nnstretch.profile.backends.litert_meter import (
     resident_bytes,
 )
 from nnstretch.profile.backends.litert_network import to_tflite, with_nontrivial_weights
-from nnstretch.profile.backends.tflite_models import build
+from nnstretch.profile.kernel_models.tflite_models import build
 from nnstretch.structure.kernel_fusion import fuse_kernels
 
 NAMES = {

@@ -15,8 +15,8 @@ from nnstretch.errors import BadInput, UnsupportedOp
 from nnstretch.kernel import Kernel
 from nnstretch.profile.backends.meter import Meter
 from nnstretch.profile.backends.torch_meter import MOST_LAUNCHES, TINY_US, TorchMeter, spread_us
-from nnstretch.profile.backends.torch_modules import build, shapes_of
 from nnstretch.profile.interleaved_timing import LEAST_US, WARM_UP, time_interleaved
+from nnstretch.profile.kernel_models.torch_chains import build, shapes_of
 from nnstretch.profile.sampling.kernel_generator import load_prior
 from nnstretch.profile.sampling.kernel_spec import KernelSpec, kernel_of_spec
 
@@ -162,15 +162,15 @@ class TestOpenVino(MeterPromises):
         from nnstretch.profile.backends.openvino_meter import (
             COPIES,
             OpenVINOMeter,
-            chain_to_onnx,
             share_memory,
         )
+        from nnstretch.profile.kernel_models.onnx_chains import build_chain
 
         assert isinstance(meter, OpenVINOMeter)
         kernel = kernel_of_spec(
             KernelSpec("conv", "conv2d", ((1, 64, 28, 28),), (1, 64, 28, 28)), "plain"
         )
-        model = meter.load(chain_to_onnx((kernel,)), False, COPIES)
+        model = meter.load(build_chain((kernel,)), False, COPIES)
         share_memory([model])
         model.feed()
         model.infer()

@@ -11,7 +11,8 @@ import torch
 
 from nnstretch.graph import Graph, Node, TensorSpec, Value, ValueRef, Weight
 from nnstretch.kernel import Kernel
-from nnstretch.profile.backends.onnx_operators import OnnxModelBuilder, emit
+from nnstretch.profile.kernel_models.onnx_builder import OnnxModelBuilder
+from nnstretch.profile.kernel_models.onnx_operators import emit
 from nnstretch.profile.sampling.kernel_spec import KernelSpec, kernel_of_spec, spec_of_kernel
 from nnstretch.structure.kernel_fusion import fuse_kernels
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from nnstretch.kernel import Kernel
-from nnstretch.profile.fit_predictor import Sample
+from nnstretch.profile.sampling.sample import Sample
 from nnstretch.testing.strategies import KernelForm, KernelSize, kernel_of_form
 
 FORMS = (

@@ -108,7 +108,7 @@ def varint(value: int) -> bytes:
 
 def tflite_file(weights: Sequence[np.ndarray]) -> bytes:
     """Write the branch as a .tflite file. Raises ImportError without LiteRT's schema."""
-    from nnstretch.profile.backends.tflite_writer import TfliteModelBuilder
+    from nnstretch.profile.kernel_models.tflite_builder import TfliteModelBuilder
 
     builder = TfliteModelBuilder("float32")
     value = builder.read((ROWS, COLUMNS))

@@ -16,8 +16,8 @@ from ai_edge_litert.interpreter import Interpreter
 from nnstretch.errors import UnsupportedOp
 from nnstretch.graph import ELEMENT_BYTES
 from nnstretch.kernel import WEIGHTED, FusionRules, Kernel
-from nnstretch.profile.backends.tflite_models import build
-from nnstretch.profile.backends.tflite_writer import TfliteModelBuilder
+from nnstretch.profile.kernel_models.tflite_builder import TfliteModelBuilder
+from nnstretch.profile.kernel_models.tflite_models import build
 
 if TYPE_CHECKING:
     import torch

@@ -17,15 +17,15 @@ import onnxruntime  # type: ignore[import-untyped]
 
 from nnstretch.errors import UnsupportedOp
 from nnstretch.kernel import ChannelBlockedLayout, Kernel
-from nnstretch.profile.backends.onnx_models import (
+from nnstretch.profile.backends.onnxruntime_layout import blocked_of
+from nnstretch.profile.kernel_models.onnx_builder import OnnxModelBuilder
+from nnstretch.profile.kernel_models.onnx_chains import (
     CARRIER,
     HEAD,
     SWEEP,
     TAIL,
     build,
 )
-from nnstretch.profile.backends.onnx_operators import OnnxModelBuilder
-from nnstretch.profile.backends.onnxruntime_layout import blocked_of
 from nnstretch.profile.sampling.kernel_spec import KernelSpec, kernel_of_spec
 
 if TYPE_CHECKING:

@@ -16,13 +16,10 @@ from openvino.preprocess import PrePostProcessor
 
 from nnstretch.errors import BadInput, UnsupportedOp
 from nnstretch.kernel import ChannelBlockedLayout, FusionRules, Kernel
-from nnstretch.profile.backends.onnx_operators import (
-    OnnxModelBuilder,
-    axis_of,
-    emit,
-    inputs_of,
-)
 from nnstretch.profile.interleaved_timing import LEAST_US, WARM_UP, time_interleaved, wall_us
+from nnstretch.profile.kernel_models.kernel_shapes import changed_axis, input_shapes
+from nnstretch.profile.kernel_models.onnx_builder import OnnxModelBuilder
+from nnstretch.profile.kernel_models.onnx_chains import build_chain
 from nnstretch.profile.sampling.kernel_spec import CONVOLUTIONS
 
 if TYPE_CHECKING:
@@ -113,10 +110,10 @@ class OpenVINOMeter:
         try:
             if wants_carrier(chain):
                 return self.load(
-                    chain_to_onnx(chain, carried=True), True, COPIES | {"Transpose", CARRIER}
+                    build_chain(chain, carried=True), True, COPIES | {"Transpose", CARRIER}
                 )
             return self.load(
-                chain_to_onnx(chain), all(kernel.kind in MAPS for kernel in chain), copies
+                build_chain(chain), all(kernel.kind in MAPS for kernel in chain), copies
             )
         except (UnsupportedOp, RuntimeError, ValueError):
             return None
@@ -275,40 +272,13 @@ def wants_carrier(chain: Sequence[Kernel]) -> bool:
     reads with channels last.
     """
     kernel = chain[0]
-    if len(chain) > 1 or len(inputs_of(kernel)[0]) != 4:
+    shape = input_shapes(kernel)[0]
+    if len(chain) > 1 or len(shape) != 4:
         return False
-    return kernel.kind in ("pool", "gap") or (
-        (kernel.kind == "concat" or kernel.op in SPLITS) and axis_of(kernel) == 1
-    )
-
-
-def chain_to_onnx(chain: Sequence[Kernel], carried: bool = False) -> bytes:
-    """Return the chain, all that its last kernel writes as outputs.
-
-    Where it is carried, behind depthwise convolutions that write what it reads.
-
-    Raises UnsupportedOp, naming the kernel, where it has no ONNX form.
-    """
-    model, value = OnnxModelBuilder(), ""
-    for position, kernel in enumerate(chain):
-        fresh = [
-            add_carrier(model, shape) if carried else model.read(shape)
-            for i, shape in enumerate(inputs_of(kernel))
-            if i or not position
-        ]
-        value = emit(model, kernel, [value, *fresh] if position else fresh)
-    for name in model.nodes[-1].output:
-        model.write(name)
-    return model.bytes()
-
-
-def add_carrier(model: OnnxModelBuilder, shape: tuple[int, ...]) -> str:
-    """Add a small convolution that carries the layout and return its result."""
-    channels = shape[1]
-    weights = model.weight(channels, 1, 3, 3), model.weight(channels)
-    return model.add(
-        "Conv", model.read(shape), *weights, group=channels, kernel_shape=[3, 3], pads=[1] * 4
-    )
+    if kernel.kind in ("pool", "gap"):
+        return True
+    over_channels = changed_axis(shape, kernel.shape_out, default=1) == 1
+    return over_channels and (kernel.kind == "concat" or kernel.op in SPLITS)
 
 
 def do_nothing() -> None:

@@ -17,8 +17,14 @@ from torch import nn
 
 from nnstretch.errors import BadInput, UnsupportedOp
 from nnstretch.kernel import ChannelBlockedLayout, FusionRules, Kernel
-from nnstretch.profile.backends.torch_modules import EagerCall, EagerChain, build, shapes_of, writes
 from nnstretch.profile.interleaved_timing import time_interleaved, wall_us
+from nnstretch.profile.kernel_models.torch_chains import (
+    EagerCall,
+    EagerChain,
+    build,
+    shapes_of,
+    writes,
+)
 
 RULES = FusionRules(frozenset())
 """Eager PyTorch fuses nothing, a batch norm not even into a convolution."""

@@ -1,0 +1,45 @@
+"""Intervals of a predictor from the errors of kernels that were left out of its fit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nnstretch.predict.features import Numbers
+from nnstretch.predict.kernel_family import ErrorQuantiles
+
+CLASS = 40
+"""Samples that one class of sizes needs for an interval of its own."""
+COVERED = 0.9
+
+
+def error_quantiles(residual: Numbers, size: Numbers, most: int = 6) -> ErrorQuantiles:
+    """Return quantiles of held-out errors, in at most `most` classes of equally many sizes."""
+    classes = max(1, min(most, len(size) // CLASS))
+    edges = np.quantile(size, np.arange(1, classes) / classes)
+    size_class = np.searchsorted(edges, size, side="right")
+    parts = [residual[size_class == index] for index in range(classes)]
+    intervals = [conformal_interval(part) for part in parts]
+    return ErrorQuantiles(
+        (0.0, *edges.tolist()),
+        tuple(low for low, _ in intervals),
+        tuple(high for _, high in intervals),
+        tuple(root_mean_square(part) for part in parts),
+    )
+
+
+def conformal_interval(residual: Numbers) -> tuple[float, float]:
+    """Return the interval that holds 90% of further errors (split conformal prediction).
+
+    Of n + 1 kernels that could have come in any order, 90% lie between two ranks. Fewer than 19
+    cannot show their own 5%: then the interval reaches beyond the worst of them.
+    """
+    count = len(residual)
+    rank = (count + 1) * (1 - COVERED) / 2
+    low, high = np.interp((rank, count + 1 - rank), np.arange(1, count + 1), np.sort(residual))
+    reach = min(1.0, rank)
+    return min(float(low), 0.0) / reach, max(float(high), 0.0) / reach
+
+
+def root_mean_square(residual: Numbers, weight: Numbers | None = None) -> float:
+    """Return the weighted root mean square of relative errors."""
+    return float(np.sqrt(np.average(np.expm1(residual) ** 2, weights=weight)))

@@ -1,0 +1,69 @@
+"""What a kernel's shapes say: axes, padding and orders that its description leaves out."""
+
+from __future__ import annotations
+
+from math import isqrt, prod
+
+from nnstretch.kernel import Kernel
+
+Shape = tuple[int, ...]
+
+
+def input_shapes(kernel: Kernel) -> tuple[Shape, ...]:
+    """Return the shapes that a kernel reads; square maps where only pixels are known."""
+    if kernel.shapes_in:
+        return kernel.shapes_in
+    if kernel.hw_in == 1 and kernel.kind == "linear":
+        shape: Shape = (kernel.batch, kernel.cin)
+    else:
+        side = isqrt(kernel.hw_in)
+        shape = (kernel.batch, kernel.cin, side, kernel.hw_in // side)
+    return (shape,) * max(1, round(kernel.read_elements / prod(shape)))
+
+
+def operand_count(kernel: Kernel) -> int:
+    """Return how many inputs the main operator reads; the others are sums of the epilogue."""
+    return len(input_shapes(kernel)) - kernel.epilogue.count("add")
+
+
+def window_padding(kernel: Kernel) -> list[int]:
+    """Return the padding that gives a map its described size: both begins, then both ends.
+
+    Both ends are alike where that is possible.
+    """
+    sides = input_shapes(kernel)[0][-2:]
+    outs = kernel.shape_out[-2:] or (isqrt(kernel.hw_out),) * 2
+    begins, ends = [], []
+    for side, out in zip(sides, outs, strict=True):
+        total = max(0, (out - 1) * kernel.stride + kernel.kernel - side)
+        begin = -(-total // 2)
+        begins.append(begin)
+        ends.append(total // 2 if kernel.stride > 1 else begin)
+    return begins + ends
+
+
+def changed_axis(shape: Shape, out: Shape, default: int) -> int:
+    """Return the first axis whose size differs between two shapes."""
+    for axis, (size, size_out) in enumerate(zip(shape, out, strict=False)):
+        if size != size_out:
+            return axis
+    return default
+
+
+def growth(shape: Shape, out: Shape) -> list[tuple[int, int]]:
+    """Return how much each axis grows at its begin and at its end."""
+    more = [size_out - size for size, size_out in zip(shape, out, strict=True)]
+    return [(size // 2, size - size // 2) for size in more]
+
+
+def permutation(shape: Shape, out: Shape) -> list[int]:
+    """Return axes in the order in which the output has them.
+
+    Equal sides keep their order unless nothing would move.
+    """
+    axes, order = list(range(len(shape))), []
+    for size in out:
+        axis = next((axis for axis in axes if shape[axis] == size), axes[0])
+        axes.remove(axis)
+        order.append(axis)
+    return order if order != sorted(order) else [*order[:-2], order[-1], order[-2]]
