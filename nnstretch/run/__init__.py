@@ -3,7 +3,6 @@
     session.py           Session
     session_times.py     processors and predicted times of a session
     server.py            Server
-    open_requests.py     what a server keeps of requests
     load_test.py         closed-loop clients
     served_plans.py      several plans, loaded once
     loaded_network.py    loaded sub-graphs
@@ -16,6 +15,7 @@
     metrics.py           latency percentiles, critical path, utilization
     perfetto.py          Chrome/Perfetto trace writer
     backends/            one runtime serves one processor
+    requests/            a server's requests and its scheduling thread
     results/             measures as the contract's JSON
     pipelines/           many inputs in flight
 

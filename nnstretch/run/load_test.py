@@ -18,7 +18,7 @@ from nnstretch.errors import BadInput, Cancelled, DeadlineMissed, ProcessorFaile
 from nnstretch.run.backends.registry import Choice
 from nnstretch.run.loaded_network import Given, LoadedNetwork, Values
 from nnstretch.run.metrics import max_abs_error, percentiles
-from nnstretch.run.open_requests import Reply
+from nnstretch.run.requests.open_requests import Reply
 from nnstretch.run.served_plans import ServedPlans, open_plans
 from nnstretch.run.server import Server
 from nnstretch.schedule import Disturbances, RequestOutcome, StaticPlacement, VirtualExecutor

@@ -12,38 +12,34 @@ speed that processors have left.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from math import inf
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 
 from nnstretch.bundle.bundle import Bundle, read_bundle
 from nnstretch.bundle.manifest import Manifest, processors_named
 from nnstretch.bundle.variants import select_plan
-from nnstretch.errors import BadInput, Cancelled, describe_error
+from nnstretch.errors import BadInput
 from nnstretch.files.checked import checked
 from nnstretch.files.limits import shorten
 from nnstretch.run.backends.registry import Choice
 from nnstretch.run.loaded_network import LoadedNetwork, Values
-from nnstretch.run.open_requests import (
+from nnstretch.run.requests.open_requests import (
     CancelMessage,
     CloseMessage,
     OpenRequest,
     OpenRequests,
     Reply,
     ServerCounters,
-    ServerSide,
     SubmitMessage,
 )
+from nnstretch.run.requests.scheduled_server import ScheduledServer, broken_off
 from nnstretch.run.tensor_io import from_port
 from nnstretch.schedule import Disturbances, RequestOutcome, StaticPlacement, ThreadExecutor
-from nnstretch.schedule.executors.callback_thread import CallbackThread, call_logged
-from nnstretch.schedule.executors.owner_process import OwnerProcess
+from nnstretch.schedule.executors.callback_thread import call_logged
 from nnstretch.schedule.multi_plan import (
     MultiPlanScheduler,
     is_probe,
@@ -62,7 +58,7 @@ MOST = 1_000_000
 """Open requests at most, whatever the capacity asked for."""
 
 
-class Server:
+class Server(ScheduledServer):
     """One thread and one bounded queue per processor, and one thread that schedules.
 
     `submit` waits while `capacity` requests are open: nothing is dropped, and memory is bounded. A
@@ -109,7 +105,7 @@ class Server:
         self.manifest = manifests[first]
         self.network = self.networks[first]
         self.processors = processors or processors_of_plans(manifests)
-        self._threads = ThreadExecutor(
+        threads = ThreadExecutor(
             self.processors,
             self._work,
             plan_durations_us(manifests, self.processors) if emulated else None,
@@ -117,22 +113,14 @@ class Server:
             disturbances=disturbances,
             handovers_us=plan_enqueue_us(manifests, self.processors) if emulated else None,
         )
-        try:
+        super().__init__(threads, f"server of {self.manifest.model}")
+        with self._beginning():
             self._plans = self._schedule(manifests, ended)
-            self._loop = threading.Thread(target=self._serve, name="nnstretch-loop", daemon=True)
-            process = OwnerProcess(f"server of {self.manifest.model}")
-            own_threads = (self._loop, *self._threads.threads)
-            self._side = ServerSide(process, self._threads.call, CallbackThread(), own_threads)
             self._open = OpenRequests(self._side, capacity)
-            self._loop.start()
-        except BaseException:
-            self._threads.close()
-            raise
 
     def _schedule(
         self, manifests: Mapping[str, Manifest], ended: Callable[[Span], None] | None
     ) -> MultiPlanScheduler:
-        self._threads.listen()
         policy = StaticPlacement(tuple(processor.name for processor in self.processors))
         return MultiPlanScheduler(
             manifests,
@@ -170,74 +158,33 @@ class Server:
             self._open.wait_for_room(timeout)
         return reply
 
-    @checked
-    def close(self, drain: bool = True) -> None:
-        """Take no more requests.
+    @property
+    def open_count(self) -> int:
+        """Return how many requests are open."""
+        return len(self._open.entries)
 
-        Answer the open ones, or with `drain` false end them with Cancelled. Joins every thread,
-        except where one of the server's own closes it.
-        """
-        if not self._side.process.is_current():
-            return
-        try:
-            self._begin_closing(drain)
-            if not self._side.is_own_thread():
-                self._loop.join()
-                self._side.callbacks.join()
-        except BaseException:  # Ctrl-C: all of it still ends, and nobody waits
-            self._begin_closing(drain)
-            raise
-
-    def _begin_closing(self, drain: bool) -> None:
+    def take_no_more(self) -> None:
+        """Refuse requests from now on with Cancelled; those that are open are answered."""
         self._open.take_no_more()
-        self._threads.call(CloseMessage(drain))
 
-    def __enter__(self) -> Self:
-        return self
+    def _step(self) -> object:
+        return self._plans.step()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close(drain=kind is None)
-
-    def _serve(self) -> None:
-        """Serve until the server closes and nothing is open, then end the other threads.
-
-        If the loop itself breaks, nobody is left waiting.
-        """
-        closing = False
-        try:
-            while not (closing and not self._open.entries):
-                closing = self._handle_message(self._plans.step()) or closing
-        except BaseException as error:
-            self._end_broken(error)
-        finally:
-            self._threads.close()
-            self._side.callbacks.finish()
-
-    def _end_broken(self, error: BaseException) -> None:
-        """End every request, as the loop has broken."""
-        self._open.take_no_more()
-        why = f"server of {self.manifest.model}, its loop broke: {describe_error(error)}"
-        for number in tuple(self._open.entries):
-            self._open.heard_of(number)
-            self._end(number, Cancelled(f"request {number} was open, {why}"))
-
-    def _handle_message(self, what: object) -> bool:
-        """Return whether the server is to close."""
-        if isinstance(what, SubmitMessage):
-            if (request := self._open.heard_of(what.request)) is not None:
+    def _handle(self, message: object) -> None:
+        if isinstance(message, SubmitMessage):
+            if (request := self._open.heard_of(message.request)) is not None:
                 begin = partial(self._begin, request)
-                self._plans.submit(what.request, request.deadline_us, begin)
-        elif isinstance(what, CancelMessage):
-            self._plans.cancel(what.request)
-        elif isinstance(what, CloseMessage) and not what.drain:
+                self._plans.submit(message.request, request.deadline_us, begin)
+        elif isinstance(message, CancelMessage):
+            self._plans.cancel(message.request)
+        elif isinstance(message, CloseMessage) and not message.drain:
             for request in tuple(self._open.entries.values()):
                 request.reply.cancel()
-        return isinstance(what, CloseMessage)
+
+    def _end_all(self, why: str) -> None:
+        for number in tuple(self._open.entries):
+            self._open.heard_of(number)
+            self._end(number, broken_off(number, why))
 
     def _begin(self, entry: OpenRequest, plan: str) -> None:
         """Begin a request; a plan whose inputs have scales of its own gets them by way of real

@@ -7,6 +7,7 @@ recorder.py        write requests to a record as they end
 tensors.py         tensors in requests and answers
 infer.py           infer requests and answers of the Open Inference Protocol
 descriptions.py    metadata, configuration and statistics of models
+request_body.py    bodies of requests, within limits of time and memory
 application.py     the protocol as an HTTP application
 connections.py     connections that may not hang: time limits and errors below HTTP
 metrics.py         counts for Prometheus

@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from nnstretch.errors import (
     describe_error,
     one_line,
 )
-from nnstretch.run.open_requests import Reply
+from nnstretch.run.requests.open_requests import Reply
 from nnstretch.serve.descriptions import (
     VERSION,
     model_config,
@@ -47,6 +46,13 @@ from nnstretch.serve.infer import (
 )
 from nnstretch.serve.metrics import Metrics
 from nnstretch.serve.network_server import NetworkServer, ServedApplication
+from nnstretch.serve.request_body import (
+    HEADER_LENGTH,
+    HttpLimits,
+    bytes_of,
+    header_length,
+    read_body,
+)
 
 LOG = logging.getLogger("nnstretch")
 STATUS: tuple[tuple[type[NnstretchError], int], ...] = (
@@ -56,7 +62,6 @@ STATUS: tuple[tuple[type[NnstretchError], int], ...] = (
     (Cancelled, 503),
     (ProcessorFailed, 503),
 )
-HEADER_LENGTH = "Inference-Header-Content-Length"
 RETRY_AFTER = {"Retry-After": "1"}
 GONE = 499
 """Status of an answer that nobody reads any more."""
@@ -65,20 +70,6 @@ QUICK_BYTES = 4 << 20
 """Requests above are decoded on another thread, not on the event loop's."""
 QUICK_NUMBERS = 10_000
 """Answers with more numbers as JSON are encoded there, too."""
-MOST_SKIPPED_BYTES = 8 << 20
-"""Of a body that is refused."""
-MOST_DIGITS = 18
-
-
-@dataclass(frozen=True, slots=True)
-class HttpLimits:
-    """What one client may take."""
-
-    body_bytes: int = 64 << 20
-    body_s: float = 30.0
-    """Until all of a body must be there."""
-    skip_s: float = 1.0
-    """How long a body that is refused is read on, so that its sender comes to read why."""
 
 
 class InferenceApplication:
@@ -255,60 +246,6 @@ def error_response(status: int, message: str, headers: Any = None) -> Response:
     if status == 503 and headers is None:
         headers = RETRY_AFTER
     return JSONResponse({"error": one_line(message)}, status, headers)
-
-
-def header_length(request: Request) -> int | None:
-    """Return how long the JSON in front of tensors is; None where all is JSON. Raises BadInput."""
-    if request.headers.get("content-encoding", "identity") != "identity":
-        raise HTTPException(415, "Content-Encoding, server, bodies are taken as they are")
-    text = request.headers.get(HEADER_LENGTH)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS):
-        raise BadInput(f"{HEADER_LENGTH} is {one_line(text)[:40]!r}, needed is a count of bytes")
-    return int(text)
-
-
-async def read_body(request: Request, limits: HttpLimits) -> list[bytes]:
-    """Read a body in time, and no more of it than the limit. Raises HTTPException."""
-    declared = int(request.headers.get("content-length", 0))
-    parts: list[bytes] = []
-    size = 0
-    chunks = request.stream()
-    try:
-        async with asyncio.timeout(limits.body_s):
-            if declared <= limits.body_bytes:
-                async for chunk in chunks:
-                    parts.append(chunk)
-                    size += len(chunk)
-                    if size > limits.body_bytes:
-                        break
-                else:
-                    return parts
-    except TimeoutError:
-        message = f"the body was not there after {limits.body_s:g} s, {size} bytes came"
-        raise HTTPException(408, message, {"Connection": "close"}) from None
-    await skip(chunks, limits.skip_s)
-    message = f"the body is longer than {limits.body_bytes} bytes, the limit"
-    raise HTTPException(413, message, {"Connection": "close"})
-
-
-async def skip(chunks: Any, seconds: float) -> None:
-    """Read on for a moment: whoever sends all before he reads would else never read why not."""
-    size = 0
-    try:
-        async with asyncio.timeout(seconds):
-            async for chunk in chunks:
-                size += len(chunk)
-                if size > MOST_SKIPPED_BYTES:
-                    return
-    except TimeoutError:
-        return
-
-
-def bytes_of(parts: list[bytes]) -> bytearray:
-    """Return a body in one piece, aligned as tensors need it."""
-    return bytearray(b"").join(parts)
 
 
 async def answer_of(reply: Reply, request: Request) -> dict[str, np.ndarray] | None:

@@ -5,31 +5,26 @@ The scheduler, the policies and the beliefs about costs are those of `simulate`,
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from math import inf
-from types import TracebackType
-from typing import Self
 
-from nnstretch.errors import Cancelled, DeadlineMissed, UnknownName, closest, describe_error
+from nnstretch.errors import Cancelled, DeadlineMissed, UnknownName, closest
 from nnstretch.files.workload.service_record import RecordedRequest, RecordedTask
 from nnstretch.run.loaded_network import Given
-from nnstretch.run.open_requests import (
+from nnstretch.run.requests.open_requests import (
     CancelMessage,
     CloseMessage,
     OpenRequest,
     OpenRequests,
     Reply,
-    ServerSide,
     SubmitMessage,
 )
+from nnstretch.run.requests.scheduled_server import ScheduledServer, broken_off
 from nnstretch.schedule import Disturbances, Request, RequestOutcome, RequestScheduler
 from nnstretch.schedule.cpu_affinity import sleep_until
-from nnstretch.schedule.executors.callback_thread import CallbackThread
-from nnstretch.schedule.executors.owner_process import OwnerProcess
 from nnstretch.schedule.executors.threads import ThreadExecutor
 from nnstretch.schedule.loop.processor_queue import Queueing
 from nnstretch.schedule.policies.priority_classes import PriorityClasses
@@ -82,7 +77,7 @@ class AdmittedRequest:
     tasks: list[RecordedTask] = field(default_factory=list)
 
 
-class NetworkServer:
+class NetworkServer(ScheduledServer):
     """A thread and a bounded queue for each processor, and one thread that schedules.
 
     `submit` never waits: a request beyond its application's limit is refused. `on_end` is told of
@@ -101,31 +96,23 @@ class NetworkServer:
         """
         find_policy(settings.policy)
         self.settings, self._options, self._on_end = settings, options, on_end
-        self._threads = ThreadExecutor(
+        threads = ThreadExecutor(
             settings.processors,
             self._work,
             settings.times_us if options.emulated else None,
             options.dilation,
             disturbances=options.disturbances,
         )
+        super().__init__(threads, "server")
         self.busy_us = dict.fromkeys((p.name for p in settings.processors), 0.0)
         self._admitted: dict[int, AdmittedRequest] = {}
-        try:
+        with self._beginning():
             self._scheduler = self._schedule()
-            self._loop = threading.Thread(target=self._serve, name="nnstretch-loop", daemon=True)
-            own_threads = (self._loop, *self._threads.threads)
-            process = OwnerProcess("server")
-            self._side = ServerSide(process, self._threads.call, CallbackThread(), own_threads)
             self.applications = self._open_applications(networks)
             """By name."""
-            self._loop.start()
-        except BaseException:
-            self._threads.close()
-            raise
 
     def _schedule(self) -> RequestScheduler:
         settings, clock = self.settings, self._threads
-        clock.listen()
         costs = cost_rows(settings)
         setting = policy_setting(settings, costs, clock)
         return RequestScheduler(
@@ -225,65 +212,24 @@ class NetworkServer:
         for served in self.applications.values():
             served.open.take_no_more()
 
-    def close(self, drain: bool = True) -> None:
-        """Take no more requests; answer the open ones, or end them with Cancelled. Joins every
-        thread.
-        """
-        if not self._side.process.is_current():
-            return
-        self.take_no_more()
-        self._threads.call(CloseMessage(drain))
-        try:
-            self._loop.join()
-            self._side.callbacks.join()
-        except BaseException:  # Ctrl-C: all of it still ends, and nobody waits
-            self._threads.call(CloseMessage(False))
-            raise
+    def _step(self) -> object:
+        return self._scheduler.step()
 
-    def __enter__(self) -> Self:
-        return self
+    def _handle(self, message: object) -> None:
+        if isinstance(message, SubmitMessage):
+            self._begin(message.request, self.applications[message.name])
+        elif isinstance(message, CancelMessage):
+            self._scheduler.cancel(message.request)
+        elif isinstance(message, CloseMessage) and not message.drain:
+            for number in tuple(self._admitted):
+                self._end(number, broken_off(number, "server, it has been closed"))
+                self._scheduler.cancel(number)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close(drain=kind is None)
-
-    def _serve(self) -> None:
-        """Serve until the server closes and nothing is open, then end the other threads."""
-        closing = False
-        try:
-            while not (closing and not self.open_count):
-                closing = self._handle(self._scheduler.step()) or closing
-        except BaseException as error:
-            self._end_broken(error)
-        finally:
-            self._threads.close()
-            self._side.callbacks.finish()
-
-    def _end_broken(self, error: BaseException) -> None:
-        """End every request, as the loop has broken."""
-        self.take_no_more()
-        why = f"server, its loop broke: {describe_error(error)}"
+    def _end_all(self, why: str) -> None:
         for served in self.applications.values():
             for number in tuple(served.open.entries):
                 self._admit(number, served)
-                self._end(number, Cancelled(f"request {number} was open, {why}"))
-
-    def _handle(self, what: object) -> bool:
-        """Handle a message to the scheduling thread; return whether the server is to close."""
-        if isinstance(what, SubmitMessage):
-            self._begin(what.request, self.applications[what.name])
-        elif isinstance(what, CancelMessage):
-            self._scheduler.cancel(what.request)
-        elif isinstance(what, CloseMessage) and not what.drain:
-            for number in tuple(self._admitted):
-                error = Cancelled(f"request {number} was open, server, it has been closed")
-                self._end(number, error)
-                self._scheduler.cancel(number)
-        return isinstance(what, CloseMessage)
+                self._end(number, broken_off(number, why))
 
     def _admit(self, number: int, served: ServedApplication) -> OpenRequest | None:
         """Hear of a request; return None where its client has ended it."""

@@ -22,7 +22,7 @@ from support.serving import (
     json_request,
 )
 
-from nnstretch.serve.application import HttpLimits
+from nnstretch.serve.request_body import HttpLimits
 
 INFER = "/v2/models/net/infer"
 LIMITS = HttpLimits(body_bytes=200_000, body_s=0.3, skip_s=0.1)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.serving import HttpService, binary_request, http_service, image, json_request
 
-from nnstretch.serve.application import HttpLimits
+from nnstretch.serve.request_body import HttpLimits
 
 INFER = "/v2/models/net/infer"
 LIMITS = HttpLimits(body_bytes=40_000, body_s=0.2, skip_s=0.05)

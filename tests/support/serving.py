@@ -21,10 +21,11 @@ from nnstretch.cli.serve.host_pool import factors_of, host_pool
 from nnstretch.files.workload.service_record import RecordedRequest
 from nnstretch.files.workload.workload_yaml import read_workload
 from nnstretch.schedule import Disturbances
-from nnstretch.serve.application import HttpLimits, InferenceApplication
+from nnstretch.serve.application import InferenceApplication
 from nnstretch.serve.http_server import DrainingServer, serve_http, tcp_listener
 from nnstretch.serve.metrics import Metrics
 from nnstretch.serve.network_server import HostOptions, NetworkServer
+from nnstretch.serve.request_body import HttpLimits
 from nnstretch.serve.served_network import ServedNetwork
 
 SHAPE = (1, 3, 8, 8)

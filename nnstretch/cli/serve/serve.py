@@ -204,10 +204,11 @@ def serve(
     """Serve until a signal; return what became of all requests."""
     from nnstretch import __version__
     from nnstretch.cli.serve.result_json import result_json
-    from nnstretch.serve.application import HttpLimits, InferenceApplication
+    from nnstretch.serve.application import InferenceApplication
     from nnstretch.serve.http_server import DrainingServer, serve_http
     from nnstretch.serve.metrics import Metrics
     from nnstretch.serve.network_server import HostOptions, NetworkServer
+    from nnstretch.serve.request_body import HttpLimits
 
     options = HostOptions(loaded.emulated, loaded.dilation, factors)
     with observing(args, loaded) as observers:
