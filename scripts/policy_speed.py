@@ -70,7 +70,7 @@ def speed(setting: SimulationSettings) -> tuple[float, float, int]:
     result = simulation.run()
     seconds = time.process_time() - began_s
     decided_us = result.decisions.total_s * 1e6 / result.tasks
-    return result.tasks / seconds, decided_us, result.most_open
+    return result.tasks / seconds, decided_us, result.open_over_time.most
 
 
 def rows() -> list[list[object]]:

@@ -7,7 +7,8 @@ FOLDER may also be one trace of `nnstretch run --trace`. Of a pipeline it holds 
 partition.json, run_pipeline.json and trace_pipeline.json: what `partition --json` prints, and `run
 --mode pipeline --json --trace trace_pipeline.json`. Where a trace holds a prediction and a run,
 both are drawn on top of each other, and the five sub-graphs that are furthest from their prediction
-are named, on the page and with --json.
+are named, on the page and with --json. FOLDER may be the journal of `nnstretch simulate sweep`, or
+what `nnstretch simulate --json` printed: latency against rate, policies, pools, queues.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SUMMARY = "show a whole story as one HTML page"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments to its parser."""
-    folder = "folder with search.json and its neighbours, or one trace"
+    folder = "folder with search.json and its neighbours, one trace, or a sweep's journal"
     parser.add_argument("folder", metavar="FOLDER", type=Path, help=folder)
     parser.add_argument(
         "--out", metavar="FILE.html", type=Path, required=True, help="page to write"
@@ -40,10 +41,32 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.report.load.trace_diff import largest
 
     check_writable(args.out, args.folder)
+    if args.folder.is_file() and write_simulations(args.folder, args.out):
+        return {"report": str(args.out), "differences": []}
     report_data = write_report(args.folder, args.out)
     largest_differences = largest(report_data.timelines, report_data.runs)
     differences = [{**asdict(d), "ratio": d.ratio} for d in largest_differences]
     return {"report": str(args.out), "differences": differences}
+
+
+def write_simulations(path: Path, out: Path) -> bool:
+    """Write the page of a sweep's journal or of a simulation's result; False for other files."""
+    from nnstretch.files.atomic import write_text
+    from nnstretch.report.load.json_files import decode_at, read_json
+    from nnstretch.report.simulations.simulation_page import simulation_page
+    from nnstretch.report.simulations.sweep_data import read_sweep_data
+    from nnstretch.report.simulations.sweep_page import sweep_page
+    from nnstretch.report.simulations.views import SimulationView
+
+    if path.suffix == ".jsonl":
+        write_text(out, sweep_page(read_sweep_data(path)))
+        return True
+    document = read_json(path)
+    if not isinstance(document, dict) or not {"apps", "policy"} <= document.keys():
+        return False
+    view: SimulationView = decode_at(SimulationView, document, str(path))
+    write_text(out, simulation_page(view))
+    return True
 
 
 def show(result: dict[str, Any], console: Console) -> None:

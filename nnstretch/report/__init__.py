@@ -1,6 +1,8 @@
 """One self-contained HTML page of a folder of results; needs the standard library and YAML only.
 
 page.py             whole page
+page_shell.py       what every page consists of
+simulations/        pages of simulated workloads
 chapters/           chapters and first screens
 charts/             pictures as SVG
 load/               folder -> data

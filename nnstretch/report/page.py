@@ -10,11 +10,10 @@ from nnstretch.files.checked import checked
 from nnstretch.report.chapters import pipeline, runs, search, summary, training
 from nnstretch.report.chapters.headline import headline
 from nnstretch.report.chapters.pipeline_headline import pipeline_headline
-from nnstretch.report.charts.svg import shared_patterns
-from nnstretch.report.html import Markup, join, tag
+from nnstretch.report.html import Markup, tag
 from nnstretch.report.load.data import ReportData
 from nnstretch.report.load.folder import read_report_data
-from nnstretch.report.style import content_policy, script, style_sheet
+from nnstretch.report.page_shell import page_contents, page_header, whole_page
 
 Chapter = tuple[str, str, Callable[[ReportData], Markup]]
 """Anchor, name in the contents, and what builds it."""
@@ -54,17 +53,8 @@ def page(report_data: ReportData) -> str:
     """Return the whole page."""
     stretched = report_data.branches or not report_data.pipeline
     form = "stretched" if stretched else "as a pipeline"
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", http_equiv="Content-Security-Policy", content=content_policy()),
-        tag("title", f"{report_data.title}, {form}"),
-        style_sheet(),
-    )
     top = (_header(report_data), _contents(report_data))
-    body = tag("body", shared_patterns(), *top, _main(report_data), _footer(), script())
-    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+    return whole_page(f"{report_data.title}, {form}", (*top, _main(report_data)))
 
 
 def _main(report_data: ReportData) -> Markup:
@@ -100,7 +90,7 @@ def _header(report_data: ReportData) -> Markup:
         words = ["a pipeline", _on_chip(split.soc if split else None), stages]
     absent = "network and chip are not named in this folder"
     eyebrow = " · ".join(part for part in words if part) or absent
-    return tag("header", tag("p", eyebrow, class_="eyebrow"), tag("h1", report_data.title))
+    return page_header(eyebrow, report_data.title)
 
 
 def _on_chip(soc: str | None) -> str | None:
@@ -110,10 +100,4 @@ def _on_chip(soc: str | None) -> str | None:
 def _contents(report_data: ReportData) -> Markup:
     shown = [(anchor, name) for anchor, name, _ in PIPELINE_CHAPTERS if report_data.pipeline]
     shown += [(anchor, name) for anchor, name, _ in _chapters(report_data)]
-    links = join(tag("li", tag("a", name, href=f"#{anchor}")) for anchor, name in shown)
-    return tag("nav", tag("ul", links), aria_label="Contents")
-
-
-def _footer() -> Markup:
-    says = "One file, drawn from the data named under Provenance; nothing is fetched when it is"
-    return tag("footer", tag("p", f"{says} opened."))
+    return page_contents(shown)

@@ -48,6 +48,7 @@ ALSO = {
     "partition": {"capture", "stretch", "export"},
     "accelerate": {"schedule", "capture"},
     "predict": {"accelerate"},
+    "report": {"schedule"},
     "study": {"stretch", "capture", "train", "export", "schedule", "run", "report"},
 }
 """The only verbs that may use another."""

@@ -185,7 +185,7 @@ def test_any_workload_becomes_a_schedule_and_the_same_one_again(
         arrivals = {task.name: arrived_us[task.request] for task in tasks}
         assert schedule_faults(Trace(tuple(spans[0])), graph, arrivals) == ()
         total_us = sum(run.latencies.total_us for run in result.runs)
-        assert result.open_area_us == pytest.approx(total_us), "Little"
+        assert result.open_over_time.area_us == pytest.approx(total_us), "Little"
 
 
 def test_equal_seeds_give_equal_arrivals_whatever_the_policy() -> None:
@@ -216,7 +216,7 @@ def test_a_queue_limit_refuses_and_deadlines_are_counted() -> None:
     result = Simulation(replace(setting, applications=(application,))).run()
     run = result.runs[0]
     assert (run.arrived, run.refused, run.latencies.count, run.missed) == (4, 1, 3, 1)
-    assert result.most_open == 2
+    assert result.open_over_time.most == 2
 
 
 def test_a_policy_that_drops_ends_instances_without_an_answer() -> None:

@@ -20,9 +20,13 @@ from nnstretch.cli.simulate.applications import (
 from nnstretch.cli.simulate.pool import Pool
 from nnstretch.errors import BadInput
 from nnstretch.files.workload.workload import ApplicationSettings, WorkloadFile
-from nnstretch.schedule.simulation.application import Application, ListedArrivals, own_tasks
+from nnstretch.schedule.simulation.application import (
+    Application,
+    ListedArrivals,
+    own_tasks,
+    own_times,
+)
 from nnstretch.schedule.simulation.settings import SimulationSettings
-from nnstretch.schedule.simulation.simulate import own_times
 from nnstretch.schedule.task_graph import task_durations_us, task_graph
 from nnstretch.task import TaskTimes, WorkKey
 

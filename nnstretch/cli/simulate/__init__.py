@@ -9,6 +9,7 @@ replay.py        recorded beside simulated latencies
 pool.py          the processors of a workload
 result_json.py   the result as JSON data
 show.py          the result as text
+watcher.py       what is kept and written of the first run
 sweep.py         `simulate sweep`: pools, policies, rates, trials
-sweep_tables.py  its tables and pictures
+sweep_tables.py  its page, table and pictures
 """

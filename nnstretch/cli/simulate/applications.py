@@ -20,9 +20,10 @@ from nnstretch.schedule.simulation.application import (
     FixedArrivals,
     ListedArrivals,
     own_tasks,
+    own_times,
+    own_transfers,
 )
 from nnstretch.schedule.simulation.settings import SimulationSettings
-from nnstretch.schedule.simulation.simulate import own_times, own_transfers
 from nnstretch.task import Task, TaskTimes, WorkKey
 
 if TYPE_CHECKING:

@@ -50,8 +50,12 @@ def result_json(
         "stp": mean(stp),
         "open": {
             "mean": mean(lambda result: result.mean_open),
-            "most": max(result.most_open for result in results),
+            "most": max(result.open_over_time.most for result in results),
             "by_littles_law": mean(by_littles_law),
+            "over_time": {
+                "step_ms": results[0].open_over_time.step_us / 1000,
+                "mean": results[0].open_over_time.means(),
+            },
         },
         "energy_mj": energy_mj(settings, results),
     }

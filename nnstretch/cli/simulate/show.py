@@ -37,6 +37,9 @@ def show(result: dict[str, Any], console: Console) -> None:
     )
     if "replay" in result:
         show_replay(result["replay"], console)
+    for what in ("report", "svg"):
+        if what in result:
+            console.print(f"{what} {result[what]}", highlight=False, soft_wrap=True)
     if "log" in result:
         console.print(f"logs in {result['log']}", highlight=False, soft_wrap=True)
 

@@ -13,8 +13,10 @@ A sweep names its workload and what is varied:
 
 Every finished configuration is a line of FOLDER/journal.jsonl: a sweep that was killed goes on
 where it stopped, and ends in the same bytes. All cores compute (--workers N for fewer), by joblib;
---dask hands the work to the scheduler of a Dask cluster. FOLDER/sweep.md is the table, with a
-picture of mean latency against the rate for each pool.
+--dask hands the work to the scheduler of a Dask cluster. FOLDER/report.html shows latency against
+rate, policies, pools and queues; the same is in FOLDER/sweep.md and its pictures, and `nnstretch
+report FOLDER/journal.jsonl` makes the page again. --decision-times adds what decisions took on this
+host, by how many tasks waited; only that differs from run to run.
 """
 
 from __future__ import annotations
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
     from nnstretch.files.workload.workload import WorkloadFile
 
 SUMMARY = "pools x policies x rates x trials of a workload"
-JOURNAL = "journal.jsonl"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("sweep", metavar="SWEEP.yaml", type=Path, help="workload, pools, policies, rates, trials")
     add("--out", type=Path, required=True, metavar="FOLDER", help="for the journal and tables")
     add("--workers", type=int, default=-1, metavar="N", help="processes (default: all cores)")
+    add("--decision-times", action="store_true", help="keep what decisions take on this host")
     add("--dask", metavar="ADDRESS", help="scheduler of a Dask cluster, instead of processes here")
 
 
@@ -55,6 +57,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.files.journal import append_rows, read_journal
     from nnstretch.files.workload.sweep_yaml import read_sweep
     from nnstretch.files.workload.workload_yaml import read_workload
+    from nnstretch.report.simulations.sweep_data import DECISIONS, JOURNAL, sweep_data
     from nnstretch.schedule.policies.table import find_policy
 
     if args.workers < 1 and args.workers != -1:
@@ -66,7 +69,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         find_policy(policy)
     configurations = list(sweep.configurations(workload))
     args.out.mkdir(parents=True, exist_ok=True)
-    journal = args.out / JOURNAL
+    journal, decisions = args.out / JOURNAL, args.out / DECISIONS
     rows = read_journal(journal)
     head = {"sweep": digest(workload, configurations)}
     if not rows:
@@ -76,17 +79,20 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     done = rows[1:]
     waiting = configurations[len(done) :]
     with progress("simulating") as tick, workers_of(args):
-        for row in results(workload, waiting, path.parent, args.workers):
+        for row, times in results(workload, waiting, path.parent, args.workers):
             append_rows(journal, [row])
+            if args.decision_times:
+                append_rows(decisions, [times])
             done.append(row)
             tick(len(done), len(configurations))
+    data = sweep_data([head, *done], journal, read_journal(decisions))
     failed = sum("error" in row for row in done)
     return {
         "configurations": len(configurations),
         "finished": len(done) - failed,
         "failed": failed,
         "journal": str(journal),
-        "tables": [str(file) for file in write_tables(args.out, done)],
+        "tables": [str(file) for file in write_tables(args.out, data)],
     }
 
 
@@ -124,8 +130,8 @@ def workers_of(args: argparse.Namespace) -> Iterator[None]:
 
 def results(
     workload: WorkloadFile, configurations: Sequence[Configuration], folder: Path, workers: int
-) -> Iterator[dict[str, Any]]:
-    """Yield a row for each configuration, in their order. Raises BadInput without joblib."""
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Yield the rows of each configuration, in their order. Raises BadInput without joblib."""
     try:
         from joblib import Parallel, delayed
     except ImportError as error:
@@ -140,24 +146,26 @@ def results(
 
 def simulate_one(
     workload: WorkloadFile, configuration: Configuration, folder: Path
-) -> dict[str, Any]:
-    """Return the journal's row of one configuration; times of this host are left out of it."""
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the journal's row of one configuration, and apart from it what this host took."""
     from nnstretch.cli.loaded_model import load_soc_of
     from nnstretch.cli.simulate.applications import simulation_settings
     from nnstretch.cli.simulate.result_json import result_json
     from nnstretch.files.workload.sweep_yaml import configured
-    from nnstretch.schedule.simulation.replications import replicate
+    from nnstretch.schedule.simulation.round_times import RoundTimes
+    from nnstretch.schedule.simulation.simulate import Simulation
 
-    row = asdict(configuration)
+    row, rounds = asdict(configuration), RoundTimes()
     del row["absent"]
     try:
         soc = None if workload.soc is None else load_soc_of(workload.soc)
         settings = simulation_settings(configured(workload, configuration), soc, folder)
-        result = result_json(settings, replicate(settings, 1))
+        simulation = Simulation(settings, on_round=rounds.on_round)
+        result = result_json(settings, [simulation.run()])
     except NnstretchError as refusal:
-        return {**row, "error": one_line(refusal)}
+        return {**row, "error": one_line(refusal)}, {**row, "rounds": []}
     del result["scheduling_us"]
-    return {**row, "result": result}
+    return {**row, "result": result}, {**row, "rounds": rounds.rows()}
 
 
 def show(result: dict[str, Any], console: Console) -> None:

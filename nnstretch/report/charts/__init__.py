@@ -5,6 +5,7 @@ palette.py            colours
 gantt.py              Gantt chart: panels, rows, bars, axis
 gantt_networks.py     Gantt of networks
 line_chart.py         lines with a legend, linear or logarithmic
+bar_chart.py          bars side by side, with intervals
 gantt_overlay.py      Gantt of predictions under runs
 gantt_schedule.py     Gantt of any schedule
 gantt_pipeline.py     Gantt of a stream

@@ -33,6 +33,8 @@ class GanttStyle:
     least_bar_px: float = 1.2
     axis_unit: str = "ms"
     axis_unit_us: float = 1000.0
+    axis_origin_us: float = 0.0
+    """The time at the left end of the axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,7 @@ def draw_gantt(
         top=8,
         bottom=top,
         baseline=height - 14,
+        origin=style.axis_origin_us,
     )
     return svg.svg(WIDTH_PX, height, title, spoken, axis, *drawn, class_=look)
 

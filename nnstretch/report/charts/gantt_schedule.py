@@ -82,6 +82,7 @@ def _style(processors: Sequence[str], window: TimeWindow) -> GanttStyle:
         label_baseline_px=17.0,
         axis_unit=window.unit,
         axis_unit_us=window.unit_us,
+        axis_origin_us=window.start_us,
     )
 
 

@@ -122,11 +122,15 @@ def time_axis(
     top: float,
     bottom: float,
     baseline: float,
+    origin: float = 0.0,
 ) -> Markup:
-    """Draw at most `most` marks of time; `per_unit` is one `unit` in the scale's unit."""
+    """Draw at most `most` marks of time; `per_unit` is one `unit` in the scale's unit, `origin` the
+    time at the scale's 0.
+    """
     drawn: list[Markup] = []
-    for at in ticks(x.low / per_unit, x.high / per_unit, most):
-        at_px = x(per_unit * at)
+    low, high = (x.low + origin) / per_unit, (x.high + origin) / per_unit
+    for at in ticks(low, high, most):
+        at_px = x(per_unit * at - origin)
         drawn.append(line(at_px, top, at_px, bottom, class_="grid"))
         drawn.append(text(at_px, baseline, tick(at), class_="small", anchor="middle"))
     return join((*drawn, text(x.end_px + 14, baseline, unit, class_="small")))

@@ -8,6 +8,8 @@ simulate.py     applications that arrive, under a policy
 replay.py       a server's record as a simulation
 record_costs.py a table of costs from a server's record
 latencies.py    latencies of any number of requests in bounded memory
+length_over_time.py  how long a queue was over time
+round_times.py  how long decisions take, by how many tasks wait
 replications.py several simulations, with intervals
 cedr_logs.py    what happened as CEDR's log files
 """

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count, islice, takewhile
 from math import inf
 from random import Random
 
-from nnstretch.task import Task
+from nnstretch.task import Task, TaskTimes, WorkKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,3 +122,18 @@ class Application:
 def own_tasks(name: str, tasks: tuple[Task, ...]) -> tuple[Task, ...]:
     """Return tasks under the name of their application, so that no two of several are alike."""
     return tuple(replace(task, plan=name) for task in tasks)
+
+
+def own_times(name: str, times_us: TaskTimes) -> dict[tuple[WorkKey, str], float]:
+    """Return times under the name of their application. Sub-graphs are without a plan."""
+    return {((name, str(work)), processor): us for (work, processor), us in times_us.items()}
+
+
+def own_transfers(
+    name: str, transfers_us: Mapping[tuple[WorkKey, WorkKey], float]
+) -> dict[tuple[WorkKey, WorkKey], float]:
+    """Return times of copies under the name of their application."""
+    times_us: dict[tuple[WorkKey, WorkKey], float] = {}
+    for (writer, reader), time_us in transfers_us.items():
+        times_us[(name, str(writer)), (name, str(reader))] = time_us
+    return times_us

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import exp, inf, log
@@ -21,9 +21,10 @@ from nnstretch.schedule.request import Request, RequestOutcome
 from nnstretch.schedule.request_scheduler import RequestScheduler
 from nnstretch.schedule.simulation.application import Application
 from nnstretch.schedule.simulation.latencies import Latencies
+from nnstretch.schedule.simulation.length_over_time import LengthOverTime
 from nnstretch.schedule.simulation.settings import SimulationSettings, clock_of, durations_of
 from nnstretch.schedule.slowdown import SlowdownEstimator
-from nnstretch.task import Task, TaskTimes, WorkKey
+from nnstretch.task import Task
 from nnstretch.task_graph import TaskGraph
 from nnstretch.trace import Span
 
@@ -80,9 +81,7 @@ class SimulationResult:
     last_end_us: float = 0.0
     last_event_us: float = 0.0
     tasks: int = 0
-    open_area_us: float = 0.0
-    """Integral of the number of open instances over time."""
-    most_open: int = 0
+    open_over_time: LengthOverTime = field(default_factory=LengthOverTime)
 
     @property
     def makespan_us(self) -> float:
@@ -92,7 +91,8 @@ class SimulationResult:
     @property
     def mean_open(self) -> float:
         """Return the mean number of open instances over time."""
-        return self.open_area_us / self.last_event_us if self.last_event_us else 0.0
+        area_us = self.open_over_time.area_us
+        return area_us / self.last_event_us if self.last_event_us else 0.0
 
 
 class Simulation:
@@ -128,8 +128,6 @@ class Simulation:
         runs = tuple(application_run(app, settings) for app in settings.applications)
         busy_us = dict.fromkeys((processor.name for processor in settings.processors), 0.0)
         self.result = SimulationResult(runs, busy_us, self.scheduler.loop.times)
-        self._since_us = 0.0
-        """When the number of open instances last changed."""
 
     def run(self) -> SimulationResult:
         """Let everything arrive and end; return what happened."""
@@ -203,10 +201,8 @@ class Simulation:
     def _count_open(self, change: int) -> None:
         """Hear that the number of open instances is about to change."""
         result, now_us, before = self.result, self._clock.now_us, len(self._open)
-        result.open_area_us += before * (now_us - self._since_us)
-        if before + change > result.most_open:
-            result.most_open = before + change
-        result.last_event_us = self._since_us = now_us
+        result.open_over_time.change(now_us, before, before + change)
+        result.last_event_us = now_us
 
 
 def cost_rows(settings: SimulationSettings) -> CostRows:
@@ -282,18 +278,3 @@ def without_cycle_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def own_times(name: str, times_us: TaskTimes) -> dict[tuple[WorkKey, str], float]:
-    """Return times under the name of their application. Sub-graphs are without a plan."""
-    return {((name, str(work)), processor): us for (work, processor), us in times_us.items()}
-
-
-def own_transfers(
-    name: str, transfers_us: Mapping[tuple[WorkKey, WorkKey], float]
-) -> dict[tuple[WorkKey, WorkKey], float]:
-    """Return times of copies under the name of their application."""
-    times_us: dict[tuple[WorkKey, WorkKey], float] = {}
-    for (writer, reader), time_us in transfers_us.items():
-        times_us[(name, str(writer)), (name, str(reader))] = time_us
-    return times_us

@@ -1,0 +1,106 @@
+"""The page of one simulation: who computes when, queues, decisions, applications."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from nnstretch.report.chapters.elements import chapter, definition_list, quiet
+from nnstretch.report.charts import svg
+from nnstretch.report.charts.bar_chart import Bar, BarGroup, bar_chart
+from nnstretch.report.charts.gantt_schedule import TimeWindow, schedule_gantt
+from nnstretch.report.charts.line_chart import ChartAxis, ChartLine, line_chart
+from nnstretch.report.format_numbers import count, digits, plain_ms
+from nnstretch.report.html import Markup, table, tag
+from nnstretch.report.page_shell import page_contents, page_header, whole_page
+from nnstretch.report.simulations.sweep_pictures import decision_times, over_time_points
+from nnstretch.report.simulations.views import ApplicationView, SimulationView
+from nnstretch.trace import Trace
+
+HEADS = ("application", "ended", "mean (ms)", "p50", "p95", "p99", "execution (ms)", "missed")
+
+
+def simulation_page(
+    view: SimulationView, trace: Trace | None = None, window: TimeWindow | None = None
+) -> str:
+    """Return the whole page; without a trace it shows no Gantt chart."""
+    chapters = [("applications", "Applications", applications_chapter(view))]
+    if trace is not None:
+        says = "Colours tell instances apart; what no bar covers is idle time."
+        drawing = svg.scrolling(
+            simulation_gantt(view, trace, window or TimeWindow()), "Gantt chart"
+        )
+        chapters.append(("timeline", "Timeline", chapter("timeline", "Timeline", says, drawing)))
+    chapters.append(("processors", "Processors", processors_chapter(view)))
+    if view.open.over_time is not None and view.open.over_time.mean:
+        chapters.append(("queue", "Queue", queue_chapter(view)))
+    if view.rounds:
+        says = "What a round of decisions took on the host that simulated."
+        drawing = decision_times({view.policy: list(view.rounds)})
+        chapters.append(
+            ("decisions", "Decisions", chapter("decisions", "Decisions", says, drawing))
+        )
+    chapters.append(("provenance", "Provenance", provenance_chapter(view)))
+    name = workload_name(view)
+    eyebrow = " · ".join(part for part in (name, view.soc, view.policy) if part)
+    header = page_header(eyebrow, "Networks that arrive at run time")
+    contents = page_contents((name, title) for name, title, _ in chapters)
+    main = tag("main", *(built for _, _, built in chapters))
+    return whole_page(f"{name} under {view.policy}", (header, contents, main))
+
+
+def workload_name(view: SimulationView) -> str:
+    """Return the name of the workload's file without its folder and ending."""
+    return PurePath(view.workload or "workload").stem
+
+
+def simulation_gantt(view: SimulationView, trace: Trace, window: TimeWindow) -> Markup:
+    """Draw what runs when in a window of the simulation."""
+    title = f"{workload_name(view)}, {view.policy}: makespan {digits(view.makespan_ms)} ms"
+    return schedule_gantt(title, trace, tuple(view.utilisation), window)
+
+
+def applications_chapter(view: SimulationView) -> Markup:
+    """Return latencies of each application."""
+    says = f"Latencies from arrival to end; {digits(view.throughput_per_s)} instances a second."
+    rows = map(_application_row, view.apps)
+    latencies = table("Applications", HEADS, rows)
+    return chapter("applications", "Applications", says, latencies)
+
+
+def _application_row(app: ApplicationView) -> tuple[str, ...]:
+    latency = app.latency_ms
+    of_all = f"{count(app.ended)} of {count(app.arrived)}"
+    quantiles = map(plain_ms, (latency.mean, latency.p50, latency.p95, latency.p99))
+    return app.name, of_all, *quantiles, plain_ms(app.execution_ms), count(app.deadline_misses)
+
+
+def processors_chapter(view: SimulationView) -> Markup:
+    """Return how busy each processor is."""
+    says = "Share of the makespan in which each processor works."
+    groups = [BarGroup(name, (Bar(100 * share),)) for name, share in view.utilisation.items()]
+    drawing = bar_chart("Utilisation", "%", (view.policy,), groups)
+    return chapter("processors", "Processors", says, drawing)
+
+
+def queue_chapter(view: SimulationView) -> Markup:
+    """Return open instances over time."""
+    says = f"Instances that have arrived and not ended; at most {count(view.open.most)}."
+    assert view.open.over_time is not None
+    line = ChartLine(view.policy, tuple(over_time_points(view.open.over_time)))
+    upward = ChartAxis("open, mean of each step")
+    drawing = line_chart("Open instances over time", ChartAxis("ms"), upward, [line])
+    return chapter("queue", "Queue", says, drawing)
+
+
+def provenance_chapter(view: SimulationView) -> Markup:
+    """Return where the numbers come from."""
+    says = "The workload, what its costs were taken from, and the seed."
+    facts = [("workload", workload_name(view)), ("seed", str(view.seed))]
+    if view.soc is not None:
+        facts.append(("chip", view.soc))
+    if view.provenance:
+        facts.append(("costs", view.provenance))
+    caution = None
+    if view.calibrated is False:
+        caution = quiet("The chip is not calibrated: its costs come from no measurement of it.")
+    return chapter("provenance", "Provenance", says, definition_list(facts), caution)

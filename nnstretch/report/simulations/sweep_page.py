@@ -1,0 +1,97 @@
+"""The page of a sweep: its pictures, the table of means, what failed, and where it comes from."""
+
+from __future__ import annotations
+
+from nnstretch.report.chapters.elements import chapter, definition_list, quiet
+from nnstretch.report.charts import svg
+from nnstretch.report.html import Markup, collapsible, join, table, tag
+from nnstretch.report.page_shell import page_contents, page_header, whole_page
+from nnstretch.report.simulations.sweep_data import Key, SweepData, pool_name
+from nnstretch.report.simulations.sweep_pictures import Picture, sweep_pictures
+
+HEADS = ("pool", "policy", "rate", "trials", "mean ms", "±", "p95 ms", "makespan ms", "a second")
+TEXT = frozenset({0, 1})
+CHAPTERS = (
+    ("latency", "Latency", "Mean latency against the rate of arrival, on each pool."),
+    (
+        "saturation",
+        "Saturation",
+        "For each policy, a line for each pool: where it turns upward the pool is full.",
+    ),
+    ("policies", "Policies", "Mean latency at the highest rate, with 95% intervals over trials."),
+    ("pools", "Pools", "Instances that end per second at the highest rate."),
+    ("open", "Queues", "Instances that have arrived and not ended, at the highest rate."),
+    (
+        "decision_time",
+        "Decisions",
+        "What a round of decisions takes on the host that simulated; it differs from run to run.",
+    ),
+)
+"""Name of the pictures in a chapter, title and first sentence."""
+
+
+def sweep_page(data: SweepData) -> str:
+    """Return the whole page of a sweep; equal journals give equal pages."""
+    chapters: list[tuple[str, str, Markup]] = []
+    pictures = sweep_pictures(data)
+    for name, title, says in CHAPTERS:
+        drawings = [scrolled(picture) for picture in pictures if chapter_of(picture[0]) == name]
+        if drawings:
+            pairs = tag("div", *drawings, class_="pair")
+            chapters.append((name, title, chapter(name, title, says, pairs)))
+    chapters.append(("means", "Means", means_chapter(data)))
+    chapters.append(("provenance", "Provenance", provenance_chapter(data)))
+    counted = f"{len(data.rows)} simulations"
+    header = page_header(f"simulate sweep · {counted}", "Pools, policies and rates")
+    contents = page_contents((name, title) for name, title, _ in chapters)
+    main = tag("main", *(built for _, _, built in chapters))
+    return whole_page("Sweep of a workload", (header, contents, main))
+
+
+def chapter_of(picture: str) -> str:
+    """Return the chapter of a picture: latency of latency_3."""
+    return picture.rstrip("0123456789").rstrip("_")
+
+
+def scrolled(picture: Picture) -> Markup:
+    """Return a picture that scrolls sideways where it has no room."""
+    name, drawing = picture
+    return svg.scrolling(drawing, name)
+
+
+def mean_cells(key: Key, data: SweepData) -> tuple[str, ...]:
+    """Return a row of the table of means, without a mark for what there is not."""
+    latency = data.mean(key, lambda result: result.app_latency_ms.mean)
+    p95 = data.mean(key, lambda result: result.app_latency_ms.p95)
+    makespan = data.mean(key, lambda result: result.makespan_ms)
+    ended = data.mean(key, lambda result: result.throughput_per_s)
+    width = "" if latency.half_width is None else f"{latency.half_width:.3g}"
+    means = (f"{p95.mean:.4g}", f"{makespan.mean:.4g}", f"{ended.mean:.4g}")
+    trials = str(len(data.groups[key]))
+    return key[0], key[1], f"{key[2]:g}", trials, f"{latency.mean:.4g}", width, *means
+
+
+def failures(data: SweepData) -> list[str]:
+    """Return a sentence for each configuration that could not run."""
+    sentences: list[str] = []
+    for row in data.rows:
+        if row.error is not None:
+            where = f"{pool_name(row.pool)}, {row.policy}, rate {row.rate:g}"
+            sentences.append(f"Failed: {where}, trial {row.trial}: {row.error}")
+    return sentences
+
+
+def means_chapter(data: SweepData) -> Markup:
+    """Return the table of means over trials, and what failed."""
+    says = "Means over trials; ± is half of the 95% interval of the mean latency."
+    rows = [mean_cells(key, data) for key in data.groups]
+    means = table("Means over trials", HEADS, rows, text_columns=TEXT)
+    failed = join(quiet(sentence) for sentence in failures(data))
+    return chapter("means", "Means", says, collapsible("The table", means), failed)
+
+
+def provenance_chapter(data: SweepData) -> Markup:
+    """Return what the page was made of."""
+    says = "The sweep's journal, which nnstretch simulate sweep wrote line by line."
+    facts = (("sweep", data.digest), ("lines", str(len(data.rows))))
+    return chapter("provenance", "Provenance", says, definition_list(facts))

@@ -1,0 +1,119 @@
+"""Pages and pictures of simulations: what they show is what the journal says."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from nnstretch.cli import main
+from nnstretch.report.charts.bar_chart import Bar, BarGroup, bar_chart
+from nnstretch.report.simulations.sweep_pictures import decision_times
+from nnstretch.report.simulations.views import RoundView
+
+WORKLOAD = """\
+pool: {cpu: 1, fft: 1}
+applications:
+- {name: fft, costs_ms: {cpu: 4, fft: 1}, arrivals: {period_ms: 2}, instances: 30}
+- {name: scan, costs_ms: {cpu: 3}, arrivals: {period_ms: 5}, instances: 9}
+"""
+SWEEP = """\
+workload: workload.yaml
+pools: [{cpu: 1}, {cpu: 2, fft: 1}]
+policies: [rr, eft]
+rates: [1, 2]
+trials: 2
+"""
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> Path:
+    (tmp_path / "workload.yaml").write_text(WORKLOAD)
+    (tmp_path / "sweep.yaml").write_text(SWEEP)
+    return tmp_path / "workload.yaml"
+
+
+def test_heights_of_bars_are_in_the_ratio_of_their_values() -> None:
+    groups = [BarGroup("a", (Bar(10.0, 2.0), None)), BarGroup("b", (Bar(5.0), Bar(0.0)))]
+    drawing = bar_chart("t", "ms", ("x", "y"), groups)
+    heights = re.findall(r'height="([\d.]+)" rx="2" class="bar"><title>', drawing)
+    values = [float(height) for height in heights]
+    assert values[0] == pytest.approx(2 * values[1], rel=0.01)
+    assert values[2] == 0
+    assert drawing.count("whisker") == 1
+
+
+def test_rounds_of_several_configurations_are_weighted_by_how_many_there_were() -> None:
+    rounds = [RoundView(2.0, 3, 10.0), RoundView(3.0, 1, 30.0), RoundView(9.0, 1, 50.0)]
+    drawing = decision_times({"eft": rounds})
+    assert "eft, 2.25: 15" in drawing
+    assert "eft, 9: 50" in drawing
+
+
+def test_a_journal_makes_the_page_of_its_sweep_once_more(workload: Path) -> None:
+    out, again = workload.parent / "out", workload.parent / "again.html"
+    sweep = ["simulate", "sweep", str(workload.parent / "sweep.yaml"), "--out", str(out)]
+    assert main([*sweep, "--workers", "1"]) == 0
+    assert main(["report", str(out / "journal.jsonl"), "--out", str(again)]) == 0
+    page = again.read_text()
+    assert page == (out / "report.html").read_text()
+    assert "Open instances on 2 cpu + 1 fft, rate 2" in page
+    assert page.count("Latency under") >= 2
+    assert "decision" not in "".join(path.name for path in out.iterdir())
+
+
+def test_decision_times_are_kept_apart_from_what_is_equal_in_every_run(workload: Path) -> None:
+    out, without = workload.parent / "out", workload.parent / "without"
+    sweep = ["simulate", "sweep", str(workload.parent / "sweep.yaml"), "--workers", "1"]
+    assert main([*sweep, "--out", str(without)]) == 0
+    assert main([*sweep, "--out", str(out), "--decision-times"]) == 0
+    journals = [(folder / "journal.jsonl").read_bytes() for folder in (out, without)]
+    assert journals[0] == journals[1]
+    assert len((out / "decision_times.jsonl").read_text().splitlines()) == 16
+    assert (out / "decision_time.svg").is_file()
+
+
+def test_a_window_draws_what_runs_in_it(workload: Path) -> None:
+    svg, page = workload.parent / "g.svg", workload.parent / "p.html"
+    command = ["simulate", str(workload), "--svg", str(svg), "--report", str(page)]
+    assert main([*command, "--window", "20:30"]) == 0
+    drawing = svg.read_text()
+    ticks = [
+        float(tick) for tick in re.findall(r'class="small" text-anchor="middle">([\d.]+)<', drawing)
+    ]
+    assert (min(ticks), max(ticks)) == (20, 30)
+    starts = [float(start) for start in re.findall(r"on \w+: ([\d.]+) to", drawing)]
+    assert starts
+    assert all(16 <= start <= 30 for start in starts)
+    assert "Open instances over time" in page.read_text()
+
+
+def test_what_simulate_prints_is_a_page_too(
+    workload: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", str(workload), "--json"]) == 0
+    result = workload.parent / "result.json"
+    result.write_text(capsys.readouterr().out)
+    assert main(["report", str(result), "--out", str(workload.parent / "p.html")]) == 0
+    assert "39 of 39" not in (text := (workload.parent / "p.html").read_text())
+    assert "30 of 30" in text
+
+
+@pytest.mark.parametrize("window", ["30:20", "a:b", "-1:5", "nan:3"])
+def test_windows_that_are_none_are_refused(
+    window: str, workload: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", str(workload), f"--window={window}"]) == 1
+    assert f"--window is {window}" in capsys.readouterr().err
+
+
+def test_a_journal_of_something_else_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal = tmp_path / "j.jsonl"
+    for lines, words in (({"trial": 1},), "no sweep"), (({"sweep": "x"}, {"rate": 1}), "line 2"):
+        journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        assert main(["report", str(journal), "--out", str(tmp_path / "p.html")]) == 1
+        assert words in capsys.readouterr().err
