@@ -93,6 +93,16 @@ def random_input(spec: TensorSpec, generator: torch.Generator, values: int = 2) 
     return torch.randint(0, values, spec.shape, generator=generator).to(kind)
 
 
+def draw_inputs(graph: Graph, seed: int) -> dict[str, torch.Tensor]:
+    """Draw an input by name: standard normal numbers, or integers that the network may read."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn: dict[str, torch.Tensor] = {}
+    for value in graph.inputs:
+        values = integer_values(graph, value.name)
+        drawn[value.name] = random_input(value.spec, generator, values)
+    return drawn
+
+
 def integer_values(graph: Graph, name: str) -> int:
     """Return how many values an integer input may be drawn from.
 

@@ -11,13 +11,17 @@ from torch import nn
 
 from nnstretch.bundle.bundle import read_bundle, write_bundle
 from nnstretch.bundle.manifest import Manifest
-from nnstretch.capture.example_inputs import integer_values, random_input
+from nnstretch.capture.example_inputs import draw_inputs
 from nnstretch.capture.rebuild_module import build
 from nnstretch.export.bundle import export_bundle
-from nnstretch.export.onnx.convert import check_close
-from nnstretch.export.onnx.sections import SectionFile, run_in_sequence, section_file
+from nnstretch.export.onnx.sections import (
+    SectionFile,
+    compare_with_network,
+    outputs_of,
+    run_in_sequence,
+    section_file,
+)
 from nnstretch.export.subgraph_specs import ExportRequest
-from nnstretch.graph import Graph
 from nnstretch.partition.branched_stages import SegmentRange, pipeline_of, with_contention
 from nnstretch.partition.build_manifest import ModuleFile, build_manifest
 from nnstretch.partition.module_graph import ModuleGraph, ModuleSettings
@@ -75,7 +79,8 @@ def export_partition(
     examples = draw_inputs(graph, options.seed)
     files = export_stages(partition, weights, examples, progress or (lambda *_: None))
     network = module if module is not None else build(graph, weights)
-    error = compare_with_network(graph, files, network, examples)
+    arrays = {name: value.numpy() for name, value in examples.items()}
+    error = compare_with_network(graph, run_in_sequence(files, arrays), network, examples)
     module_graph = module_graph_of(partition, files, options)
     module_files = {}
     for number, (file, stage) in enumerate(zip(files, partition.stages, strict=True)):
@@ -108,23 +113,6 @@ def export_branched(
     pipeline = pipeline_of(manifest, ranges, options.threads, options.capacity, options.cores)
     write_bundle(path, replace(manifest, pipeline=pipeline), bundle.files)
     return manifest.max_abs_error
-
-
-def compare_with_network(
-    graph: Graph,
-    files: Sequence[SectionFile],
-    network: nn.Module,
-    examples: Mapping[str, torch.Tensor],
-) -> float:
-    """Return the largest difference of all files in a row from the network. Raises Mismatch."""
-    arrays = {name: value.numpy() for name, value in examples.items()}
-    computed = run_in_sequence(files, arrays)
-    expected = outputs_of(network, tuple(examples.values()))
-    errors = []
-    for name, value in zip(graph.outputs, expected, strict=True):
-        what = f"pipeline of {graph.name}, {name},"
-        errors.append(check_close(value.numpy(), computed[name], what))
-    return max(errors)
 
 
 def module_graph_of(
@@ -200,25 +188,3 @@ def module_file(file: SectionFile, stage: StageCost) -> ModuleFile:
         copy_in_us=copy_in_us,
         copy_out_us=copy_out_us,
     )
-
-
-def outputs_of(network: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
-    """Run a network in evaluation mode; return its tensors in the order of capture."""
-    training = network.training
-    network.eval()
-    try:
-        with torch.no_grad():
-            leaves = torch.utils._pytree.tree_leaves(network(*inputs))
-    finally:
-        network.train(training)
-    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-
-
-def draw_inputs(graph: Graph, seed: int) -> dict[str, torch.Tensor]:
-    """Draw an input by name: standard normal numbers, or integers that the network may read."""
-    generator = torch.Generator().manual_seed(seed)
-    drawn: dict[str, torch.Tensor] = {}
-    for value in graph.inputs:
-        values = integer_values(graph, value.name)
-        drawn[value.name] = random_input(value.spec, generator, values)
-    return drawn

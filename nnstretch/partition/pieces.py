@@ -1,18 +1,26 @@
-"""Pieces of a network as a bundle: an ONNX file for each, checked against its own module."""
+"""A network whole or in pieces as a bundle: an ONNX file for each, checked against its module."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
+from torch import nn
 
 from nnstretch.bundle.archive import digest
 from nnstretch.bundle.bundle import Bundle
 from nnstretch.bundle.manifest import Manifest, Port, Subgraph
+from nnstretch.capture.example_inputs import draw_inputs
 from nnstretch.capture.rebuild_module import build
-from nnstretch.export.onnx.sections import SectionFile, section_file
+from nnstretch.export.onnx.convert import OnnxRunner
+from nnstretch.export.onnx.sections import (
+    SectionFile,
+    compare_with_network,
+    outputs_of,
+    section_file,
+)
 from nnstretch.graph import Graph
-from nnstretch.partition.export import draw_inputs, outputs_of
 
 Progress = Callable[[int, int], None]
 
@@ -52,6 +60,25 @@ def export_pieces(
         max(subgraph.max_abs_error for subgraph in subgraphs),
     )
     return Bundle(manifest, files, graph.name)
+
+
+def export_whole(
+    graph: Graph,
+    weights: Mapping[str, torch.Tensor],
+    module: nn.Module,
+    progress: Progress,
+    seed: int = 0,
+) -> Bundle:
+    """Return a network with any number of inputs and outputs as one sub-graph, checked against it.
+
+    Raises Mismatch, UnsupportedOp.
+    """
+    bundle = export_pieces(graph, weights, [graph], progress, seed)
+    examples = draw_inputs(graph, seed)
+    arrays = {name: value.numpy() for name, value in examples.items()}
+    (data,) = bundle.files.values()
+    error = compare_with_network(graph, OnnxRunner(data).run_named(arrays), module, examples)
+    return replace(bundle, manifest=replace(bundle.manifest, max_abs_error=error))
 
 
 def piece_subgraph(name: str, section: SectionFile) -> Subgraph:

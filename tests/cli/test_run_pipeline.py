@@ -162,8 +162,9 @@ def test_on_threads_every_item_comes_out_with_the_numbers_of_the_stages_in_turn(
     assert found["throughput_per_s"] > 0
     assert found["sequential_throughput_per_s"] > 0
     assert np.load(tmp_path / "y.npy").shape == (3, 3)
-    assert refused(capsys, path, "--mode", "pipeline", "--input", tmp_path / "x.npy").startswith(
-        "inputs one ndarray, pipeline of reference, it expects"
+    assert (
+        "the pipeline of reference has 2 inputs (data_a, data_b), write --input NAME=FILE.npy"
+        in refused(capsys, path, "--mode", "pipeline", "--input", tmp_path / "x.npy")
     )
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.bundle.bundle import Bundle
 from nnstretch.cli.progress import warn_uncalibrated
+from nnstretch.cli.run.array_files import files_of, read_inputs, write_outputs
 from nnstretch.errors import BadInput, UnknownName, one_line
 from nnstretch.pipeline import CALL
 from nnstretch.soc import Soc
@@ -91,11 +92,10 @@ def load_functions(names: list[str] | None) -> dict[str, Callable[..., object]]:
 def run_stream(args: argparse.Namespace, bundle: Bundle, soc: Soc | None) -> dict[str, Any]:
     """Stream items through the pipeline; write --output and --trace."""
     from nnstretch.run import write_perfetto
-    from nnstretch.run.results.npy_files import write_npy
     from nnstretch.run.results.stream_json import measure_stream, simulate_stream, stream_traces
 
-    check_single_output(args.output, bundle)
-    request, clock = stream_request(args, bundle, soc)
+    sources, outputs = array_files(args, bundle)
+    request, clock = stream_request(args, bundle, soc, sources)
     if clock == "virtual":
         result = simulate_stream(request)
         timing = None
@@ -104,30 +104,32 @@ def run_stream(args: argparse.Namespace, bundle: Bundle, soc: Soc | None) -> dic
         timing = "emulated" if request.emulated else "measured"
     if args.trace is not None:
         write_perfetto(args.trace, stream_traces(request, result), bundle.manifest, timing)
-    if args.output:
-        write_npy(args.output, result.output)
+    write_outputs(outputs, result.output)
     return {"bundle": str(args.bundle), **result.json}
 
 
-def check_single_output(path: Path | None, bundle: Bundle) -> None:
-    """Refuse --output of a pipeline with several outputs. Raises BadInput."""
-    pipeline = bundle.manifest.pipeline
-    if path and pipeline is not None and len(pipeline.outputs) > 1:
-        raise BadInput(
-            f"cannot write {path}, pipeline of {bundle.manifest.model}, it has several outputs,"
-            " a .npy holds one"
-        )
+def array_files(
+    args: argparse.Namespace, bundle: Bundle
+) -> tuple[dict[str, Path], dict[str, Path]]:
+    """Return the files of a pipeline's inputs and outputs. Raises BadInput."""
+    manifest = bundle.manifest
+    inputs = tuple(port.name for port in manifest.inputs)
+    outputs = tuple(port.name for port in manifest.outputs)
+    if manifest.pipeline is not None:
+        inputs = tuple(item.name for item in manifest.pipeline.inputs)
+        outputs = manifest.pipeline.outputs
+    return files_of(args, inputs, outputs, f"the pipeline of {manifest.model}")
 
 
 def stream_request(
-    args: argparse.Namespace, bundle: Bundle, soc: Soc | None
+    args: argparse.Namespace, bundle: Bundle, soc: Soc | None, sources: Mapping[str, Path]
 ) -> tuple[StreamRequest, str]:
     """Return what is to be streamed, and the clock."""
     from nnstretch.run.pipelines.sequential import SequentialPipeline
     from nnstretch.run.results.npy_files import read_npy
     from nnstretch.run.results.stream_json import StreamRequest
 
-    inputs = None if args.input is None else read_npy(args.input)
+    inputs = read_inputs(sources, read_npy) if sources else None
     functions = load_functions(args.allow)
     sequential = SequentialPipeline(bundle, functions, args.backend)
     predicted = all(sub.processor in sub.predicted_us for sub in bundle.manifest.subgraphs)

@@ -5,6 +5,7 @@
     nnstretch run net.nns --soc mi9 --clock real --repeat 50       the same on threads, played in
     real time
     nnstretch run net.nns --input x.npy --output y.npy --trace t.json
+    nnstretch run bert.nns --input ids=ids.npy --input mask=mask.npy --output logits=y.npy
     nnstretch run net.nns --backend openvino,gpu=openvino:GPU      who computes, for all processors
     and for some
     nnstretch run net.nns --plan gpu                               one of several plans in the
@@ -29,11 +30,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.arguments import whole_number
-from nnstretch.cli.output_path import check_writable
 from nnstretch.cli.run import pipeline as run_pipeline
 from nnstretch.cli.run import requests as run_requests
+from nnstretch.cli.run.array_files import (
+    files_of,
+    read_inputs,
+    write_outputs,
+)
 from nnstretch.cli.run.show import show as show
-from nnstretch.errors import BadInput
 
 if TYPE_CHECKING:
     from nnstretch.bundle.bundle import Bundle
@@ -81,11 +85,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--input",
-        type=Path,
-        metavar="FILE.npy|IMAGE",
-        help="an array, or an image where the bundle says how it sees them; random where absent",
+        action="append",
+        default=[],
+        metavar="[NAME=]FILE.npy|IMAGE",
+        help=(
+            "an array, or an image where the bundle says how it sees them; of several inputs each"
+            " by its name, repeatable; random where absent"
+        ),
     )
-    add("--output", type=Path, metavar="FILE.npy", help="where to write the network's output")
+    add(
+        "--output",
+        action="append",
+        default=[],
+        metavar="[NAME=]FILE.npy",
+        help="where to write the network's output; of several those that are named, repeatable",
+    )
     add(
         "--trace",
         type=Path,
@@ -119,10 +133,6 @@ def check(args: argparse.Namespace) -> None:
     """Refuse arguments that do not go together, before anything is loaded. Raises BadInput."""
     run_requests.check(args)
     run_pipeline.check(args)
-    for path in (args.output, args.trace):
-        check_writable(path, args.bundle, args.input)
-    if args.output and args.trace and args.output.resolve() == args.trace.resolve():
-        raise BadInput(f"--trace is {args.trace}, command line, it is --output, too")
 
 
 def run_repeatedly(args: argparse.Namespace, bundle: Bundle, soc: Soc | None) -> dict[str, Any]:
@@ -130,28 +140,25 @@ def run_repeatedly(args: argparse.Namespace, bundle: Bundle, soc: Soc | None) ->
     from nnstretch.bundle.manifest import MAIN, plans_by_name
     from nnstretch.cli.run.image_input import best_classes, read_input
     from nnstretch.run import Session
-    from nnstretch.run.results.npy_files import write_npy
     from nnstretch.run.results.session_json import repeat_runs, session_json, write_session_trace
 
     clock = clock_of(args, bundle.manifest)
+    sources, outputs = array_files(args, bundle.manifest)
     with Session(bundle, soc, args.mode, clock, backend=args.backend, plan=args.plan) as session:
-        random = args.input is None
         inputs = (
-            session.network.random_inputs(args.seed)
-            if random
-            else read_input(args.input, bundle.manifest)
+            read_inputs(sources, lambda path: read_input(path, bundle.manifest))
+            if sources
+            else session.network.random_inputs(args.seed)
         )
-        check_single_output(args.output, session.manifest)
         runs = repeat_runs(session, inputs, args.repeat or REPEATS, run_progress)
         result = {
             "bundle": str(args.bundle),
             "plan": args.plan or MAIN,
             "plans": list(plans_by_name(bundle.manifest)),
             **session_json(session, inputs, runs, run_progress),
-            "best": best_classes(runs.output, None if random else bundle.manifest.image_task),
+            "best": best_classes(runs.output, bundle.manifest.image_task if sources else None),
         }
-        if args.output:
-            write_npy(args.output, runs.output)
+        write_outputs(outputs, runs.output)
         if args.trace:
             write_session_trace(args.trace, session, runs.traces)
     return result
@@ -160,14 +167,14 @@ def run_repeatedly(args: argparse.Namespace, bundle: Bundle, soc: Soc | None) ->
 def run_requests_of(args: argparse.Namespace, bundle: Bundle, soc: Soc | None) -> dict[str, Any]:
     """Run many requests; write --output and --trace."""
     from nnstretch.cli.run.image_input import read_input
-    from nnstretch.run.results.npy_files import write_npy
 
     clock = clock_of(args, bundle.manifest)
-    inputs = None if args.input is None else read_input(args.input, bundle.manifest)
-    check_single_output(args.output, bundle.manifest)
+    sources, outputs = array_files(args, bundle.manifest)
+    inputs = None
+    if sources:
+        inputs = read_inputs(sources, lambda path: read_input(path, bundle.manifest))
     result, output, outcome = run_requests.run_load_test(args, bundle, soc, clock, inputs)
-    if args.output:
-        write_npy(args.output, output)
+    write_outputs(outputs, output)
     if args.trace:
         run_requests.write_trace(args.trace, outcome)
     return {"bundle": str(args.bundle), **result}
@@ -203,14 +210,13 @@ def run_progress(count: int, expected_s: float) -> Iterable[int]:
     return track(range(count), "running", console=console, transient=True, disable=quiet)
 
 
-def check_single_output(path: Path | None, manifest: Manifest) -> None:
-    """Refuse, before the work, --output of a network with several outputs. Raises BadInput."""
-    if path and len(manifest.outputs) > 1:
-        names = [port.name for port in manifest.outputs]
-        raise BadInput(
-            f"cannot write {path}, {manifest.model} has {len(names)} outputs ({', '.join(names)}),"
-            " a .npy holds one"
-        )
+def array_files(
+    args: argparse.Namespace, manifest: Manifest
+) -> tuple[dict[str, Path], dict[str, Path]]:
+    """Return the files of a network's inputs and outputs. Raises BadInput."""
+    inputs = [port.name for port in manifest.inputs]
+    outputs = [port.name for port in manifest.outputs]
+    return files_of(args, inputs, outputs, manifest.model)
 
 
 def seed_of(text: str) -> int:

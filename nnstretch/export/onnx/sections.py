@@ -22,7 +22,7 @@ from nnstretch.export.onnx.convert import (
     with_metadata,
 )
 from nnstretch.export.onnx.rename_io import rename_io
-from nnstretch.graph import TensorSpec
+from nnstretch.graph import Graph, TensorSpec
 
 Arrays = dict[str, np.ndarray]
 
@@ -92,3 +92,27 @@ def run_in_sequence(files: Sequence[SectionFile], inputs: Arrays) -> Arrays:
             {port.name: values[port.name] for port in file.inputs}
         )
     return values
+
+
+def compare_with_network(
+    graph: Graph, computed: Arrays, network: nn.Module, inputs: Mapping[str, torch.Tensor]
+) -> float:
+    """Return the largest difference of what files computed from a network. Raises Mismatch."""
+    expected = outputs_of(network, tuple(inputs.values()))
+    errors = []
+    for name, value in zip(graph.outputs, expected, strict=True):
+        what = f"network {graph.name}, output {name},"
+        errors.append(check_close(value.numpy(), computed[name], what))
+    return max(errors)
+
+
+def outputs_of(network: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+    """Run a network in evaluation mode; return its tensors in the order of capture."""
+    training = network.training
+    network.eval()
+    try:
+        with torch.no_grad():
+            leaves = torch.utils._pytree.tree_leaves(network(*inputs))
+    finally:
+        network.train(training)
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]

@@ -1,0 +1,138 @@
+"""What `export` takes, and which options go together."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from nnstretch.bundle.manifest import FORMATS
+from nnstretch.cli.arguments import (
+    CALIBRATION_IMAGES,
+    SOC_HELP,
+    add_inputs,
+    add_model,
+    finite_number,
+    whole_number,
+)
+from nnstretch.cli.export.cpp import FORMAT, add_cpp_arguments
+from nnstretch.errors import BadInput
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments to its parser."""
+    add_model(parser)
+    parser.add_argument(
+        "--out",
+        metavar="FILE.nns|FOLDER",
+        default=None,
+        help="the bundle to write; a folder for --format cpp",
+    )
+    parser.add_argument(
+        "--single",
+        metavar="FILE.onnx|FILE.tflite",
+        default=None,
+        help="the whole network as one file, beside --out or instead of it",
+    )
+    parser.add_argument(
+        "--also",
+        metavar="FILE.nns",
+        action="append",
+        default=[],
+        help="add the plans of this bundle, named after it, to --out; repeatable",
+    )
+    parser.add_argument(
+        "--weights",
+        metavar="CKPT",
+        default=None,
+        help="safetensors of the network, or of the stretched network for a plan",
+    )
+    parser.add_argument(
+        "--format",
+        choices=(*FORMATS, FORMAT),
+        default="onnx",
+        help="file format of sub-graphs (default onnx), or cpp: a folder of C++",
+    )
+    add_cpp_arguments(parser)
+    parser.add_argument(
+        "--int8", action="store_true", help="int8 weights and activations (--format litert)"
+    )
+    parser.add_argument(
+        "--calibration",
+        metavar="WHAT",
+        default=None,
+        help=(
+            "images on which int8 measures ranges: a folder of images, or a recipe (digits,"
+            " RECIPE.yaml)"
+        ),
+    )
+    parser.add_argument(
+        "--calibration-images",
+        type=whole_number,
+        default=CALIBRATION_IMAGES,
+        metavar="N",
+        help=f"how many of them (default {CALIBRATION_IMAGES})",
+    )
+    parser.add_argument(
+        "--max-drop",
+        type=finite_number,
+        default=1.0,
+        metavar="POINTS",
+        help=(
+            "accuracy that int8 may lose on held-out images, where --calibration is a recipe that"
+            " has labels and the network knows its classes (default 1.0)"
+        ),
+    )
+    parser.add_argument(
+        "--min-snr",
+        type=finite_number,
+        default=None,
+        metavar="DB",
+        help="signal-to-noise ratio that int8 must have where no label judges it (default 10)",
+    )
+    parser.add_argument(
+        "--soc", default=None, help=SOC_HELP + "; default: the plan's own, if it names one"
+    )
+    parser.add_argument(
+        "--processor",
+        default=None,
+        help="where a network without a plan runs (default: the chip's first, or cpu)",
+    )
+    add_inputs(parser)
+
+
+def check(args: argparse.Namespace) -> None:
+    """Refuse options that do not go together, before anything is loaded. Raises BadInput."""
+    if args.out is None and args.single is None:
+        raise BadInput("nothing to write, command line, give --out FILE.nns or --single FILE")
+    if args.also and args.out is None:
+        raise BadInput(
+            f"--also {args.also[0]} without --out, command line, only a bundle holds several plans"
+        )
+    if args.single is not None:
+        from nnstretch.export.single_file import format_of
+
+        if format_of(args.single) == "onnx" and args.int8:
+            raise BadInput(
+                f"--int8 with --single {args.single}, command line, only a .tflite can be int8"
+            )
+    if (
+        args.out is not None
+        and args.single is not None
+        and Path(args.out).resolve() == Path(args.single).resolve()
+    ):
+        raise BadInput(f"--single is {args.single}, command line, it is --out, too")
+    if args.int8 and args.format != "litert":
+        raise BadInput(
+            f"--int8 with --format {args.format}, command line, only --format litert has it"
+        )
+    if args.int8 and args.calibration is None:
+        raise BadInput(
+            "--int8 without --calibration, command line, ranges of activations are measured on"
+            " images: --calibration FOLDER of images, or a recipe such as digits (its training"
+            " images)"
+        )
+    if args.calibration is not None and not args.int8:
+        raise BadInput(
+            f"--calibration {args.calibration} without --int8, command line, float needs no"
+            " calibration"
+        )

@@ -1,0 +1,105 @@
+"""Networks with several inputs or outputs: no plan stretches them, one sub-graph computes all."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nnstretch.cli.loaded_model import LoadedModel, load_soc_of
+from nnstretch.cli.progress import progress
+from nnstretch.errors import BadInput
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from nnstretch.bundle.bundle import Bundle
+    from nnstretch.bundle.manifest import Manifest, Subgraph
+    from nnstretch.capture.torch_export import CapturedNetwork
+    from nnstretch.graph import Graph
+    from nnstretch.soc import Soc
+
+
+def is_whole(subject: LoadedModel) -> bool:
+    """Return whether a network can only be exported in one piece: no plan can be made of it."""
+    several = len(subject.graph.inputs) != 1 or len(subject.graph.outputs) != 1
+    return subject.plan is None and (several or not subject.analysis.cuts)
+
+
+def export_whole_network(args: argparse.Namespace, subject: LoadedModel) -> Bundle:
+    """Return the network as one ONNX sub-graph in a bundle. Raises BadInput for other formats."""
+    from nnstretch.partition.pieces import export_whole
+
+    check_format(args, subject.graph)
+    soc = load_soc_of(args.soc) if args.soc else None
+    processor = args.processor or (soc.processors[0].name if soc else "cpu")
+    if soc is not None:
+        soc.processor(processor)
+    module, captured = subject.module, subject.captured
+    if args.weights is not None:
+        module, captured = with_weights(args, subject)
+    with progress("exporting") as tick:
+        bundle = export_whole(
+            captured.graph, captured.weights, module, lambda done, count: tick(done, count, "")
+        )
+    (subgraph,) = bundle.manifest.subgraphs
+    placed = placed_on(subgraph, captured.graph, soc, processor)
+    return replace(bundle, manifest=with_chip(bundle, placed, soc))
+
+
+def check_format(args: argparse.Namespace, graph: Graph) -> None:
+    """Refuse what such a network cannot be exported as. Raises BadInput."""
+    single_litert = args.single is not None and Path(args.single).suffix != ".onnx"
+    if args.format != "onnx" or single_litert:
+        what = f"--single {args.single}" if single_litert else f"--format {args.format}"
+        counts = f"{len(graph.inputs)} inputs and {len(graph.outputs)} outputs"
+        raise BadInput(
+            f"{what} of {args.model}, command line, it has {counts}; only ONNX takes several"
+            " (choose one output with --outputs)"
+        )
+
+
+def with_weights(
+    args: argparse.Namespace, subject: LoadedModel
+) -> tuple[nn.Module, CapturedNetwork]:
+    """Return the network, captured again, with the weights of --weights."""
+    from nnstretch.capture.example_inputs import example_inputs
+    from nnstretch.capture.model_spec import spec_with
+    from nnstretch.capture.torch_export import trace
+    from nnstretch.stretch.weights.weights_file import load_weights
+
+    load_weights(subject.module, args.weights)
+    model = spec_with(args.model, args.input, args.outputs)
+    examples = example_inputs(model, subject.module, args.input)
+    return subject.module, trace(subject.module, examples, model)
+
+
+def placed_on(subgraph: Subgraph, graph: Graph, soc: Soc | None, processor: str) -> Subgraph:
+    """Return the sub-graph on its processor, with predicted times of all that can compute it."""
+    from nnstretch.stretch.cost.cost_model import CostModel, uncovered_kernels
+
+    if soc is None:
+        return replace(subgraph, processor=processor)
+    cost_model = CostModel(soc)
+    predicted_us: dict[str, float] = {}
+    error_us: dict[str, float] = {}
+    for name in (item.name for item in soc.processors):
+        if name == processor or not uncovered_kernels(graph, soc, (name,), cost_model):
+            cost = cost_model.estimate_alone(graph, name)
+            predicted_us[name] = cost.latency_us
+            error_us[name] = sum(branch.error_us for branch in cost.branches)
+    return replace(subgraph, processor=processor, predicted_us=predicted_us, error_us=error_us)
+
+
+def with_chip(bundle: Bundle, subgraph: Subgraph, soc: Soc | None) -> Manifest:
+    """Return the manifest with its one sub-graph, and the chip that it was predicted for."""
+    from nnstretch.soc_instances import processor_kinds
+
+    names = [subgraph.processor, *subgraph.predicted_us]
+    return replace(
+        bundle.manifest,
+        soc=soc.name if soc else None,
+        subgraphs=(subgraph,),
+        processor_kinds=processor_kinds(soc, names),
+    )

@@ -1,0 +1,120 @@
+"""Networks with several inputs and outputs on the command line: exported whole, run by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from nnstretch.cli import run_verb
+from nnstretch.export.onnx.convert import OnnxRunner
+
+NETWORK = """
+import torch
+from torch import nn
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.image = nn.Embedding(9, 4), nn.Linear(6, 4)
+
+    def forward(self, ids, image):
+        both = self.table(ids).sum(1) + self.image(image)
+        return torch.relu(both), both.mean(1)
+
+def make():
+    return Pair().eval()
+"""
+SHAPES = "ids=1,5:int64;image=1,6"
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Export a network of two inputs and two outputs, beside its source."""
+    folder = tmp_path_factory.mktemp("pair")
+    (folder / "pair.py").write_text(NETWORK)
+    out = [str(folder / "net.nns"), "--single", str(folder / "net.onnx")]
+    assert run_verb("export", [f"{folder}/pair.py:make", "--input", SHAPES, "--out", *out]) == 0
+    return folder / "net.nns"
+
+
+def pair(folder: Path) -> nn.Module:
+    """Return the network itself."""
+    space: dict[str, object] = {}
+    exec((folder / "pair.py").read_text(), space)
+    made = space["make"]
+    assert callable(made)
+    network = made()
+    assert isinstance(network, nn.Module)
+    return network
+
+
+def names(net: Path, capsys: pytest.CaptureFixture[str]) -> tuple[list[str], list[str]]:
+    """Return the names of inputs and outputs, as a refusal tells them."""
+    from nnstretch.bundle.bundle import read_bundle
+
+    manifest = read_bundle(net).manifest
+    return [port.name for port in manifest.inputs], [port.name for port in manifest.outputs]
+
+
+def test_arrays_by_name_give_the_network_s_own_numbers(
+    net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inputs, outputs = names(net, capsys)
+    ids, image = np.array([[1, 8, 3, 0, 2]]), np.linspace(-1, 1, 6, dtype=np.float32)[None]
+    arguments: list[str] = []
+    for name, array in zip(inputs, (ids, image), strict=True):
+        np.save(tmp_path / f"{name}.npy", array)
+        arguments += ["--input", f"{name}={tmp_path / name}.npy"]
+    for number, name in enumerate(outputs):
+        arguments += ["--output", f"{name}={tmp_path}/out{number}.npy"]
+    assert run_verb("run", [str(net), "--repeat", "1", "--json", *arguments]) == 0
+    assert json.loads(capsys.readouterr().out)["max_abs_error"] == 0
+    with torch.no_grad():
+        expected = pair(net.parent)(torch.from_numpy(ids), torch.from_numpy(image))
+    single = OnnxRunner(net.with_suffix(".onnx").read_bytes())
+    computed = single.run_named(dict(zip(inputs, (ids, image), strict=True)))
+    for number, (name, value) in enumerate(zip(outputs, expected, strict=True)):
+        np.testing.assert_allclose(np.load(tmp_path / f"out{number}.npy"), value, atol=1e-5)
+        np.testing.assert_allclose(computed[name], value, atol=1e-5)
+
+
+def test_what_does_not_fit_is_refused_by_name(
+    net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inputs, outputs = names(net, capsys)
+    np.save(tmp_path / "x.npy", np.zeros((1, 6), np.float32))
+    array, new = f"{tmp_path}/x.npy", f"{tmp_path}/new.npy"
+    cases = {
+        ("--input", array): f"has 2 inputs ({', '.join(inputs)}), write --input NAME=",
+        (
+            "--output",
+            new,
+        ): f"has 2 outputs ({', '.join(outputs)}), write --output NAME=FILE.npy for each",
+        ("--input", f"{inputs[1]}={array}"): f"expects {', '.join(inputs)}",
+        ("--input", f"{inputs[0]}={array}") * 2: f"--input names {inputs[0]} twice",
+        ("--output", f"{outputs[0]}={new}", "--output", f"{outputs[1]}={new}"): "twice",
+        ("--output", f"{outputs[0]}={new}", "--trace", new): "it is --output, too",
+    }
+    for arguments, message in cases.items():
+        assert run_verb("run", [str(net), "--repeat", "1", *arguments]) == 1
+        refusal = capsys.readouterr().err
+        assert message in refusal, refusal
+        assert refusal.count("\n") == 1
+    assert not Path(new).exists()
+
+
+@pytest.mark.parametrize("option", [("--format", "litert"), ("--format", "cpp")])
+def test_formats_with_one_input_refuse_several(
+    option: tuple[str, str], net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, out = f"{net.parent}/pair.py:make", str(tmp_path / "new")
+    assert run_verb("export", [model, "--input", SHAPES, "--out", out, *option]) == 1
+    refusal = capsys.readouterr().err
+    assert f"{' '.join(option)} of {model}, command line, it has 2 inputs and 2 outputs" in refusal
+    assert not Path(out).exists()
