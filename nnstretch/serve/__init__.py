@@ -4,6 +4,7 @@ served_network.py  a network, loaded so that every processor may compute it
 network_server.py  requests over several networks on the processors of this host
 statistics.py      what became of the requests of an application
 recorder.py        write requests to a record as they end
+number_lists.py    long lists of numbers in JSON, piece by piece
 tensors.py         tensors in requests and answers
 infer.py           infer requests and answers of the Open Inference Protocol
 descriptions.py    metadata, configuration and statistics of models

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -48,8 +49,9 @@ from nnstretch.serve.metrics import Metrics
 from nnstretch.serve.network_server import NetworkServer, ServedApplication
 from nnstretch.serve.request_body import (
     HEADER_LENGTH,
+    BodyBudget,
+    BodyShare,
     HttpLimits,
-    bytes_of,
     header_length,
     read_body,
 )
@@ -65,11 +67,13 @@ STATUS: tuple[tuple[type[NnstretchError], int], ...] = (
 RETRY_AFTER = {"Retry-After": "1"}
 GONE = 499
 """Status of an answer that nobody reads any more."""
-QUICK_JSON_BYTES = 32 << 10
-QUICK_BYTES = 4 << 20
+QUICK_JSON_BYTES = 8 << 10
+QUICK_BYTES = 1 << 20
 """Requests above are decoded on another thread, not on the event loop's."""
-QUICK_NUMBERS = 10_000
+QUICK_NUMBERS = 1000
 """Answers with more numbers as JSON are encoded there, too."""
+CODERS = 2
+"""Threads that decode and encode: one that is long at it keeps nobody else from it."""
 
 
 class InferenceApplication:
@@ -81,7 +85,8 @@ class InferenceApplication:
         self.server, self._metrics = server, metrics
         self._version, self._limits = version, limits
         self.draining = False
-        self._coder = ThreadPoolExecutor(1, "nnstretch-coder")
+        self._budget = BodyBudget(limits.all_bodies_bytes)
+        self._coder = ThreadPoolExecutor(CODERS, "nnstretch-coder")
 
     def routes(self) -> Starlette:
         """Return the ASGI application."""
@@ -105,7 +110,7 @@ class InferenceApplication:
         return Starlette(routes=routes, exception_handlers=handlers)
 
     def close(self) -> None:
-        """End the thread that decodes."""
+        """End the threads that decode."""
         self._coder.shutdown(wait=False, cancel_futures=True)
 
     async def _live(self, _request: Request) -> Response:
@@ -152,13 +157,18 @@ class InferenceApplication:
         served = self._model(request)
         if self.draining:
             raise HTTPException(503, "no request is taken, server, it is ending", RETRY_AFTER)
+        with self._budget.share() as share:
+            return await self._computed(request, served, share)
+
+    async def _computed(
+        self, request: Request, served: ServedApplication, share: BodyShare
+    ) -> Response:
         header_bytes = header_length(request)
-        body = await read_body(request, self._limits)
+        body = await read_body(request, self._limits, share)
         json_bytes = len(body) if header_bytes is None else header_bytes
         quick = json_bytes <= QUICK_JSON_BYTES and len(body) <= QUICK_BYTES
-        infer, reply = await self._code(
-            quick, lambda: self._begin(served, bytes_of(body), header_bytes)
-        )
+        infer, reply = await self._code(quick, partial(self._begin, served, body, header_bytes))
+        del body  # tensors that are views of it keep it, numbers in JSON do not
         if reply is None:
             name, limit = served.application.name, served.limit
             raise HTTPException(503, f"{limit} requests of {name} are open, server", RETRY_AFTER)

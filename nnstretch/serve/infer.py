@@ -18,6 +18,7 @@ from nnstretch.bundle.pipeline_view import torch_spec
 from nnstretch.errors import BadInput, closest, one_line
 from nnstretch.files.decode import parse_json
 from nnstretch.files.limits import shorten
+from nnstretch.serve.number_lists import ShortenedJson, without_long_lists
 from nnstretch.serve.tensors import datatype_of, json_of_tensor, tensor_of_bytes, tensor_of_json
 
 LONGEST_ID = 1000
@@ -26,6 +27,8 @@ LEVELS = 100
 DEFAULT_LEVEL = 50
 """That of requests without one."""
 LONGEST_TIMEOUT_US = 1 << 53
+LONGEST_JSON_BYTES = 1 << 20
+"""Of a request, without long lists of numbers: what is parsed at once, before all else goes on."""
 KEYS = {
     "request": ("id", "parameters", "inputs", "outputs"),
     "input": ("name", "shape", "datatype", "parameters", "data"),
@@ -82,13 +85,19 @@ def decode_request(
         raise BadInput(f"Inference-Header-Content-Length is {header_bytes}, the body {len(body)}")
     size = len(body) if header_bytes is None else header_bytes
     view = memoryview(body)
+    shortened = without_long_lists(bytes(view[:size]))
+    if len(shortened.text) > LONGEST_JSON_BYTES:
+        raise BadInput(
+            f"the request has {len(shortened.text)} bytes of JSON beside long lists of numbers,"
+            f" there may be {LONGEST_JSON_BYTES}"
+        )
     try:
-        content = parse_json(bytes(view[:size]))
+        content = parse_json(shortened.text)
     except ValueError as error:
         raise BadInput(f"the request is not JSON, {one_line(error)[:200]}") from None
     check_object(content, "request")
     parameters = parameters_of(content, "request")
-    inputs = decode_inputs(content, view[size:], manifest)
+    inputs = decode_inputs(content, shortened, view[size:], manifest)
     binary = flag_of(parameters, "binary_data_output")
     return InferRequest(
         inputs,
@@ -164,7 +173,7 @@ def items_of(content: Mapping[str, Any], key: str, what: str) -> list[dict[str, 
 
 
 def decode_inputs(
-    content: Mapping[str, Any], data: memoryview, manifest: Manifest
+    content: Mapping[str, Any], shortened: ShortenedJson, data: memoryview, manifest: Manifest
 ) -> dict[str, np.ndarray]:
     """Return the arrays of a request, by name. Raises BadInput for any that do not fit."""
     ports = {port.name: port for port in manifest.inputs}
@@ -175,7 +184,7 @@ def decode_inputs(
         check_declared(item, port)
         size = binary_size_of(item, len(data) - used)
         if size is None:
-            arrays[port.name] = tensor_of_json(port, item.get("data"))
+            arrays[port.name] = tensor_of_json(port, shortened.data_of(item))
         else:
             arrays[port.name] = tensor_of_bytes(port, data[used : used + size])
             used += size
@@ -242,7 +251,7 @@ def encode_answer(
 ) -> InferAnswer:
     """Encode the outputs that were wanted. Raises BadInput for numbers that JSON has not."""
     datatypes = {port.name: datatype_of(port) for port in ports}
-    outputs: list[dict[str, Any]] = []
+    outputs: list[str] = []
     buffers: list[memoryview] = []
     for wanted in request.outputs:
         array = np.ascontiguousarray(arrays[wanted.name])
@@ -252,11 +261,14 @@ def encode_answer(
         if wanted.binary:
             row["parameters"] = {"binary_data_size": array.nbytes}
             buffers.append(array.reshape(-1).view(np.uint8).data)
+            outputs.append(json.dumps(row))
         else:
-            row["data"] = json_of_tensor(wanted.name, array)
-        outputs.append(row)
+            outputs.append(
+                f'{json.dumps(row)[:-1]}, "data": {json_of_tensor(wanted.name, array)}}}'
+            )
     content: dict[str, Any] = {"model_name": model, "model_version": "1"}
     if request.id:
         content["id"] = request.id
-    text = json.dumps(content | {"outputs": outputs}, allow_nan=False).encode()
+    head = json.dumps(content)[:-1]
+    text = f'{head}, "outputs": [{", ".join(outputs)}]}}'.encode()
     return InferAnswer((text, *buffers), len(text) if buffers else None)

@@ -12,6 +12,7 @@ from nnstretch.bundle.manifest import Port
 from nnstretch.bundle.pipeline_view import torch_spec
 from nnstretch.errors import BadInput, one_line
 from nnstretch.files.limits import shorten
+from nnstretch.serve.number_lists import NumberList, text_of_numbers
 
 DATATYPES: Mapping[str, str] = {
     "bool": "BOOL",
@@ -53,12 +54,7 @@ def tensor_of_bytes(port: Port, data: memoryview) -> np.ndarray:
 def tensor_of_json(port: Port, data: object) -> np.ndarray:
     """Return the tensor of a port from its numbers in a list, flat or nested. Raises BadInput."""
     spec = torch_spec(port)
-    if type(data) is not list:
-        raise BadInput(f"data of input {port.name} is {shorten(data)}, needed is a list of numbers")
-    try:
-        values = np.asarray(data)
-    except (ValueError, RecursionError):
-        raise BadInput(f"data of input {port.name} is ragged, needed are {spec} numbers") from None
+    values = values_of_json(port, data)
     dtype = np.dtype(spec.dtype)
     if values.dtype.kind not in KINDS[dtype.kind]:
         raise BadInput(f"data of input {port.name} are no numbers of {datatype_of(port)}")
@@ -68,6 +64,25 @@ def tensor_of_json(port: Port, data: object) -> np.ndarray:
     check_range(port, values, dtype)
     with np.errstate(over="ignore"):
         return values.astype(dtype).reshape(spec.shape)
+
+
+def values_of_json(port: Port, data: object) -> np.ndarray:
+    """Return the numbers of a list, of whatever type and shape. Raises BadInput for no list."""
+    spec = torch_spec(port)
+    if isinstance(data, NumberList):
+        try:
+            return data.numbers(spec.shape)
+        except ValueError as error:
+            reason = one_line(error)[:200]
+            raise BadInput(
+                f"data of input {port.name} are not {spec} numbers in a list, {reason}"
+            ) from None
+    if type(data) is not list:
+        raise BadInput(f"data of input {port.name} is {shorten(data)}, needed is a list of numbers")
+    try:
+        return np.asarray(data)
+    except (ValueError, RecursionError):
+        raise BadInput(f"data of input {port.name} is ragged, needed are {spec} numbers") from None
 
 
 def check_range(port: Port, values: np.ndarray, dtype: np.dtype[Any]) -> None:
@@ -81,9 +96,8 @@ def check_range(port: Port, values: np.ndarray, dtype: np.dtype[Any]) -> None:
         raise BadInput(f"data of input {port.name} has {worst}, {datatype_of(port)} has no such")
 
 
-def json_of_tensor(name: str, array: np.ndarray) -> list[Any]:
-    """Return a tensor's numbers as a flat list. Raises BadInput for NaN and infinity."""
+def json_of_tensor(name: str, array: np.ndarray) -> str:
+    """Return a tensor's numbers as a flat JSON list. Raises BadInput for NaN and infinity."""
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise BadInput(f"output {name} has NaN or infinity, JSON has neither, ask for binary data")
-    numbers: list[Any] = array.ravel().tolist()
-    return numbers
+    return text_of_numbers(array)

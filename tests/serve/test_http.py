@@ -22,6 +22,7 @@ from support.serving import (
     json_request,
 )
 
+from nnstretch.serve import application, infer, number_lists
 from nnstretch.serve.request_body import HttpLimits
 
 INFER = "/v2/models/net/infer"
@@ -321,3 +322,50 @@ def test_the_second_signal_ends_at_once(tmp_path: Path) -> None:
         assert service.http.interrupted
         connection.close()
     assert service.server.applications["net"].statistics.lost == 0
+
+
+def test_long_numbers_are_read_and_written_on_another_thread(
+    service: HttpService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+
+    def noted(kind: Any) -> Any:
+        def call(*args: Any) -> Any:
+            threads.append(threading.current_thread().name)
+            return kind(*args)
+
+        return call
+
+    request = json_request(image(1))
+    request["inputs"][0]["data"] = image(1).tolist()
+    whole = service.json("POST", INFER, request)
+    for name in ("decode_request", "encode_answer"):
+        monkeypatch.setattr(application, name, noted(getattr(application, name)))
+    monkeypatch.setattr(application, "QUICK_JSON_BYTES", 1000)
+    monkeypatch.setattr(application, "QUICK_NUMBERS", 100)
+    monkeypatch.setattr(number_lists, "LONG_BYTES", 1000)
+    assert service.json("POST", INFER, request) == whole
+    assert [name.rpartition("_")[0] for name in threads] == ["nnstretch-coder"] * 2
+    request["inputs"][0]["data"][0][0][0][0] = "x"
+    status, _, answer = service.ask("POST", INFER, request)
+    assert (status, "numbers in a list" in error_of(answer)) == (400, True)
+    monkeypatch.setattr(infer, "LONGEST_JSON_BYTES", 5000)
+    status, _, answer = service.ask("POST", INFER, request | {"id": "x" * 6000})
+    assert (status, "beside long lists" in error_of(answer)) == (400, True)
+
+
+def test_bodies_of_open_requests_are_bounded_together(tmp_path: Path) -> None:
+    body = json.dumps(json_request(image(0))).encode()
+    limits = HttpLimits(all_bodies_bytes=int(1.5 * len(body)), skip_s=0.1)
+    with http_service(tmp_path, limits=limits) as service:
+        with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
+            head = POST + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+            connection.sendall(head + body[:-1])
+            while service.http._application._budget.taken_bytes < len(body) - 1:
+                time.sleep(0.01)
+            status, headers, answer = service.ask("POST", INFER, body)
+            assert (status, headers["retry-after"]) == (503, "1")
+            assert "together" in error_of(answer)
+            connection.sendall(body[-1:])
+            assert connection.recv(100).startswith(b"HTTP/1.1 200")
+        assert service.ask("POST", INFER, body)[0] == 200

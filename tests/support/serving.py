@@ -16,6 +16,7 @@ import numpy as np
 from support.bundles import branched_bundle
 
 from nnstretch.bundle.bundle import write_bundle
+from nnstretch.cli.loaded_model import load_soc_of
 from nnstretch.cli.serve.applications import LoadedApplications, load_applications
 from nnstretch.cli.serve.host_pool import factors_of, host_pool
 from nnstretch.files.workload.service_record import RecordedRequest
@@ -42,9 +43,10 @@ def loaded(folder: Path, workload: str = ONE) -> tuple[LoadedApplications, Mappi
     write_bundle(folder / "net.nns", bundle.manifest, bundle.files)
     (folder / "w.yaml").write_text(workload, encoding="utf-8")
     settings = read_workload(folder / "w.yaml")
-    pool = host_pool(settings, None)
+    soc = load_soc_of(settings.soc) if settings.soc else None
+    pool = host_pool(settings, soc)
     factors = factors_of(settings, pool)
-    return load_applications(settings, pool, factors, None, folder, None, lambda *_: None), factors
+    return load_applications(settings, pool, factors, soc, folder, None, lambda *_: None), factors
 
 
 class Gate:
@@ -72,7 +74,9 @@ def serving(
     on_end: Callable[[RecordedRequest], None] | None = None,
 ) -> Iterator[NetworkServer]:
     applications, factors = loaded(folder, workload)
-    options = HostOptions(factors=factors, disturbances=disturbances)
+    options = HostOptions(
+        applications.emulated, applications.dilation, factors, disturbances=disturbances
+    )
     with NetworkServer(applications.settings, applications.networks, options, on_end) as server:
         yield server
 

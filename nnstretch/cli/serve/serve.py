@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 SUMMARY = "networks behind HTTP (KServe V2), scheduled as requests arrive"
 LARGEST_PORT = 65535
 MOST_BODY_MB = 4096
+MIB = 1 << 20
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,6 +89,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="longest request, in MiB (64); a longer one is refused and not read to its end",
     )
     add(
+        "--max-bodies-mb",
+        type=finite_number,
+        default=256.0,
+        metavar="MB",
+        help="all open requests together, in MiB (256); what would be more gets 503",
+    )
+    add(
         "--body-timeout-s",
         type=finite_number,
         default=30.0,
@@ -118,6 +126,11 @@ def check(args: argparse.Namespace) -> None:
         raise BadInput(
             f"--max-body-mb is {args.max_body_mb:g}, command line, needed is more than 0, up to"
             f" {MOST_BODY_MB}"
+        )
+    if args.max_bodies_mb < args.max_body_mb:
+        raise BadInput(
+            f"--max-bodies-mb is {args.max_bodies_mb:g}, command line, one request alone may have"
+            f" {args.max_body_mb:g}, --max-body-mb"
         )
     if args.body_timeout_s <= 0:
         raise BadInput(f"--body-timeout-s is {args.body_timeout_s:g}, command line, above 0 it is")
@@ -218,7 +231,9 @@ def serve(
         )
         metrics = Metrics(server)
         on_end(metrics.observe)
-        limits = HttpLimits(int(args.max_body_mb * (1 << 20)), args.body_timeout_s)
+        limits = HttpLimits(
+            int(args.max_body_mb * MIB), int(args.max_bodies_mb * MIB), args.body_timeout_s
+        )
         http = DrainingServer(InferenceApplication(server, metrics, __version__, limits))
         announce(server, address, loaded.dilation)
         serve_http(http, listener)

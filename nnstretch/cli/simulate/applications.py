@@ -235,5 +235,10 @@ def arrivals_of(
 
 
 def beside(path: str, folder: Path) -> Path:
-    """Return a path beside the workload where that is there, else as it is written."""
-    return folder / path if (folder / path).exists() else Path(path)
+    """Return a path beside the workload where that is there, else as it is written.
+
+    It may name a function of the file: `net.py:make`.
+    """
+    file = path.partition(":")[0]
+    is_there = (folder / path).exists() or (folder / file).is_file()
+    return folder / path if is_there else Path(path)

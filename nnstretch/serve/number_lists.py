@@ -1,0 +1,129 @@
+"""Long lists of numbers in JSON, read and written piece by piece.
+
+The standard library reads and writes JSON without ever giving up the interpreter: 150,000 numbers
+would stop the event loop and the scheduler for a tenth of a second, whatever thread they are read
+on. Between two pieces other threads run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from nnstretch.files.decode import parse_json
+
+PIECE_BYTES = 16 << 10
+PIECE_NUMBERS = 1000
+"""What is read or written at once: about half a millisecond."""
+LONG_BYTES = 16 << 10
+"""Lists from here on are taken out of the JSON before it is parsed."""
+DATA = re.compile(rb'"data"\s*:\s*((?:\[\s*){1,32})')
+NUMBERS = b"0123456789+-.eE \t\r\ntruefals"
+"""All that a list of numbers has beside brackets and commas."""
+SPACE = b" \t\r\n"
+MISPLACED = re.compile(rb"\[(?<=[^\[\],]\[)|\][^\[\],]")
+"""A number in front of a list, or behind one, without a comma in between; in text without space."""
+SECRET = secrets.token_hex(16)
+"""In the names of lists that were taken out, so that no client can name one."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumberList:
+    """A long list that stands in a request, and nobody has looked at."""
+
+    text: bytes
+
+    def numbers(self, shape: Sequence[int]) -> np.ndarray:
+        """Return the numbers, flat. Raises ValueError where they are not a JSON list of `shape`,
+        nested or flat.
+        """
+        arrays: list[np.ndarray] = []
+        brackets: list[bytes] = []
+        count = 0
+        for piece in pieces_of(self.text):
+            if MISPLACED.search(piece.translate(None, SPACE)):
+                raise ValueError("a number and a list without a comma between them")
+            brackets.append(piece.translate(None, NUMBERS))
+            arrays.append(np.asarray(parse_json(b"[%b]" % piece.translate(None, b"[]"))))
+            count += arrays[-1].size
+            if count > prod(shape):
+                raise ValueError("more numbers than the tensor has")
+            time.sleep(0)  # whoever waits for the interpreter comes first
+        if b",".join(brackets) not in (skeleton((prod(shape),)), skeleton(shape)):
+            raise ValueError("nested otherwise than the tensor")
+        return np.concatenate(arrays)
+
+
+@dataclass(frozen=True, slots=True)
+class ShortenedJson:
+    """JSON, with names where long lists of numbers were."""
+
+    text: bytes
+    lists: dict[str, NumberList] = field(default_factory=dict)
+
+    def data_of(self, item: dict[str, Any]) -> object:
+        """Return the data of an input: JSON, or the list that was taken out of there."""
+        data = item.get("data")
+        return self.lists.get(data, data) if type(data) is str else data
+
+
+def without_long_lists(text: bytes) -> ShortenedJson:
+    """Take every long list that stands under `data` out of a JSON text.
+
+    Whether it is one is seen when its numbers are read: a list that is none is refused then.
+    """
+    parts: list[bytes] = []
+    lists: dict[str, NumberList] = {}
+    kept = 0
+    for key in DATA.finditer(text):
+        begin, depth = key.start(1), key.group(1).count(b"[")
+        end = end_of_list(text, key.end(), depth)
+        if begin < kept or end - begin < LONG_BYTES:
+            continue
+        name = f"{SECRET}-{len(lists)}"
+        lists[name] = NumberList(text[begin:end])
+        parts += [text[kept:begin], json.dumps(name).encode()]
+        kept = end
+    return ShortenedJson(b"".join([*parts, text[kept:]]), lists)
+
+
+def end_of_list(text: bytes, begin: int, depth: int) -> int:
+    """Return where `depth` lists end at once behind `begin`; 0 where they do not."""
+    closing = re.compile(rb"\]\s*" * depth)
+    end = closing.search(text, begin)
+    return 0 if end is None else end.end()
+
+
+def pieces_of(text: bytes) -> Iterator[bytes]:
+    """Yield a text in pieces that end where a comma was."""
+    begin = 0
+    while (comma := text.find(b",", begin + PIECE_BYTES)) >= 0:
+        yield text[begin:comma]
+        begin = comma + 1
+    yield text[begin:]
+
+
+def skeleton(shape: Sequence[int]) -> bytes:
+    """Return brackets and commas of the JSON list of a shape."""
+    inner = b""
+    for size in reversed(shape):
+        inner = b"[%b]" % b",".join([inner] * size)
+    return inner
+
+
+def text_of_numbers(array: np.ndarray) -> str:
+    """Return the JSON list of an array's numbers, flat."""
+    flat = array.ravel()
+    pieces: list[str] = []
+    for begin in range(0, flat.size, PIECE_NUMBERS):
+        pieces.append(json.dumps(flat[begin : begin + PIECE_NUMBERS].tolist())[1:-1])
+        time.sleep(0)
+    return f"[{', '.join(pieces)}]"

@@ -1,0 +1,84 @@
+"""Long lists of numbers are read as the standard library reads them, and refused as it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nnstretch.serve import number_lists
+from nnstretch.serve.number_lists import NumberList, text_of_numbers, without_long_lists
+
+SHAPE = (2, 3, 4)
+
+
+@pytest.fixture(autouse=True)
+def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(number_lists, "PIECE_BYTES", 16)
+    monkeypatch.setattr(number_lists, "PIECE_NUMBERS", 5)
+    monkeypatch.setattr(number_lists, "LONG_BYTES", 40)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.integers(), min_size=24),
+    st.booleans(),
+    st.sampled_from([None, 1]),
+)
+def test_numbers_are_those_of_the_standard_library(
+    numbers: list[float], nested: bool, indent: int | None
+) -> None:
+    data: object = numbers[:24]
+    if nested:
+        data = [[numbers[12 * i + 4 * k :][:4] for k in range(3)] for i in range(2)]
+    text = json.dumps({"inputs": [{"data": data, "id": [1, 2]}]}, indent=indent).encode()
+    shortened = without_long_lists(text)
+    item = json.loads(shortened.text)["inputs"][0]
+    assert item["id"] == [1, 2]
+    long_list = shortened.data_of(item)
+    assert isinstance(long_list, NumberList)
+    assert long_list.numbers(SHAPE).tolist() == np.asarray(numbers[:24]).tolist()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[[1,2],[3,4],[5,6]]",
+        "[[1,2,3],[4,5]]",
+        "[1,2,3,4,5]",
+        "[1,2,3,4,5,6,7]",
+        "[1,2,3,4,5,]",
+        "[1[,2,3],[4,5,6]]",
+        "[[1,2,3]4,[5,6]]",
+        "[[1,2 ,3 ],[4,5,6 [],]]",
+        '[1,2,3,4,5,"6"]',
+        "[1,2,3,4,5,NaN]",
+        "[1,2,3,4,5,06]",
+        "[1,2,3,4,5,6",
+    ],
+)
+def test_what_is_no_list_of_the_shape_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        NumberList(text.encode()).numbers((2, 3))
+
+
+@pytest.mark.parametrize("text", ["[1,2,3,4,5,6]", "[[1,2,3],[4,5,6]]", "[ [1, 2,3]\n,[4,5,6 ] ]"])
+def test_lists_of_the_shape_are_taken(text: str) -> None:
+    assert NumberList(text.encode()).numbers((2, 3)).tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_only_long_lists_under_data_are_taken_out() -> None:
+    long, deep = ", ".join("1" * 30), "[" * 60
+    for text in (f'{{"shape": [{long}]}}', f'{{"data": {deep}', '{"data": [1, 2]}', '"data": ['):
+        assert without_long_lists(text.encode()).lists == {}
+    text = f'{{"a": {{"data": [{long}]}}, "data": [{long}]}}'
+    assert len(without_long_lists(text.encode()).lists) == 2
+
+
+def test_numbers_are_written_as_they_are_read() -> None:
+    array = np.random.default_rng(0).standard_normal((3, 7)).astype(np.float32)
+    assert json.loads(text_of_numbers(array)) == array.ravel().tolist()
+    assert text_of_numbers(np.zeros((0,))) == "[]"
