@@ -74,9 +74,9 @@ def test_a_workload_that_cannot_be_served(
     [
         (("net.nns", "--port", "65536"), "--port is 65536"),
         (("net.nns", "--host", "256.1.1.1"), "cannot listen on 256.1.1.1 port 8000"),
-        (("net.nns", "--uds", "w.yaml"), "w.yaml, it is a file"),
-        (("net.nns", "--uds", "none/s"), "none/s"),
-        (("net.nns", "--uds", "s" * 200), "a socket's path"),
+        (("net.nns", "--socket", "w.yaml"), "w.yaml, it is a file"),
+        (("net.nns", "--socket", "none/s"), "none/s"),
+        (("net.nns", "--socket", "s" * 200), "a socket's path"),
         (("net.nns", "--record", "none/r"), "no folder none"),
         (("net.nns", "--record", "net.nns"), "own input"),
         (("net.nns", "--max-body-mb", "0"), "--max-body-mb is 0"),
@@ -99,7 +99,7 @@ def test_an_address_that_somebody_has(capsys: pytest.CaptureFixture[str], folder
     with socket.socket(socket.AF_UNIX) as taken:
         taken.bind("net.sock")
         taken.listen()
-        assert "somebody else does" in refusal(capsys, "net.nns", "--uds", "net.sock")
+        assert "somebody else does" in refusal(capsys, "net.nns", "--socket", "net.sock")
         assert (folder / "net.sock").is_socket()
 
 

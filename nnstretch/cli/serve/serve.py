@@ -3,7 +3,7 @@
     nnstretch serve net.nns                             one bundle, at http://127.0.0.1:8000
     nnstretch serve a.nns torchvision:resnet18          several: bundles, networks, plans
     nnstretch serve workload.yaml --policy heft_rt      a workload: limits, deadlines, priorities
-    nnstretch serve net.nns --uds net.sock              on a Unix socket instead
+    nnstretch serve net.nns --socket net.sock              on a Unix socket instead
     nnstretch serve workload.yaml --record r.jsonl      arrivals and tasks, line by line
     nnstretch serve workload.yaml --soc mi9             on an emulated chip
 
@@ -74,7 +74,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--host", default="127.0.0.1", help="address to listen on (127.0.0.1: this machine only)")
     add("--port", type=whole_number, default=8000, metavar="N", help="0 for a free one (8000)")
     add(
-        "--uds",
         "--socket",
         type=Path,
         metavar="FILE",
@@ -181,9 +180,9 @@ def listening(args: argparse.Namespace) -> Iterator[tuple[socket.socket, str]]:
     """Listen before anything long begins; yield the socket and its address for people."""
     from nnstretch.serve.http_server import tcp_listener, unix_listener
 
-    if args.uds is not None:
-        with unix_listener(args.uds) as listener:
-            yield listener, f"Unix socket {args.uds}"
+    if args.socket is not None:
+        with unix_listener(args.socket) as listener:
+            yield listener, f"Unix socket {args.socket}"
         return
     listener = tcp_listener(args.host, args.port)
     with listener:
