@@ -17,7 +17,8 @@ from nnstretch.bundle.manifest import FORMAT, READABLE_FORMATS, Manifest, all_su
 from nnstretch.bundle.validate import check_manifest
 from nnstretch.errors import BrokenFile
 from nnstretch.files.atomic import atomic_write
-from nnstretch.files.decode import decode, parse_json, require_format
+from nnstretch.files.decode import decode, require_format
+from nnstretch.files.json_text import parse_json
 from nnstretch.files.read import MOST_MODEL_BYTES, as_path, check_file
 
 MAX_MANIFEST_BYTES = 16 << 20

@@ -10,7 +10,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
-from nnstretch.files.decode import decode, parse_json
+from nnstretch.files.decode import decode
+from nnstretch.files.json_text import parse_json
 from nnstretch.files.limits import Length, Range
 
 MAX_CLASSES = 100_000

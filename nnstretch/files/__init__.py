@@ -3,6 +3,7 @@
 read.py             kind and size of a file before it is read
 limits.py           ranges, lengths and choices, as annotations of a field
 checked.py          arguments of public functions, by their annotations
+json_text.py        JSON text without equal keys or NaN
 decode.py           JSON and YAML -> frozen dataclasses, strictly
 input_shapes.py     inputs of a network <-> text
 strict_yaml.py      YAML without duplicate or blank keys, or numbers to the base 60

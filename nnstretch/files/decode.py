@@ -13,19 +13,16 @@ keys through, and names neither the value nor a table's key, and cattrs 26.2 con
 
 from __future__ import annotations
 
-import json
 import re
 import types
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from math import isfinite
-from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from nnstretch.errors import BrokenFile, NnstretchError, closest, one_line
+from nnstretch.errors import NnstretchError, closest, one_line
 from nnstretch.files.limits import BLANK, REQUIRED, Length, Limit, OneOf, shorten
-from nnstretch.files.read import MOST_JSON_BYTES, read_bytes
 
 Decoder = Callable[[Any], Any]
 TOLERANT = "__tolerant__"
@@ -51,27 +48,6 @@ def tolerant(kind: type[Kind]) -> type[Kind]:
     """Mark a dataclass as a view: keys that it lacks are ignored, null reads like an absent key."""
     setattr(kind, TOLERANT, True)
     return kind
-
-
-def read_json(path: Path, most_bytes: int = MOST_JSON_BYTES) -> Any:
-    """Read a JSON file. Raises UnknownName where there is none, BrokenFile for no JSON."""
-    data = read_bytes(path, "file", most_bytes)
-    try:
-        return parse_json(data)
-    except ValueError as error:
-        raise BrokenFile(f"not JSON, {path}, {one_line(error)[:200]}") from None
-
-
-def parse_json(text: bytes | str) -> Any:
-    """Parse JSON without duplicate keys, NaN or depth bombs. Raises ValueError for others."""
-    try:
-        return json.loads(
-            text.decode("utf-8") if isinstance(text, bytes) else text,
-            object_pairs_hook=_no_duplicates,
-            parse_constant=_no_constant,
-        )
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
 
 
 def require_format(value: Any, formats: tuple[int, ...]) -> int:
@@ -319,14 +295,3 @@ def _wrong_type(value: Any, *kinds: type) -> Fault:
         return Fault(f"the key is left blank, expected {expected.removesuffix(' or None')}")
     shown = value[:40] if isinstance(value, str) else shorten(value)
     return Fault(f"{shown!r} is {type(value).__name__}, expected {expected}")
-
-
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise ValueError(f"a key twice among {sorted(name for name, _ in pairs)}")
-    return result
-
-
-def _no_constant(text: str) -> float:
-    raise ValueError(f"{text} is not a number")

@@ -13,7 +13,8 @@ from typing import Any
 
 from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.files.checked import checked
-from nnstretch.files.decode import decode, parse_json
+from nnstretch.files.decode import decode
+from nnstretch.files.json_text import parse_json
 from nnstretch.files.read import MOST_MODEL_BYTES, as_path, read_bytes
 
 

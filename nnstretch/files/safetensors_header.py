@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Annotated
 
 from nnstretch.errors import BrokenFile, one_line
-from nnstretch.files.decode import decode, parse_json
+from nnstretch.files.decode import decode
+from nnstretch.files.json_text import parse_json
 from nnstretch.files.limits import Length, OneOf, Range
 from nnstretch.files.read import MOST_TENSOR_BYTES, check_file
 

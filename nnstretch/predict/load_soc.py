@@ -8,7 +8,8 @@ from typing import Any
 
 from nnstretch.errors import BrokenFile, UnknownName
 from nnstretch.files.checked import checked
-from nnstretch.files.decode import decode, read_json, require_format
+from nnstretch.files.decode import decode, require_format
+from nnstretch.files.json_text import read_json
 from nnstretch.files.package_data import package_data
 from nnstretch.files.read import MOST_JSON_BYTES, as_path, read_bytes
 from nnstretch.kernel import MOBILE_FUSION, FusionRules

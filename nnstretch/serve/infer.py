@@ -16,7 +16,7 @@ import numpy as np
 from nnstretch.bundle.manifest import Manifest, Port
 from nnstretch.bundle.pipeline_view import torch_spec
 from nnstretch.errors import BadInput, closest, one_line
-from nnstretch.files.decode import parse_json
+from nnstretch.files.json_text import parse_json
 from nnstretch.files.limits import shorten
 from nnstretch.serve.number_lists import ShortenedJson, without_long_lists
 from nnstretch.serve.tensors import datatype_of, json_of_tensor, tensor_of_bytes, tensor_of_json

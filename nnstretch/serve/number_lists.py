@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from nnstretch.files.decode import parse_json
+from nnstretch.files.json_text import parse_json
 
 PIECE_BYTES = 16 << 10
 PIECE_NUMBERS = 1000

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnstretch.files.decode import decode, parse_json, require_format, tolerant
+from nnstretch.files.decode import decode, require_format, tolerant
+from nnstretch.files.json_text import parse_json
 from nnstretch.files.limits import Length, OneOf, Only, Range
 
 

@@ -14,8 +14,8 @@ import pytest
 from nnstretch.bundle.bundle import read_bundle
 from nnstretch.capture import load_model
 from nnstretch.errors import BadInput, BrokenFile, NnstretchError, UnknownName
-from nnstretch.files.decode import read_json
 from nnstretch.files.journal import read_journal
+from nnstretch.files.json_text import read_json
 from nnstretch.files.plan_yaml import read_plan
 from nnstretch.files.read import as_path, check_file, file_sha256, read_text
 from nnstretch.files.safetensors_header import check_header

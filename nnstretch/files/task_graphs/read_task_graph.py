@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nnstretch.errors import BadInput, BrokenFile, BrokenGraph
 from nnstretch.files.checked import checked
-from nnstretch.files.decode import read_json
+from nnstretch.files.json_text import read_json
 from nnstretch.files.read import as_path, read_text
 from nnstretch.files.task_graphs.cedr_dag import decode_cedr_dag, processors_of_counts
 from nnstretch.files.task_graphs.cost_table import MOST_PROCESSORS, decode_cost_table

@@ -15,7 +15,8 @@ from typing import Annotated
 
 from nnstretch.errors import BrokenFile
 from nnstretch.files.atomic import write_text
-from nnstretch.files.decode import decode, read_json
+from nnstretch.files.decode import decode
+from nnstretch.files.json_text import read_json
 from nnstretch.files.limits import Length, OneOf, Range
 from nnstretch.files.read import as_path
 from nnstretch.plan import Name

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 from nnstretch.errors import BadInput, BrokenFile
-from nnstretch.files.decode import parse_json
 from nnstretch.files.journal import decode_row
+from nnstretch.files.json_text import parse_json
 from nnstretch.files.limits import Length, OneOf, Range
 from nnstretch.files.read import MOST_MODEL_BYTES, as_path, read_bytes
 from nnstretch.plan import Name

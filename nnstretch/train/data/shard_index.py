@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from nnstretch.errors import BadInput, BrokenFile, UnknownName
-from nnstretch.files.decode import decode, read_json, tolerant
+from nnstretch.files.decode import decode, tolerant
+from nnstretch.files.json_text import read_json
 from nnstretch.files.limits import Length, OneOf, Only, Range
 
 INDEX_FILE = "index.json"

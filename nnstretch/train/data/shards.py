@@ -15,7 +15,8 @@ import numpy as np
 from torch import Tensor
 
 from nnstretch.errors import BadInput, BrokenFile, UnknownName
-from nnstretch.files.decode import decode, read_json, require_format
+from nnstretch.files.decode import decode, require_format
+from nnstretch.files.json_text import read_json
 from nnstretch.files.limits import Length, Range
 from nnstretch.train.data.dataset import (
     IMAGENET_MEAN,

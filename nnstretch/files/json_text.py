@@ -1,0 +1,42 @@
+"""JSON text read strictly: no key twice, no NaN, no depth bombs, a bounded size."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from nnstretch.errors import BrokenFile, one_line
+from nnstretch.files.read import MOST_JSON_BYTES, read_bytes
+
+
+def read_json(path: Path, most_bytes: int = MOST_JSON_BYTES) -> Any:
+    """Read a JSON file. Raises UnknownName where there is none, BrokenFile for no JSON."""
+    data = read_bytes(path, "file", most_bytes)
+    try:
+        return parse_json(data)
+    except ValueError as error:
+        raise BrokenFile(f"not JSON, {path}, {one_line(error)[:200]}") from None
+
+
+def parse_json(text: bytes | str) -> Any:
+    """Parse JSON without duplicate keys, NaN or depth bombs. Raises ValueError for others."""
+    try:
+        return json.loads(
+            text.decode("utf-8") if isinstance(text, bytes) else text,
+            object_pairs_hook=_no_duplicates,
+            parse_constant=_no_constant,
+        )
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError(f"a key twice among {sorted(name for name, _ in pairs)}")
+    return result
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} is not a number")
