@@ -9,6 +9,7 @@ steps/              the steps of scheduling, each a pure function
 engines/            tile loops, addresses, instructions, trace
 policies.py         ddr, gb, lb, ordered, graphturbo
 best_schedule.py    best: what simulation likes best
+optimum/            all plans of a small graph, and a climb towards the fastest
 schedule_file.py    a schedule by hand
 pricing/            kernels and branches priced for a search
 bounds.py           the rate that no schedule beats

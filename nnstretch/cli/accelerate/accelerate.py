@@ -14,7 +14,7 @@ the chip by name. Every number is modelled, none measured.
 
 Policies: ddr (every layer through DDR), gb (results in the global buffer), lb (in the local ones),
 ordered (groups in ordered parts), graphturbo (the same, engines run ahead across layers), best
-(the fastest of all of these, other orders and plans for smaller buffers, by simulation).
+(a climb from the fastest of all of these by simulation, also planned for smaller buffers).
 docs/accelerator.md says how to describe a machine, what is modelled and what is not.
 """
 

@@ -1,0 +1,177 @@
+"""Climb: from a plan to faster ones, one change at a time, judged by simulation.
+
+Neighbours are ordered by the time that none of their orders beats; those for which it is no less
+than the present one are not simulated. Ends where no neighbour is faster, or with the time allowed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from nnstretch.accelerate.chip_graph import ChipGraph
+from nnstretch.accelerate.machine.rates import ChipRates
+from nnstretch.accelerate.optimum.grouping_plan import (
+    Operators,
+    Part,
+    cuts,
+    groups_of_plan,
+    joined,
+    moved_borders,
+    neighbours,
+    split_along,
+)
+from nnstretch.accelerate.optimum.least_busy import LeastBusy
+from nnstretch.accelerate.policies import (
+    SCOPES,
+    ClusterSchedule,
+    ScheduleOptions,
+    schedule_groups,
+    split_rules,
+)
+from nnstretch.accelerate.steps.split import SplitRules, split_of
+from nnstretch.chip.instances import Group, Split
+from nnstretch.errors import BadPlan
+
+ORDERS = ("depth", "breadth")
+
+
+@dataclass(frozen=True)
+class GroupingPlan:
+    """Groups in parts, and the options under which they are ordered, bound and placed."""
+
+    parts: tuple[Part, ...]
+    options: ScheduleOptions
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Return what tells plans apart."""
+        return self.options, *((names, s.factor, s.axis) for names, s in self.parts)
+
+
+@dataclass
+class Climb:
+    """Climb of one graph on one machine."""
+
+    chip: ChipGraph
+    rates: ChipRates
+    until_s: float
+    """On the clock of time.perf_counter."""
+    tried: set[tuple[object, ...]] = field(default_factory=set)
+    bounds: dict[str, LeastBusy] = field(default_factory=dict)
+    rules: SplitRules = field(init=False)
+    splits: dict[tuple[Operators, int, int], Split | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.rules = split_rules(self.rates, ScheduleOptions())
+
+    def climb(self, start: ClusterSchedule, options: ScheduleOptions) -> ClusterSchedule:
+        """Return the fastest schedule that is reached from one that was planned with options."""
+        best = start
+        plan = GroupingPlan(tuple((g.operators, g.split) for g in start.groups), options)
+        while (step := self.step(plan, best.latency_us)) is not None:
+            plan, best = step
+        return best
+
+    def step(
+        self, plan: GroupingPlan, latency_us: float
+    ) -> tuple[GroupingPlan, ClusterSchedule] | None:
+        """Return the first neighbour of a plan that is faster, None where none is."""
+        promising: list[tuple[float, GroupingPlan, tuple[Group, ...]]] = []
+        for near in self.neighbours_of(plan):
+            if time.perf_counter() > self.until_s:
+                return None
+            groups = None if near.key in self.tried else groups_of_plan(self.chip, near.parts)
+            if groups is not None:
+                least_us = self.least_us(groups, near.options)
+                if least_us < latency_us:
+                    promising.append((least_us, near, groups))
+        for _, near, groups in sorted(promising, key=lambda item: item[0]):
+            if time.perf_counter() > self.until_s:
+                return None
+            self.tried.add(near.key)
+            try:
+                schedule = schedule_groups(self.chip, groups, self.rates, near.options)
+            except BadPlan:
+                continue
+            if schedule.latency_us < latency_us:
+                return near, schedule
+        return None
+
+    def least_us(self, groups: Sequence[Group], options: ScheduleOptions) -> float:
+        """Return the time that no order of groups beats."""
+        overlap = options.overlaps
+        if overlap not in self.bounds:
+            self.bounds[overlap] = LeastBusy(self.chip, self.rates, overlap)
+        return self.bounds[overlap].plan_us(groups)
+
+    def neighbours_of(self, plan: GroupingPlan) -> Iterator[GroupingPlan]:
+        """Yield the plans that one change makes of a plan."""
+        for options in self.other_options(plan.options):
+            yield replace(plan, options=options)
+        for place, (operators, split) in enumerate(plan.parts):
+            others = (*plan.parts[:place], *plan.parts[place + 1 :])
+            for changed in self.other_splits(operators, split):
+                yield replace(plan, parts=(*others, (operators, changed)))
+            for two in cuts(self.chip, operators):
+                yield from self.with_groups(plan, others, two, (split,))
+        partition = [operators for operators, _ in plan.parts]
+        for first, second in neighbours(self.chip, partition):
+            splits = plan.parts[first][1], plan.parts[second][1]
+            others = tuple(p for n, p in enumerate(plan.parts) if n not in (first, second))
+            together = (joined(self.chip, partition[first], partition[second]),)
+            yield from self.with_groups(plan, others, together, splits)
+            for moved in moved_borders(self.chip, partition[first], partition[second]):
+                yield from self.with_groups(plan, others, moved, splits)
+
+    def other_options(self, options: ScheduleOptions) -> Iterator[ScheduleOptions]:
+        """Yield another order, another place of results, and bindings handed on or not."""
+        if options.policy not in SCOPES:
+            for order in ORDERS:
+                if order != options.order:
+                    yield replace(options, order=order)
+            yield replace(options, propagate=not options.propagate)
+        for policy in (*SCOPES, "graphturbo"):
+            has_buffer = policy != "gb" or self.rates.accelerator.shared is not None
+            if policy != options.policy and has_buffer:
+                yield replace(options, policy=policy, overlap=options.overlaps)
+
+    def other_splits(self, operators: Operators, split: Split) -> Iterator[Split]:
+        """Yield a group's splits into half as many parts, twice as many, two and one."""
+        factors = {1, 2, split.factor // 2, split.factor, split.factor * 2} - {0}
+        for factor in sorted(factors):
+            for axis in self.chip.axes(operators[-1]) if factor > 1 else (0,):
+                if (factor, axis) != (split.factor, split.axis):
+                    changed = self.split(operators, axis, factor)
+                    if changed is not None:
+                        yield changed
+
+    def with_groups(
+        self,
+        plan: GroupingPlan,
+        others: tuple[Part, ...],
+        groups: Sequence[Operators],
+        splits: Sequence[Split],
+    ) -> Iterator[GroupingPlan]:
+        """Yield a plan with new groups beside others, each split as before, whole, or by rule."""
+        variants: list[tuple[Part, ...]] = [()]
+        for operators in groups:
+            options: dict[tuple[int, int], Split] = {}
+            for old in (*splits, Split(1)):
+                kept = self.split(operators, old.axis, old.factor)
+                if kept is not None:
+                    options[kept.factor, kept.axis] = kept
+            by_rule = split_of(self.chip, operators, self.rules)[0]
+            if by_rule.fits:
+                options[by_rule.factor, by_rule.axis] = by_rule
+            variants = [(*begun, (operators, s)) for begun in variants for s in options.values()]
+        for variant in variants:
+            yield replace(plan, parts=(*others, *variant))
+
+    def split(self, operators: Operators, axis: int, factor: int) -> Split | None:
+        """Return a group's split, None where there is no such one."""
+        key = (operators, axis, factor)
+        if key not in self.splits:
+            self.splits[key] = split_along(self.chip, operators, axis, factor, self.rules)
+        return self.splits[key]
