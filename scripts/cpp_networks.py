@@ -118,7 +118,8 @@ def build_network(folder: Path, runtime: Path) -> Path:
     includes = [f"-I{path}" for path in (home / "include", home / "src", folder)]
     runner = folder / "build" / "run"
     runner.parent.mkdir()
-    sources = [str(folder / "network.cpp"), str(home / "src" / "run.cpp"), str(runtime)]
+    libraries = (runtime.parent / "libraries.txt").read_text().split()
+    sources = [str(folder / "network.cpp"), str(home / "src" / "run.cpp"), str(runtime), *libraries]
     command = ["c++", "-std=c++17", "-O1", *includes, *sources, "-lpthread", "-ldl"]
     subprocess.run([*command, "-o", str(runner)], check=True)
     return runner

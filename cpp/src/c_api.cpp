@@ -80,7 +80,7 @@ RuntimeOptions options_of(const char* config) {
   options.elements = elements_of({"cpu"});
   if (!config) return options;
   const Json json = Json::parse(config, "configuration");
-  check_keys(json, {"elements", "policy", "queueing", "correct_costs", "priorities"},
+  check_keys(json, {"elements", "policy", "queueing", "correct_costs", "priorities", "kernels"},
              "configuration");
   if (const Json* value = json.find("elements")) {
     std::vector<std::string> texts;
@@ -89,6 +89,7 @@ RuntimeOptions options_of(const char* config) {
     options.elements = elements_of(texts);
   }
   if (const Json* value = json.find("policy")) options.policy = value->text;
+  if (const Json* value = json.find("kernels")) options.kernels = value->text;
   if (const Json* value = json.find("queueing")) options.queueing = boolean(*value, "queueing");
   if (const Json* value = json.find("correct_costs"))
     options.correct_costs = boolean(*value, "correct_costs");
@@ -105,7 +106,7 @@ nns_status open_network(nns_runtime* runtime, const nns_model* model, Weights we
   const auto shared = std::make_shared<Weights>(std::move(weights));
   const std::shared_ptr<const Network> network = model->make(shared);
   const RuntimeOptions& options = runtime->runtime.options();
-  const CostTable table = costs ? read_costs(costs) : measure_costs(*network, options.elements, 3);
+  const CostTable table = costs ? read_costs(costs) : measure_costs(*network, options.elements, options.kernels, 3);
   std::vector<CostRow> rows = task_costs(*network, table, options.elements);
   if (options.policy == "planned") keep_placements(*network, options.elements, rows);
   *number = runtime->runtime.open(network, places, std::move(rows));

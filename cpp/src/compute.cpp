@@ -1,35 +1,12 @@
-// One call: views become pointers, the kernel of its operation runs.
-#include <algorithm>
-
+// One call on resolved tensors: the portable kernel of its operation runs.
 #include "compute.hpp"
+
 #include "kernels/kernels.hpp"
+#include "library.hpp"
 #include "nnstretch/network.hpp"
 
 namespace nnstretch {
 namespace {
-
-constexpr int kMaxReads = 4;
-
-float* base_of(const Network& network, const View& view, const Memory& memory) {
-  switch (view.storage) {
-    case Storage::none: return nullptr;
-    case Storage::input: return const_cast<float*>(memory.inputs[view.slot]);
-    case Storage::output: return memory.outputs[view.slot];
-    case Storage::weights: return const_cast<float*>(network.weights().data());
-    case Storage::arena: return memory.arena;
-  }
-  return nullptr;
-}
-
-kernels::Tensor resolve(const Network& network, const View& view, const Memory& memory) {
-  kernels::Tensor tensor;
-  if (!view.present()) return tensor;
-  tensor.data = base_of(network, view, memory) + view.offset;
-  tensor.rank = view.rank;
-  std::copy(view.shape.begin(), view.shape.end(), tensor.shape);
-  std::copy(view.stride.begin(), view.stride.end(), tensor.stride);
-  return tensor;
-}
 
 struct Dispatch {
   const kernels::Table& table;
@@ -77,16 +54,6 @@ struct Kind {
 
 }  // namespace
 
-void compute(const Network& network, std::size_t call, const Memory& memory, float* scratch) {
-  const Call& current = network.calls()[call];
-  kernels::Tensor reads[kMaxReads];
-  const int count = std::min(kMaxReads, static_cast<int>(current.reads.size()));
-  for (int i = 0; i < count; ++i)
-    reads[i] = resolve(network, current.reads[static_cast<std::size_t>(i)], memory);
-  const kernels::Tensor y = resolve(network, current.write, memory);
-  compute_tensors(current.operation, {reads, count}, y, network.packed(call), scratch);
-}
-
 void compute_tensors(const Operation& operation, kernels::Reads reads, const kernels::Tensor& y,
                      const float* packed, float* scratch) {
   std::visit(Dispatch{kernels::table(), reads, y, packed, scratch}, operation);
@@ -94,8 +61,8 @@ void compute_tensors(const Operation& operation, kernels::Reads reads, const ker
 
 const char* kind_of(const Operation& operation) { return std::visit(Kind{}, operation); }
 
-std::size_t scratch_floats() { return kernels::kScratchFloats; }
-
 const char* instruction_set() { return kernels::table().instruction_set; }
+
+const char* kernel_library() { return library::name(); }
 
 }  // namespace nnstretch

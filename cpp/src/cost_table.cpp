@@ -11,7 +11,9 @@
 
 #include "c_call.hpp"
 #include "json.hpp"
+#include "library.hpp"
 #include "nnstretch/error.hpp"
+#include "prepared.hpp"
 #include "vendor.hpp"
 
 namespace nnstretch {
@@ -80,7 +82,8 @@ namespace {
 // One inference's memory, its inputs drawn.
 class Bench {
  public:
-  explicit Bench(const Network& network) : network_(network) {
+  Bench(const Network& network, const Prepared& prepared)
+      : network_(network), prepared_(prepared) {
     std::mt19937 generator(0);
     std::normal_distribution<float> normal(0.0F, 1.0F);
     for (const Port& port : network.inputs()) {
@@ -101,7 +104,7 @@ class Bench {
     if (vendor)
       vendor->run(call, memory());
     else
-      compute(network_, call, memory(), scratch_.get());
+      prepared_.compute(call, memory(), scratch_.get());
     return (seconds() - start) * 1e6;
   }
 
@@ -147,12 +150,13 @@ class Bench {
   }
 
   const Network& network_;
+  const Prepared& prepared_;
   std::vector<std::vector<float>> inputs_;
   std::vector<std::vector<float>> outputs_;
   std::vector<const float*> input_pointers_;
   std::vector<float*> output_pointers_;
   std::vector<float> arena_;
-  Floats scratch_ = zeros(static_cast<std::int64_t>(scratch_floats()));
+  Floats scratch_ = zeros(static_cast<std::int64_t>(prepared_.scratch_floats()));
 };
 
 // Of equal calls the fastest; never 0, which would say that it costs nothing.
@@ -164,8 +168,10 @@ void enter(CostTable& table, const std::string& call, const std::string& type,
   entry->second = std::min(entry->second, median_us);
 }
 
-void measure(const Network& network, const ElementOptions& element, int turns, CostTable& table) {
-  Bench bench(network);
+void measure(const Network& network, const Prepared& prepared, const ElementOptions& element,
+             int turns, CostTable& table) {
+  const library::OneThread alone;
+  Bench bench(network, prepared);
   std::unique_ptr<VendorCalls> vendor;
   if (element.vendor) vendor = std::make_unique<VendorCalls>(network, element);
   std::vector<std::vector<double>> times(network.calls().size());
@@ -186,7 +192,8 @@ void measure(const Network& network, const ElementOptions& element, int turns, C
 }  // namespace
 
 CostTable measure_costs(const Network& network, const std::vector<ElementOptions>& elements,
-                        int turns) {
+                        const std::string& kernels, int turns) {
+  const Prepared& prepared = network.prepared(kernels, host_only(elements));
   CostTable table;
   std::vector<std::string> measured;
   for (const ElementOptions& element : elements) {
@@ -194,7 +201,7 @@ CostTable measure_costs(const Network& network, const std::vector<ElementOptions
     if (element.emulated || std::find(measured.begin(), measured.end(), kind) != measured.end())
       continue;
     measured.push_back(kind);
-    measure(network, element, turns, table);
+    measure(network, prepared, element, turns, table);
   }
   return table;
 }

@@ -17,9 +17,9 @@ CostTable read_costs(const std::string& path);
 void write_costs(const std::string& path, const CostTable& table);
 // Measure every call of a network on this thread by type of element, the median of `turns` runs:
 // "cpu" where the host is among the elements, and what vendors support. Emulated elements are not
-// measured. Throws Error where a vendor computes something else than the host.
+// measured. `kernels`: as in RuntimeOptions. Throws Error where a vendor computes something else than the host.
 CostTable measure_costs(const Network& network, const std::vector<ElementOptions>& elements,
-                        int turns);
+                        const std::string& kernels, int turns);
 // Costs of every task on every element. Throws Error that names a call without a cost, and an
 // element that can run nothing of the network.
 std::vector<CostRow> task_costs(const Network& network, const CostTable& table,

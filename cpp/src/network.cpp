@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <utility>
 
-#include "kernels/kernels.hpp"
 #include "nnstretch/error.hpp"
+#include "prepared.hpp"
 
 namespace nnstretch {
 namespace {
@@ -45,11 +45,11 @@ float* allocate_floats(std::size_t count) {
 
 void free_floats(float* memory) { std::free(memory); }
 
-void Network::Free::operator()(float* memory) const { free_floats(memory); }
-
 Network::Network(std::string name, std::shared_ptr<const Weights> weights,
                  std::int64_t arena_floats)
     : name_(std::move(name)), weights_(std::move(weights)), arena_floats_(arena_floats) {}
+
+Network::~Network() = default;
 
 View Network::input(const std::string& name, std::initializer_list<std::int64_t> shape) {
   const View view = dense(Storage::input, static_cast<std::uint32_t>(inputs_.size()), 0, shape);
@@ -130,27 +130,14 @@ void Network::order_tasks() {
     }
 }
 
-void Network::pack_weights() {
-  const kernels::Table& table = kernels::table();
-  packed_.resize(calls_.size());
-  for (std::size_t i = 0; i < calls_.size(); ++i) {
-    const auto* conv = std::get_if<Conv2d>(&calls_[i].operation);
-    if (!conv) continue;
-    const View& view = calls_[i].reads[1];
-    kernels::Tensor weight;
-    weight.data = const_cast<float*>(weights_->data()) + view.offset;
-    weight.rank = view.rank;
-    std::copy(view.shape.begin(), view.shape.end(), weight.shape);
-    const std::size_t floats = table.packed_floats(*conv, weight);
-    if (floats == 0) continue;
-    packed_[i].reset(allocate_floats(floats));
-    table.pack(*conv, weight, packed_[i].get());
-  }
-}
+void Network::finish() { order_tasks(); }
 
-void Network::finish() {
-  order_tasks();
-  pack_weights();
+const Prepared& Network::prepared(const std::string& kernels, bool own_layouts) const {
+  const bool library = uses_library(kernels);
+  const std::lock_guard<std::mutex> lock(prepared_mutex_);
+  auto& entry = prepared_[{library, own_layouts && library}];
+  if (!entry) entry = std::make_unique<const Prepared>(*this, library, own_layouts && library);
+  return *entry;
 }
 
 }  // namespace nnstretch

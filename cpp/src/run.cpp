@@ -17,6 +17,7 @@
 #include "nnstretch/error.hpp"
 #include "nnstretch/runtime.hpp"
 #include "npy.hpp"
+#include "prepared.hpp"
 #include "vendor.hpp"
 
 namespace {
@@ -39,6 +40,7 @@ constexpr const char* kHelp =
     "rr met eft etf heft_rt mct olb min_min least_slack least_slack_drop,\n"
     "                     or planned: tasks where the exported plan put them; default eft"
     R"(
+  --kernels SET      onednn, where this program was built with it, or portable; default the first
   --no-queueing      only idle elements get work
   --repeat N         inferences (default 1)
   --places N         how many may be under way at once (default 1)
@@ -51,7 +53,7 @@ constexpr const char* kHelp =
 )";
 
 struct Arguments {
-  std::string weights, costs, profile, graph, trace, policy = "eft";
+  std::string weights, costs, profile, graph, trace, kernels, policy = "eft";
   std::vector<std::string> inputs, outputs;
   std::vector<ElementOptions> elements;
   long repeat = 1;
@@ -84,7 +86,7 @@ double number_of(const std::string& option, const std::string& text, double leas
 
 Arguments arguments_of(int count, char** words) {
   static const std::vector<std::string> known{
-      "--weights", "--input",  "--output",      "--elements", "--policy",  "--no-queueing",
+      "--weights", "--input",  "--output",      "--elements", "--policy",  "--no-queueing", "--kernels",
       "--repeat",  "--places", "--deadline-ms", "--costs",    "--profile", "--graph", "--trace",
       "--json",    "--help"};
   Arguments arguments;
@@ -113,6 +115,7 @@ Arguments arguments_of(int count, char** words) {
     if (option == "--output") arguments.outputs.push_back(value);
     if (option == "--elements") arguments.elements = elements_of(split(value, ','));
     if (option == "--policy") arguments.policy = value;
+    if (option == "--kernels") arguments.kernels = value;
     if (option == "--costs") arguments.costs = value;
     if (option == "--profile") arguments.profile = value;
     if (option == "--graph") arguments.graph = value;
@@ -300,16 +303,18 @@ void print(const Network& network, const Arguments& arguments, const Runtime& ru
   const double throughput = static_cast<double>(arguments.repeat) / outcome.seconds;
   const char* form =
       arguments.json
-          ? "{\"network\": %s, \"instruction_set\": \"%s\", \"policy\": \"%s\", \"inferences\": %ld, "
+          ? "{\"network\": %s, \"kernels\": \"%s\", \"instruction_set\": \"%s\", \"policy\": \"%s\", \"inferences\": %ld, "
             "\"latency_ms\": {\"min\": %.4f, \"median\": %.4f, \"p90\": %.4f, \"p99\": %.4f}, "
             "\"critical_path_ms\": %.4f, \"throughput_per_s\": %.3f, \"too_late\": %ld, "
             "\"tasks\": %zu, \"arena_bytes\": %lld, \"start_ms\": %.2f}\n"
-          : "%s (%s), policy %s, %ld inferences\n"
+          : "%s (kernels %s, %s), policy %s, %ld inferences\n"
             "latency: min %.3f ms, median %.3f, p90 %.3f, p99 %.3f; critical path of the last %.3f\n"
             "throughput: %.2f per second, %ld too late\n"
             "%zu tasks, %lld bytes of working memory an inference, ready after %.1f ms\n";
   const std::string name = arguments.json ? quoted(network.name()) : network.name();
-  std::printf(form, name.c_str(), instruction_set(), arguments.policy.c_str(), arguments.repeat,
+  const bool library = uses_library(arguments.kernels);
+  const char* kernels = library ? kernel_library() : "portable";
+  std::printf(form, name.c_str(), kernels, instruction_set(), arguments.policy.c_str(), arguments.repeat,
               sorted.front() / 1000, quantile(sorted, 0.5) / 1000, quantile(sorted, 0.9) / 1000,
               quantile(sorted, 0.99) / 1000, path_us / 1000, throughput, outcome.too_late,
               network.tasks().size(), static_cast<long long>(network.arena_floats() * 4), start_ms);
@@ -322,7 +327,7 @@ void run(int count, char** words) {
   const auto weights = std::make_shared<Weights>(Weights::open(arguments.weights));
   const std::shared_ptr<const Network> network = make_network(weights);
   if (!arguments.profile.empty()) {
-    write_costs(arguments.profile, measure_costs(*network, arguments.elements, 11));
+    write_costs(arguments.profile, measure_costs(*network, arguments.elements, arguments.kernels, 11));
     std::printf("%s: costs of %zu calls, median of 11\n", arguments.profile.c_str(),
                 network->calls().size());
     return;
@@ -334,9 +339,10 @@ void run(int count, char** words) {
   RuntimeOptions options;
   options.elements = arguments.elements;
   options.policy = arguments.policy;
+  options.kernels = arguments.kernels;
   options.queueing = arguments.queueing;
   options.trace_spans = arguments.trace.empty() ? network->tasks().size() * 64 : 1000000;
-  const CostTable costs = arguments.costs.empty() ? measure_costs(*network, arguments.elements, 3)
+  const CostTable costs = arguments.costs.empty() ? measure_costs(*network, arguments.elements, arguments.kernels, 3)
                                                   : read_costs(arguments.costs);
   const auto places = static_cast<std::size_t>(arguments.places);
   Runtime runtime(options);

@@ -12,6 +12,9 @@
 #endif
 
 #include "cost_table.hpp"
+#include "kernels/kernels.hpp"
+#include "library.hpp"
+#include "prepared.hpp"
 #include "session.hpp"
 #include "vendor.hpp"
 
@@ -44,6 +47,7 @@ struct Runtime::Opened {
   std::size_t first_place = 0;
   std::size_t places = 0;
   std::vector<std::unique_ptr<VendorCalls>> vendors;  // By element, null for the host.
+  const Prepared* prepared = nullptr;                 // How the host computes.
 };
 
 namespace {
@@ -89,17 +93,24 @@ void check(const RuntimeOptions& options) {
   if (std::find(known.begin(), known.end(), options.policy) == known.end())
     throw Error(Status::bad_input, "unknown policy " + options.policy + ", the closest is " +
                                        closest_name(options.policy, known));
+  (void)uses_library(options.kernels);
 }
 
 }  // namespace
+
+bool host_only(const std::vector<ElementOptions>& elements) {
+  return std::none_of(elements.begin(), elements.end(),
+                      [](const ElementOptions& element) { return element.vendor != nullptr; });
+}
 
 Runtime::Runtime(RuntimeOptions options)
     : options_(std::move(options)), origin_us_(steady_us()) {
   check(options_);
   for (std::size_t i = 0; i < options_.elements.size(); ++i) {
-    scratch_.push_back(allocate_floats(scratch_floats()));
+    scratch_.push_back(allocate_floats(kernels::kScratchFloats));
     wake_.push_back(std::make_unique<std::condition_variable>());
   }
+  scratch_floats_ = kernels::kScratchFloats;
   spans_.reserve(options_.trace_spans);
 }
 
@@ -125,7 +136,9 @@ std::size_t Runtime::open(std::shared_ptr<const Network> network, std::size_t pl
                                          std::to_string(options_.elements.size()));
     costs_.add(network->tasks()[task].name, std::move(costs[task]));
   }
-  Opened opened{network, places_.size(), places, {}};
+  Opened opened{network, places_.size(), places, {}, nullptr};
+  opened.prepared = &network->prepared(options_.kernels, host_only(options_.elements));
+  reserve_scratch(opened.prepared->scratch_floats());
   for (const ElementOptions& element : options_.elements) {
     const bool host = element.vendor == nullptr;
     opened.vendors.push_back(host ? nullptr : std::make_unique<VendorCalls>(*network, element));
@@ -144,6 +157,17 @@ std::size_t Runtime::open(std::shared_ptr<const Network> network, std::size_t pl
   }
   networks_.push_back(std::move(opened));
   return networks_.size() - 1;
+}
+
+// Every element's working memory is as large as any call of any network wants it.
+void Runtime::reserve_scratch(std::size_t floats) {
+  if (floats <= scratch_floats_) return;
+  for (float*& memory : scratch_) {
+    float* larger = allocate_floats(floats);
+    free_floats(memory);
+    memory = larger;
+  }
+  scratch_floats_ = floats;
 }
 
 Session& Runtime::open_session(const std::string& costs, std::size_t most_calls) {
@@ -289,6 +313,7 @@ std::string Runtime::failure() const {
 
 void Runtime::work(std::size_t element) {
   pin(options_.elements[element].core);
+  const library::OneThread alone;
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
     Job job;
@@ -354,15 +379,15 @@ void Runtime::emulate(std::size_t element, std::size_t kind, double start_us) co
 }
 
 void Runtime::compute_task(Place& place, std::size_t element, std::size_t task) {
-  const Network& network = *networks_[place.network].network;
+  const Opened& opened = networks_[place.network];
   const Memory memory{place.inputs.data(), place.outputs.data(), place.arena.get()};
-  const Task& work = network.tasks()[task];
-  const VendorCalls* vendor = networks_[place.network].vendors[element].get();
+  const Task& work = opened.network->tasks()[task];
+  const VendorCalls* vendor = opened.vendors[element].get();
   for (std::size_t call = work.first_call; call < work.end_call; ++call)
     if (vendor)
       vendor->run(call, memory);
     else
-      compute(network, call, memory, scratch_[element]);
+      opened.prepared->compute(call, memory, scratch_[element]);
 }
 
 void Runtime::finish_task(Place& place, std::size_t element, const Job& job, double end_us) {

@@ -66,7 +66,7 @@ double host_cost_us(const Operation& operation, nns_call call) {
   };
   for (int i = 0; i < call.reads_count; ++i) replace(call.reads[i]);
   replace(call.write);
-  const Floats scratch(allocate_floats(scratch_floats()), free_floats);
+  const Floats scratch(allocate_floats(kernels::kScratchFloats), free_floats);
   double least_us = kNever;
   for (int turn = 0; turn < kTurns; ++turn) {
     const auto start = std::chrono::steady_clock::now();

@@ -35,6 +35,16 @@ class CppRuntime:
     folder: Path
 
     @property
+    def libraries(self) -> list[str]:
+        """Return the files of the kernel library that CMake found, none without one."""
+        return (self.folder / "libraries.txt").read_text().split()
+
+    @property
+    def kernel_sets(self) -> tuple[str, ...]:
+        """Return the names of the kernel sets that were built."""
+        return ("portable", "onednn") if self.libraries else ("portable",)
+
+    @property
     def compiler(self) -> str:
         """Return the C++ compiler."""
         return shutil.which("g++") or shutil.which("clang++") or "c++"
@@ -45,7 +55,8 @@ class CppRuntime:
         folders = [home / "include", home / "src", *includes]
         command = [self.compiler, "-std=c++17", "-O1", "-ffp-contract=off", *WARNINGS]
         command += [f"-I{folder}" for folder in folders]
-        command += [*map(str, sources), str(self.folder / "libnnstretch_runtime.a")]
+        archive = str(self.folder / "libnnstretch_runtime.a")
+        command += [*map(str, sources), archive, *self.libraries]
         done = subprocess.run(
             [*command, "-lpthread", "-ldl", "-o", str(target)],
             capture_output=True,
@@ -106,11 +117,18 @@ def translate_module(module: nn.Module, *inputs: torch.Tensor, name: str = "netw
 def outputs_in_cpp(
     runtime: CppRuntime, module: nn.Module, inputs: Sequence[torch.Tensor], folder: Path
 ) -> list[np.ndarray]:
-    """Return what a module's C++ computes."""
+    """Return what a module's C++ computes, with every kernel set alike to 1e-4."""
     program = translate_module(module, *inputs)
     write_project(program, folder)
     runner = runtime.build(folder)
-    return run_network(runner, [x.numpy() for x in inputs], len(program.outputs))
+    arrays = [x.numpy() for x in inputs]
+    by_set = [
+        run_network(runner, arrays, len(program.outputs), ("--kernels", kernels))
+        for kernels in runtime.kernel_sets
+    ]
+    for computed in by_set[1:]:
+        assert_close(computed, by_set[0])
+    return by_set[0]
 
 
 def outputs_in_torch(module: nn.Module, inputs: Sequence[torch.Tensor]) -> list[np.ndarray]:

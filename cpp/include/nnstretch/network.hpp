@@ -3,8 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "nnstretch/operations.hpp"
@@ -36,10 +39,16 @@ struct Port {
   std::int64_t elements = 1;
 };
 
+class Prepared;
+
 class Network {
  public:
   // `arena_floats`: working memory of one inference, all offsets lie in it.
   Network(std::string name, std::shared_ptr<const Weights> weights, std::int64_t arena_floats);
+
+  ~Network();
+  Network(const Network&) = delete;
+  Network& operator=(const Network&) = delete;
 
   View input(const std::string& name, std::initializer_list<std::int64_t> shape);
   View output(const std::string& name, std::initializer_list<std::int64_t> shape);
@@ -54,7 +63,7 @@ class Network {
   // Add a call. Throws Error where a view leaves its memory.
   void call(const std::string& name, const Operation& operation, std::initializer_list<View> reads,
             const View& write);
-  // Order the tasks and reorder weights; after this the network is only read.
+  // Order the tasks; after this the network is only read.
   void finish();
 
   const std::string& name() const { return name_; }
@@ -63,16 +72,16 @@ class Network {
   const std::vector<Call>& calls() const { return calls_; }
   const std::vector<Task>& tasks() const { return tasks_; }
   std::int64_t arena_floats() const { return arena_floats_; }
+  bool has_weights() const { return weights_ != nullptr; }
   const Weights& weights() const { return *weights_; }
-  const float* packed(std::size_t call) const { return packed_[call].get(); }
+  // Kernels of a set, weights reordered when they are first asked for; they live as long as this.
+  // `own_layouts`: no one but the host reads what calls leave in the arena. Throws Error for a set
+  // that this build lacks; "" is its fastest.
+  const Prepared& prepared(const std::string& kernels, bool own_layouts) const;
 
  private:
-  struct Free {
-    void operator()(float* memory) const;
-  };
   void check(const Call& call) const;
   void order_tasks();
-  void pack_weights();
 
   std::string name_;
   std::shared_ptr<const Weights> weights_;
@@ -81,7 +90,8 @@ class Network {
   std::vector<Port> outputs_;
   std::vector<Call> calls_;
   std::vector<Task> tasks_;
-  std::vector<std::unique_ptr<float[], Free>> packed_;
+  mutable std::mutex prepared_mutex_;
+  mutable std::map<std::pair<bool, bool>, std::unique_ptr<const Prepared>> prepared_;
 };
 
 // Operation, shapes and attributes of a call in one line: the key of its costs.
@@ -94,13 +104,11 @@ struct Memory {
   float* arena = nullptr;
 };
 
-// Compute one call. `scratch`: kScratchFloats of the thread that calls.
-void compute(const Network& network, std::size_t call, const Memory& memory, float* scratch);
-
 // Floats that lie at a multiple of 64 bytes. Throws Error (no_memory).
 float* allocate_floats(std::size_t count);
 void free_floats(float* memory);
-std::size_t scratch_floats();
 const char* instruction_set();
+// "oneDNN 2.6.3", or null where this build has portable kernels only.
+const char* kernel_library();
 
 }  // namespace nnstretch

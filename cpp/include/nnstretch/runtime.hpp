@@ -29,6 +29,7 @@ struct ElementOptions {
 struct RuntimeOptions {
   std::vector<ElementOptions> elements;
   std::string policy = "eft";
+  std::string kernels;            // "onednn" or "portable"; empty for the fastest of this build.
   bool queueing = true;           // Off: only idle elements get work.
   bool correct_costs = true;      // Learn from what tasks really take.
   std::size_t priorities = 1;     // Classes: of those that wait the highest goes first.
@@ -43,6 +44,9 @@ struct TaskSpan {
   double start_us = 0.0;
   double end_us = 0.0;
 };
+
+// Whether no vendor's element is among them, so that kernels may keep layouts of their own.
+bool host_only(const std::vector<ElementOptions>& elements);
 
 // An inference that was submitted.
 struct Ticket {
@@ -101,6 +105,7 @@ class Runtime {
     Session* session = nullptr;
     std::size_t place = 0;
   };
+  void reserve_scratch(std::size_t floats);
   void work(std::size_t element);
   void run_task(std::unique_lock<std::mutex>& lock, std::size_t element, const Job& job);
   // Compute without the lock; returns what went wrong, empty where nothing did. An emulated element
@@ -138,6 +143,7 @@ class Runtime {
   std::vector<Owner> owner_;  // Of each job.
   std::vector<std::thread> threads_;
   std::vector<float*> scratch_;
+  std::size_t scratch_floats_ = 0;
   std::vector<std::unique_ptr<std::condition_variable>> wake_;
   std::vector<TaskSpan> spans_;
   std::string failure_;

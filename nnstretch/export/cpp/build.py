@@ -51,10 +51,12 @@ def run_tool(command: Sequence[str], folder: Path) -> None:
         raise BadInput(f"cannot build {folder}, {command[0]} failed, {' '.join(errors[:1])[:300]}")
 
 
-def run_network(runner: Path, inputs: Sequence[np.ndarray], shapes: int) -> list[np.ndarray]:
+def run_network(
+    runner: Path, inputs: Sequence[np.ndarray], shapes: int, options: Sequence[str] = ()
+) -> list[np.ndarray]:
     """Compute the outputs of a built network; `shapes`: how many outputs it has."""
     with tempfile.TemporaryDirectory() as scratch:
-        command = [str(runner)]
+        command = [str(runner), *options]
         for number, array in enumerate(inputs):
             path = Path(scratch) / f"input{number}.npy"
             np.save(path, np.ascontiguousarray(array, np.float32))

@@ -78,10 +78,11 @@ README = """\
     build/run --input x.npy --output y.npy
 
 `network.cpp` lists the calls in forward order, `weights.bin` holds the weights, `runtime/` is the
-library that computes and schedules them: C++17, no dependencies but threads. `build/run --help`
-explains policies, processing elements, traces and cost tables. To use the network from a program of
-yours, link the target `network` and call `make_network` (network.hpp), or from C `nns_open` with
-the handle that network.hpp declares (runtime/include/nnstretch/nnstretch.h).
+library that computes and schedules them: C++17, no dependencies but threads; oneDNN where CMake
+finds it (Debian: libdnnl-dev and ocl-icd-opencl-dev; -DNNSTRETCH_ONEDNN=OFF does without).
+`build/run --help` explains policies, processing elements, traces and cost tables. To use the
+network from a program of yours, link the target `network` and call `make_network` (network.hpp), or
+from C `nns_open` with the handle that network.hpp declares (runtime/include/nnstretch/nnstretch.h).
 """
 
 
