@@ -30,3 +30,11 @@ class Predictor(Protocol):
     def estimate(self, kernel: Kernel, /) -> Estimate:
         """Raise `UnsupportedOp` for a kind never measured; never guess zero."""
         ...
+
+
+class NeighbourPredictor(Predictor, Protocol):
+    """A predictor that knows what its kernels take while others keep its threads busy."""
+
+    def beside(self, busy_factor: float, /) -> Predictor:
+        """Return it with the time that its threads multiply and gather times a factor."""
+        ...

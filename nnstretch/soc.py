@@ -6,14 +6,18 @@ measured with int8 networks moves one byte per element.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import combinations
+from typing import cast
 
 from nnstretch.errors import UnknownName
 from nnstretch.graph import ELEMENT_BYTES
 from nnstretch.kernel import MOBILE_FUSION, FusionRules
-from nnstretch.predictor import Predictor
+from nnstretch.predictor import NeighbourPredictor, Predictor
+
+BESIDE = " beside "
+"""In a price key, between a processor and those beside it; no name of a processor has a space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,9 @@ class Link:
     def cost_us(self, size_bytes: float) -> float:
         """Return the time to copy `size_bytes`."""
         return self.fixed_us + self.us_per_kib * size_bytes / 1024
+
+    def __add__(self, behind: Link) -> Link:
+        return Link(self.fixed_us + behind.fixed_us, self.us_per_kib + behind.us_per_kib)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,21 @@ class Processor:
 
 
 @dataclass(frozen=True, slots=True)
+class Neighbour:
+    """What a processor loses while another one works on a branch of the same fork."""
+
+    processor: str
+    beside: str
+    busy_factor: float = 1.0
+    """On the time in which threads multiply and gather, of kernels that multiply matrices.
+
+    What they wait for memory hides it: a kernel takes the longer of its time alone and this.
+    """
+    copy_in: Link = Link()
+    """The host's work for the other, before which a branch here cannot start."""
+
+
+@dataclass(frozen=True, slots=True)
 class Soc:
     """A chip: its processors in order of preference, and a predictor for each."""
 
@@ -89,6 +111,8 @@ class Soc:
     """What was measured, by whom, and the held-out error, in one sentence."""
     fusion: Mapping[str, FusionRules] = field(default_factory=dict)
     """Fusion rules by processor, where they are not `MOBILE_FUSION`."""
+    neighbours: tuple[Neighbour, ...] = ()
+    """What processors lose beside others, where it depends on what they do."""
 
     def processor(self, name: str) -> Processor:
         """Return a processor by name. Raises UnknownName for a name that the chip lacks."""
@@ -99,8 +123,49 @@ class Soc:
         raise UnknownName(f"unknown processor {name!r}, SoC {self.name}, it has {names}")
 
     def rules(self, processor: str) -> FusionRules:
-        """Return the fusion rules of a processor's backend."""
-        return self.fusion.get(processor, MOBILE_FUSION)
+        """Return the fusion rules of a processor's backend; of a price key, its processor's."""
+        return self.fusion.get(processor_of(processor), MOBILE_FUSION)
+
+    def price_key(self, processor: str, team: Iterable[str]) -> str:
+        """Return what a processor's kernels are priced under while a team computes.
+
+        It is the processor's name where nobody of the team slows single kernels.
+        """
+        slowing = sorted(n.beside for n in self.slowing(processor) if n.beside in team)
+        return processor + BESIDE + "+".join(slowing) if slowing else processor
+
+    def price_keys(self, processors: Iterable[str]) -> tuple[str, ...]:
+        """Return every price key that teams of these processors can have, alone first."""
+        names = tuple(processors)
+        keys = dict.fromkeys(names)
+        for size in range(2, len(names) + 1 if self.neighbours else 2):
+            for team in combinations(names, size):
+                keys |= dict.fromkeys(self.price_key(name, team) for name in team)
+        return tuple(keys)
+
+    def slowing(self, processor: str) -> list[Neighbour]:
+        """Return the neighbours that slow single kernels of a processor."""
+        return [n for n in self.neighbours if n.processor == processor and n.busy_factor > 1]
+
+    def predictor(self, price_key: str) -> Predictor:
+        """Return the predictor of a price key. Raises KeyError for a processor without one."""
+        name, _, beside = price_key.partition(BESIDE)
+        if not beside:
+            return self.predictors[name]
+        names = beside.split("+")
+        factor = max(n.busy_factor for n in self.slowing(name) if n.beside in names)
+        return cast(NeighbourPredictor, self.predictors[name]).beside(factor)
+
+    def processor_among(self, name: str, team: Iterable[str]) -> Processor:
+        """Return a processor with the copies that it pays in a fork with a team.
+
+        Raises UnknownName for a name that the chip lacks.
+        """
+        processor = self.processor(name)
+        for neighbour in self.neighbours:
+            if neighbour.processor == name and neighbour.beside in team:
+                processor = replace(processor, copy_in=processor.copy_in + neighbour.copy_in)
+        return processor
 
     @property
     def element_bytes(self) -> int:
@@ -113,3 +178,8 @@ class Soc:
             return self.contention[names]
         pairs = (frozenset(pair) for pair in combinations(sorted(names), 2))
         return max((self.contention.get(pair, 1.0) for pair in pairs), default=1.0)
+
+
+def processor_of(price_key: str) -> str:
+    """Return the processor of a price key."""
+    return price_key.partition(BESIDE)[0]

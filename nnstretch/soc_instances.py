@@ -71,10 +71,15 @@ def replace_processors(soc: Soc, copies: Mapping[str, tuple[str, ...]]) -> Soc:
     for members, factor in soc.contention.items():
         for chosen in product(*(instances[name] for name in sorted(members))):
             contention[frozenset(chosen)] = factor
+    neighbours = []
+    for row in soc.neighbours:
+        for name, beside in product(instances[row.processor], instances[row.beside]):
+            neighbours.append(replace(row, processor=name, beside=beside))
     return replace(
         soc,
         processors=tuple(replace(soc.processor(old), name=new) for old, new in pairs),
         predictors={new: soc.predictors[old] for old, new in pairs if old in soc.predictors},
         fusion={new: soc.fusion[old] for old, new in pairs if old in soc.fusion},
         contention=contention,
+        neighbours=tuple(neighbours),
     )

@@ -76,7 +76,7 @@ def with_contention(manifest: Manifest, trial: Trial, soc: Soc, host: str) -> Ma
         cost = trial.segments[sub.segment]
         compute_us = {branch.processor: branch.compute_us for branch in cost.branches}
         if sub.role == "branch" and sub.processor in sub.predicted_us.keys() & compute_us.keys():
-            factor = contention_of(cost, soc, all_processors)
+            factor = contention_of(sub.processor, cost, soc, all_processors)
             more_us = (factor - 1) * compute_us[sub.processor]
             time_us = sub.predicted_us[sub.processor] + more_us
             sub = replace(sub, predicted_us=sub.predicted_us | {sub.processor: time_us})
@@ -84,18 +84,30 @@ def with_contention(manifest: Manifest, trial: Trial, soc: Soc, host: str) -> Ma
     return replace(manifest, subgraphs=tuple(subgraphs))
 
 
-def contention_of(cost: SegmentCost, soc: Soc, all_processors: frozenset[str]) -> float:
-    """Return the factor by which a segment's compute grows while the whole pipeline computes."""
+def contention_of(
+    processor: str, cost: SegmentCost, soc: Soc, all_processors: frozenset[str]
+) -> float:
+    """Return the factor by which a branch's compute grows while the whole pipeline computes.
+
+    Of a neighbour that the branch did not have in its segment it is the most that it can be.
+    """
     names = frozenset(branch.processor for branch in cost.branches)
+    slowing = soc.slowing(processor)
+    busy = [
+        [n.busy_factor for n in slowing if n.beside in team] for team in (all_processors, names)
+    ]
+    more_busy, less_busy = (max([1.0, *factors]) for factors in busy)
     segment_factor = soc.contention_factor(names) if len(names) > 1 else 1.0
     pipeline_factor = soc.contention_factor(all_processors) if len(all_processors) > 1 else 1.0
-    return pipeline_factor / segment_factor
+    return pipeline_factor / segment_factor * more_busy / less_busy
 
 
 def contended_us(cost: SegmentCost, soc: Soc, all_processors: frozenset[str]) -> float:
     """Return a segment's latency while the whole pipeline computes."""
-    factor = contention_of(cost, soc, all_processors)
-    times_us = [b.transfer_in_us + factor * b.compute_us + b.transfer_out_us for b in cost.branches]
+    times_us = []
+    for branch in cost.branches:
+        factor = contention_of(branch.processor, cost, soc, all_processors)
+        times_us.append(branch.transfer_in_us + factor * branch.compute_us + branch.transfer_out_us)
     return max(times_us) + cost.sync_us + cost.merge_us
 
 

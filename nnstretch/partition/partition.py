@@ -18,7 +18,7 @@ from nnstretch.partition.search.topological_cuts import (
     topological_cuts,
 )
 from nnstretch.partition.split_graph import split_graph
-from nnstretch.soc import Link, Soc
+from nnstretch.soc import Link, Soc, processor_of
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.structure.cuts import INPUT, OUTPUT, find_cuts, is_size
 
@@ -235,26 +235,27 @@ def estimate_stages(
     start = INPUT
     for subgraph, group in zip(subgraphs, assignment.groups, strict=True):
         end = stage_end_name(graph, subgraph, last=subgraph is subgraphs[-1])
-        shares = [estimate_stage(subgraph, name, soc, cost_model, slowdown) for name in group]
+        keys = [soc.price_key(name, used) for name in group]
+        shares = [estimate_stage(subgraph, key, soc, cost_model, slowdown) for key in keys]
         stages.append(StageCost(start, end, tuple(shares), subgraph.macs, subgraph.params))
         start = end
     return tuple(stages)
 
 
 def estimate_stage(
-    subgraph: Graph, processor: str, soc: Soc, cost_model: CostModel, slowdown: float
+    subgraph: Graph, price_key: str, soc: Soc, cost_model: CostModel, slowdown: float
 ) -> StageOnProcessor:
     """Estimate a stage: its own kernels, and a copy of every tensor that crosses its borders."""
     specs = subgraph.specs()
-    description = soc.processor(processor)
-    estimate = cost_model.estimate_graph(subgraph, processor)
+    description = soc.processor(processor_of(price_key))
+    estimate = cost_model.estimate_graph(subgraph, price_key)
 
     def copies_us(link: Link, names: Sequence[str]) -> float:
         return sum(link.cost_us(specs[name].elements * soc.element_bytes) for name in names)
 
     inputs = [value.name for value in subgraph.inputs]
     return StageOnProcessor(
-        processor,
+        description.name,
         copies_us(description.copy_in, inputs),
         slowdown * estimate.latency_us,
         copies_us(description.copy_out, subgraph.outputs) + description.sync_us,

@@ -23,7 +23,13 @@ from nnstretch.predict.predictor_file import (
     FormName,
 )
 from nnstretch.predict.roofline import Roofline
-from nnstretch.predict.soc_file import SOC_FORMAT, SocFile, link_of, processor_of
+from nnstretch.predict.soc_file import (
+    SOC_FORMAT,
+    SocFile,
+    link_of,
+    neighbour_of,
+    processor_of,
+)
 from nnstretch.predictor import Predictor
 from nnstretch.soc import Soc
 
@@ -50,6 +56,12 @@ def load_soc(name: str | Path) -> Soc:
         raise BrokenFile(f"{path}, {error}") from None
     loaded = {row.name: load_predictor(folder, row.name, file.dtype) for row in file.processors}
     fusion = {processor: rules for processor, (_, rules) in loaded.items()}
+    for row in file.neighbours:
+        if row.busy_factor > 1 and not hasattr(loaded[row.processor][0], "beside"):
+            raise BrokenFile(
+                f"{path}, soc.neighbours, {row.processor} beside {row.beside} has busy_factor"
+                f" {row.busy_factor:g}, needed is an analytic predictor of {row.processor}"
+            )
     return Soc(
         name=file.name,
         processors=tuple(map(processor_of, file.processors)),
@@ -60,6 +72,7 @@ def load_soc(name: str | Path) -> Soc:
         calibrated=file.calibrated,
         provenance=file.provenance,
         fusion={name: rules for name, rules in fusion.items() if rules != MOBILE_FUSION},
+        neighbours=tuple(map(neighbour_of, file.neighbours)),
     )
 
 

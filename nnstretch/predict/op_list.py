@@ -39,8 +39,8 @@ class OpListSegment:
     branches: tuple[OpListBranch, ...]
 
 
-Pricing = Callable[[OpListBranch], tuple[float, float]]
-"""Compute of a branch and its usual error, in microseconds."""
+Pricing = Callable[[OpListBranch, str], tuple[float, float]]
+"""Compute of a branch under a price key and its usual error, in microseconds."""
 
 
 @checked
@@ -57,8 +57,8 @@ def predict_ops(path: str | Path, soc: Soc) -> dict[str, float]:
 def predict_segments(soc: Soc) -> Pricing:
     """Return a function that estimates branches by the predictors of a chip."""
 
-    def price(branch: OpListBranch) -> tuple[float, float]:
-        estimate = soc.predictors[branch.processor].estimate
+    def price(branch: OpListBranch, price_key: str) -> tuple[float, float]:
+        estimate = soc.predictor(price_key).estimate
         estimates = [estimate(kernel) for kernel in branch.kernels]
         return sum(e.latency_us for e in estimates), sum(e.error_us for e in estimates)
 
@@ -72,21 +72,24 @@ def segment_costs(
     edges = residencies([[branch.processor for branch in part.branches] for part in parts])
     costs: list[SegmentCost] = []
     for part, edge in zip(parts, edges, strict=True):
-        demands = tuple(branch_demand(b, soc.element_bytes, pricing) for b in part.branches)
+        team = [branch.processor for branch in part.branches]
+        demands = tuple(branch_demand(branch, team, soc, pricing) for branch in part.branches)
         costs.append(segment_cost(soc, demands, edge, end=part.name))
     return tuple(costs)
 
 
-def branch_demand(branch: OpListBranch, element_bytes: int, pricing: Pricing) -> BranchDemand:
+def branch_demand(
+    branch: OpListBranch, team: Sequence[str], soc: Soc, pricing: Pricing
+) -> BranchDemand:
     """Return what a branch of an operator list demands of its processor."""
-    compute_us, error_us = pricing(branch)
+    compute_us, error_us = pricing(branch, soc.price_key(branch.processor, team))
     macs = sum(kernel.macs for kernel in branch.kernels)
     return BranchDemand(
         branch.processor,
         compute_us,
         error_us,
-        branch.elements_in * element_bytes,
-        branch.elements_out * element_bytes,
+        branch.elements_in * soc.element_bytes,
+        branch.elements_out * soc.element_bytes,
         macs,
     )
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from nnstretch.errors import UnsupportedOp
@@ -163,15 +163,25 @@ def memory(moved: int, weights: int, combined: int, element_bytes: int) -> Roofl
     return RooflineFeatures(traffic_bytes=traffic_bytes, elementwise_kib=elementwise_kib)
 
 
-def latency_us(rates: Rates, features: RooflineFeatures) -> float:
-    """Return the latency of features, one row or arrays of them."""
+def arithmetic_us(rates: Rates, features: RooflineFeatures) -> float:
+    """Return the time that dense arithmetic takes, one row or arrays of them."""
     half = rates.half_channels
     share = 1 + half * features.inverse_width + half * half * features.inverse_area
     padded = features.dense_macs * share
     # The work of a full processor in the time that one output takes.
     alone = rates.fill_outputs * features.reduction
     arithmetic: float = (padded * padded + alone * alone) ** 0.5 / rates.dense_macs_per_us
-    return (
+    return arithmetic
+
+
+def latency_us(rates: Rates, features: RooflineFeatures, busy_factor: float = 1.0) -> float:
+    """Return the latency of features, one row or arrays of them.
+
+    With a busy factor, dense arithmetic and gathering take that much longer, as far as the kernel
+    does not wait for something else meanwhile.
+    """
+    arithmetic = arithmetic_us(rates, features)
+    alone_us = (
         rates.launch_us
         + arithmetic
         + features.depthwise_macs / rates.depthwise_macs_per_us
@@ -181,6 +191,11 @@ def latency_us(rates: Rates, features: RooflineFeatures) -> float:
         + rates.patch_us_per_kib * features.patch_kib
         + rates.elementwise_us_per_kib * features.elementwise_kib
     )
+    if busy_factor == 1.0:
+        return alone_us
+    busy_us = busy_factor * (arithmetic + rates.patch_us_per_kib * features.patch_kib)
+    longer_us: float = (alone_us + busy_us + abs(alone_us - busy_us)) / 2
+    return longer_us
 
 
 NORMAL_90 = 1.645
@@ -200,6 +215,12 @@ class Roofline:
     """Root-mean-square error, a share of the estimate, on networks not used to fit the rates."""
     sampled: Mapping[str, Ranges] = field(default_factory=dict, hash=False)
     """What was measured, by kind; empty where nobody wrote it down."""
+    busy_factor: float = 1.0
+    """How much longer its threads multiply and gather than alone on the chip."""
+
+    def beside(self, busy_factor: float, /) -> Roofline:
+        """Return the predictor while others keep its threads busy."""
+        return replace(self, busy_factor=busy_factor)
 
     def estimate(self, kernel: Kernel, /) -> Estimate:
         """Estimate one kernel; its error widens outside of what was measured.
@@ -207,9 +228,10 @@ class Roofline:
         Raises UnsupportedOp for a kind without a rate.
         """
         try:
-            latency = latency_us(self.rates, roofline_features(kernel, ELEMENT_BYTES[self.dtype]))
+            features = roofline_features(kernel, ELEMENT_BYTES[self.dtype])
         except UnsupportedOp as error:
             raise UnsupportedOp(f"{error}, processor {self.processor}") from None
+        latency = latency_us(self.rates, features, self.busy_factor)
         share = self.error_share(kernel)
         factor = math.exp(NORMAL_90 * math.log1p(share))
         return Estimate(latency, min(share, MOST) * latency, (latency / factor, latency * factor))
@@ -238,4 +260,5 @@ class Roofline:
         import numpy
 
         features = roofline_features(kernel, ELEMENT_BYTES[self.dtype])
-        return numpy.asarray(latency_us(self.rates, features), dtype=numpy.float64)
+        latencies_us = latency_us(self.rates, features, self.busy_factor)
+        return numpy.asarray(latencies_us, dtype=numpy.float64)

@@ -10,7 +10,7 @@ from nnstretch.files.limits import Length, OneOf, Only
 from nnstretch.graph import ELEMENT_BYTES
 from nnstretch.predict.roofline import AtLeastOne
 from nnstretch.predict.sampled_range import Amount
-from nnstretch.soc import Link, Processor, Soc
+from nnstretch.soc import Link, Neighbour, Processor, Soc
 
 SOC_FORMAT = 1
 PROCESSOR_KINDS = ("cpu", "gpu", "dsp", "npu")
@@ -68,6 +68,16 @@ class ContentionRow:
 
 
 @dataclass(frozen=True, slots=True)
+class NeighbourRow:
+    """What one processor loses in a fork with another."""
+
+    processor: FileName
+    beside: FileName
+    busy_factor: AtLeastOne = 1.0
+    copy_in: LinkRow = LinkRow(0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
 class SocFile:
     """A chip; predictors have files of their own."""
 
@@ -79,6 +89,7 @@ class SocFile:
     processors: Annotated[tuple[ProcessorRow, ...], Length(1)]
     merge: LinkRow
     contention: Annotated[tuple[ContentionRow, ...], Length()]
+    neighbours: Annotated[tuple[NeighbourRow, ...], Length()] = ()
 
     def __post_init__(self) -> None:
         names = [processor.name for processor in self.processors]
@@ -87,12 +98,19 @@ class SocFile:
         for i, row in enumerate(self.contention):
             if not set(row.processors) <= set(names):
                 raise ValueError(f"contention[{i}] is of {list(row.processors)}, known are {names}")
+        pairs = [(row.processor, row.beside) for row in self.neighbours]
+        for i, pair in enumerate(pairs):
+            if not set(pair) <= set(names) or pair[0] == pair[1] or pair in pairs[:i]:
+                raise ValueError(
+                    f"neighbours[{i}] is of {pair[0]} beside {pair[1]}, needed are two of {names},"
+                    " each pair once"
+                )
 
 
 def soc_document(soc: Soc) -> dict[str, Any]:
     """Return a chip as JSON data."""
     contention = sorted((sorted(names), factor) for names, factor in soc.contention.items())
-    return {
+    document: dict[str, Any] = {
         "format": SOC_FORMAT,
         "name": soc.name,
         "dtype": soc.dtype,
@@ -102,6 +120,9 @@ def soc_document(soc: Soc) -> dict[str, Any]:
         "merge": asdict(soc.merge),
         "contention": [{"processors": names, "factor": factor} for names, factor in contention],
     }
+    if soc.neighbours:
+        document["neighbours"] = [asdict(neighbour) for neighbour in soc.neighbours]
+    return document
 
 
 def processor_document(processor: Processor) -> dict[str, Any]:
@@ -134,3 +155,8 @@ def processor_of(row: ProcessorRow) -> Processor:
 def link_of(row: LinkRow) -> Link:
     """Return the link that a row of the file describes."""
     return Link(row.fixed_us, row.us_per_kib)
+
+
+def neighbour_of(row: NeighbourRow) -> Neighbour:
+    """Return the neighbour that a row of the file describes."""
+    return Neighbour(row.processor, row.beside, row.busy_factor, link_of(row.copy_in))

@@ -18,11 +18,11 @@ from nnstretch.trial import BranchCost, SegmentCost
 
 @dataclass(frozen=True, slots=True)
 class BranchDemand:
-    """Demand of one branch on its processor, whatever runs beside it."""
+    """Demand of one branch on its processor."""
 
     processor: str
     compute_us: float
-    """Sum over its kernels, alone on the chip."""
+    """Sum over its kernels, beside what the other branches of its segment run on."""
     error_us: float
     bytes_in: float
     """The tensor it starts from, in the chip's element type."""
@@ -68,7 +68,7 @@ def segment_cost(
     names = frozenset(branch.processor for branch in branches)
     check_branches(names, branches, residency, f"segment {start} -> {end}")
     several = len(branches) > 1
-    processors = [soc.processor(branch.processor) for branch in branches]
+    processors = [soc.processor_among(branch.processor, names) for branch in branches]
     slowdown = soc.contention_factor(names) if several else 1.0
     sync_us = 0.0 if residency.after else max(processor.sync_us for processor in processors)
     bytes_out = sum(branch.bytes_out for branch in branches)

@@ -12,6 +12,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from mi9_card import Errors, card
@@ -24,7 +25,7 @@ from nnstretch.predict.op_list import OpListBranch, segment_costs
 from nnstretch.predict.roofline import Rates, Roofline, latency_us
 from nnstretch.predict.sampled_range import Ranges
 from nnstretch.predict.save_soc import save_soc
-from nnstretch.soc import Link, Processor, Soc
+from nnstretch.soc import Link, Processor, Soc, processor_of
 
 ROOT = Path(__file__).parents[2]
 KERNEL_WEIGHT = 0.2
@@ -100,14 +101,16 @@ def predict(
 ) -> dict[str, float]:
     """Whole networks through the very formula that prices plans."""
     soc = soc_of(values, evidence.crossing, {}, {})
-    sums = {
-        name: np.cumsum([0.0, *latency_us(rates_of(values, name), evidence.features[name])])
-        for name in PROCESSORS
-    }  # type: ignore[misc]
+    sums: dict[str, np.ndarray] = {}
+    for key in soc.price_keys(PROCESSORS):
+        predictor: Any = soc.predictor(key)
+        features = evidence.features[processor_of(key)]
+        times_us = np.asarray(latency_us(predictor.rates, features, predictor.busy_factor))
+        sums[key] = np.concatenate([[0.0], np.cumsum(times_us)])
 
-    def pricing(branch: OpListBranch) -> tuple[float, float]:
-        processor, first, last = evidence.spans[id(branch)]
-        return float(sums[processor][last] - sums[processor][first]), 0.0
+    def pricing(branch: OpListBranch, price_key: str) -> tuple[float, float]:
+        _, first, last = evidence.spans[id(branch)]
+        return float(sums[price_key][last] - sums[price_key][first]), 0.0
 
     return {
         config: sum(

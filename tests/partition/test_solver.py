@@ -59,6 +59,7 @@ def tables(draw: st.DrawFn) -> StageCostTable:
         st.lists(st.integers(0, 4), min_size=int(np.prod(shape)), max_size=int(np.prod(shape)))
     )
     beside = frozenset(draw(st.lists(st.sampled_from(NAMES[1:]), unique=True)))
+    slower = {"cpu beside dsp": compute[0] * draw(st.sampled_from((1.0, 1.5, 2.0)))}
     return StageCostTable(
         NAMES[:processors],
         np.stack(compute),
@@ -66,6 +67,8 @@ def tables(draw: st.DrawFn) -> StageCostTable:
         contention,
         least,
         overlapping=beside,
+        price_key=lambda name, used: f"{name} beside dsp" if "dsp" in used else name,
+        beside_us=slower,
     )
 
 
@@ -76,10 +79,13 @@ def every_way(table: StageCostTable, stages: int, replicas: bool) -> Iterator[tu
         for groups in bindings(tuple(range(len(table.processors))), stages, replicas):
             used = frozenset(table.processors[p] for group in groups for p in group)
             factor = table.slowdown(used) if len(used) > 1 else 1.0
+            compute_us = list(table.compute_us)
+            if "dsp" in used:
+                compute_us[0] = table.beside_us["cpu beside dsp"]
             costs = [
                 [
                     (
-                        factor * table.compute_us[p, start, stop],
+                        factor * compute_us[p][start, stop],
                         table.transfer_us[p, start, stop],
                         table.processors[p] in table.overlapping,
                     )

@@ -49,6 +49,11 @@ def test_the_optimum_is_what_brute_force_finds(seed: int) -> None:
     check_is_optimal(random_instance(seed))
 
 
+@pytest.mark.parametrize("seed", range(0, 60, 4))
+def test_the_optimum_is_found_where_prices_depend_on_who_works_beside(seed: int) -> None:
+    check_is_optimal(random_instance(seed, neighbours=True))
+
+
 def forgetful(one: Instance, share: float) -> Instance | None:
     """The same question where one processor has memory for less than the best plan wants from it.
 

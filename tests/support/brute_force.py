@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations, product
+from itertools import combinations, permutations, product
 from random import Random
 
 import numpy as np
@@ -17,7 +17,7 @@ from nnstretch.graph import Graph, Node, TensorSpec, Value, ValueRef, Weight
 from nnstretch.kernel import Kernel
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.predictor import Estimate
-from nnstretch.soc import Link, Processor, Soc
+from nnstretch.soc import Link, Neighbour, Processor, Soc
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.lower import equal_slices, lower_branch
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
@@ -38,6 +38,10 @@ class Rate:
 
     processor: str
     macs_per_us: float
+    busy_factor: float = 1.0
+
+    def beside(self, busy_factor: float, /) -> Rate:
+        return replace(self, busy_factor=busy_factor)
 
     def estimate(self, kernel: Kernel, /) -> Estimate:
         if kernel.kind == "exotic":
@@ -47,6 +51,7 @@ class Rate:
             + kernel.macs / self.macs_per_us
             + (kernel.read_elements + kernel.write_elements) / 50_000
         )
+        us = max(us, self.busy_factor * kernel.macs / self.macs_per_us)
         return Estimate(us, us / 10)
 
 
@@ -200,6 +205,17 @@ def random_chip(
     return Soc("toy", processors, rng.choice(("int8", "float32")), rates, link(2), contention)
 
 
+def random_neighbours(rng: Random, names: tuple[str, ...]) -> tuple[Neighbour, ...]:
+    pairs = [pair for pair in permutations(names, 2) if rng.random() < 0.6]
+    slowdowns = (1.0, 1.2, 1.7)
+    return tuple(
+        Neighbour(
+            *pair, rng.choice(slowdowns), Link(rng.choice((0.0, 2.0)), rng.choice((0.0, 0.3)))
+        )
+        for pair in pairs
+    )
+
+
 def random_bounds(rng: Random, graph: Graph) -> NetworkLimits:
     low, high, params = (0.0, math.inf, 0.0)
     kind = rng.choice(
@@ -215,7 +231,7 @@ def random_bounds(rng: Random, graph: Graph) -> NetworkLimits:
     return NetworkLimits(low, high, params)
 
 
-def random_instance(seed: int) -> Instance:
+def random_instance(seed: int, neighbours: bool = False) -> Instance:
     rng = Random(seed)
     three = rng.random() < 0.3
     names = ("cpu", "gpu", "dsp") if three else ("cpu", "dsp")
@@ -231,9 +247,12 @@ def random_instance(seed: int) -> Instance:
         rng.choice((0.3, 0.5, 0.7, 0.9)),
     )
     merges = rng.choice((("concat",), ("concat", "project")))
+    soc = random_chip(rng, names)
+    if neighbours:
+        soc = replace(soc, neighbours=random_neighbours(Random(seed), names))
     return Instance(
         graph,
-        random_chip(rng, names),
+        soc,
         limits,
         random_bounds(rng, graph),
         2 if three else rng.choice((2, 3)),
@@ -287,11 +306,12 @@ class BruteForce:
         self, segment: Segment, branch: Branch, width_in: int, share: int
     ) -> BranchDemand | None:
         """None where no such branch can be built."""
-        key = (segment.start, segment.end, segment.merge, branch, width_in, share)
+        team = tuple(member.processor for member in segment.branches)
+        key = (segment.start, segment.end, segment.merge, branch, width_in, share, team)
         if key not in self.works:
             try:
                 self.works[key] = self.cost_model.branch_demand(
-                    lower_branch(self.analysis, segment, branch, width_in, share)
+                    lower_branch(self.analysis, segment, branch, width_in, share), team
                 )
             except BadPlan:
                 self.works[key] = None

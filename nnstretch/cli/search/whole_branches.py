@@ -76,8 +76,9 @@ def whole_latency_us(
     total_us = 0.0
     for segment, stay in zip(lowered.segments, residencies(placements), strict=True):
         demands = []
+        team = [branch.branch.processor for branch in segment.branches]
         for branch in segment.branches:
-            demand = cost_model.branch_demand(branch)
+            demand = cost_model.branch_demand(branch, team)
             scheduler = schedulers.get(branch.branch.processor)
             if scheduler is not None:
                 schedule = scheduler.schedule(branch.graph)

@@ -3,7 +3,7 @@
 Dynamic programming over (frontier reached, processors used): first the smallest bottleneck that can
 be had, then the shortest latency with no stage above it. One after the other, because the latency
 of a prefix may not be judged before the bottleneck is known. All processors of a pipeline compute
-at once, so the chip's contention factor of the whole set is on every stage's compute.
+at once, so what the whole set costs by contention is on every stage's compute.
 """
 
 from __future__ import annotations
@@ -99,11 +99,10 @@ def group_costs(
 ) -> dict[int, tuple[np.ndarray, np.ndarray]]:
     """Return period and latency of stages on each group of at most `most` replicas, by bit mask."""
     names = frozenset(table.processors[p] for p in members)
-    slowdown = table.slowdown(names) if len(names) > 1 else 1.0
     latencies_us = {}
     periods_us = {}
     for p in members:
-        compute_us = slowdown * table.compute_us[p]
+        compute_us = table.compute_among(p, names)
         transfer_us = table.transfer_us[p]
         overlaps = table.processors[p] in table.overlapping
         latencies_us[p] = compute_us + transfer_us

@@ -11,7 +11,7 @@ runtime keeps maps in blocks, copies at borders are left out, and chosen stages 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from nnstretch.errors import UnsupportedOp
 from nnstretch.graph import Graph
 from nnstretch.partition.search.topological_cuts import TopologicalCuts
 from nnstretch.partition.split_graph import stage_of_value
-from nnstretch.soc import Processor, Soc
+from nnstretch.soc import Processor, Soc, processor_of
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.structure.cuts import depends_on_input, is_size
 
@@ -47,6 +47,17 @@ class StageCostTable:
 
     The longer of the two counts for throughput, their sum for latency.
     """
+    price_key: Callable[[str, frozenset[str]], str] = lambda processor, _: processor
+    """What a processor's kernels are priced under while exactly these processors run at once."""
+    beside_us: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Compute under price keys beside others: [start, stop]."""
+
+    def compute_among(self, number: int, names: frozenset[str]) -> np.ndarray:
+        """Return the compute of a processor while these run at once: [start, stop]."""
+        processor = self.processors[number]
+        compute_us = self.beside_us.get(self.price_key(processor, names), self.compute_us[number])
+        factor = self.slowdown(names) if len(names) > 1 else 1.0
+        return np.asarray(factor * compute_us)
 
     @property
     def units(self) -> int:
@@ -76,17 +87,21 @@ def stage_cost_table(
     member = cuts.member
     nested = cuts.nested
     compute_us, transfer_us, least_us = [], [], []
+    beside_us: dict[str, np.ndarray] = {}
     refused: list[str] = []
-    for name in processors:
-        times = unit_times(graph, unit_of, cuts.units, name, cost_model, corrections or {})
-        processor = soc.processor(name)
+    for price_key in soc.price_keys(processors):
+        times = unit_times(graph, unit_of, cuts.units, price_key, cost_model, corrections or {})
+        processor = soc.processor(processor_of(price_key))
         sums_us = sum_between(times.compute_us, member, nested)
         if processor.memory_bytes is not None:
             sums_us = np.where(traffic.weight_bytes > processor.memory_bytes, np.inf, sums_us)
+        if price_key != processor.name:
+            beside_us[price_key] = sums_us
+            continue
         compute_us.append(sums_us)
         transfer_us.append(transfers_us(processor, traffic))
         least_us.append(times.least_us)
-        refused += [f"{name}: {kernel}" for kernel in times.refused]
+        refused += [f"{price_key}: {kernel}" for kernel in times.refused]
     return StageCostTable(
         tuple(processors),
         np.stack(compute_us),
@@ -95,6 +110,8 @@ def stage_cost_table(
         np.stack(least_us),
         tuple(refused),
         frozenset(name for name in processors if soc.processor(name).overlaps_copies),
+        soc.price_key,
+        beside_us,
     )
 
 
@@ -121,20 +138,20 @@ def unit_times(
     graph: Graph,
     unit_of: Sequence[int],
     count: int,
-    processor: str,
+    price_key: str,
     cost_model: CostModel,
     corrections: Corrections,
 ) -> UnitTimes:
-    """Estimate the kernels of each unit on one processor."""
+    """Estimate the kernels of each unit on one processor, alone or beside others."""
     unit = {node.name: number for node, number in zip(graph.nodes, unit_of, strict=True)}
     times = UnitTimes(np.zeros(count), np.zeros(count), [])
-    kernels = cost_model.fuse_kernels(graph, processor)
-    cost_model.prefetch(kernels, processor)
+    kernels = cost_model.fuse_kernels(graph, price_key)
+    cost_model.prefetch(kernels, price_key)
     last = 0
     layout_us = 0.0
     for kernel in kernels:
         try:
-            latency_us = cost_model.estimate_kernel(kernel, processor).latency_us
+            latency_us = cost_model.estimate_kernel(kernel, price_key).latency_us
         except UnsupportedOp:
             latency_us = np.inf
             times.refused.append(kernel.name)

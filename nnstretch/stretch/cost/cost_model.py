@@ -11,8 +11,8 @@ import numpy as np
 from nnstretch.errors import UnsupportedOp
 from nnstretch.graph import Graph
 from nnstretch.kernel import Kernel
-from nnstretch.predictor import Estimate
-from nnstretch.soc import Soc
+from nnstretch.predictor import Estimate, Predictor
+from nnstretch.soc import Soc, processor_of
 from nnstretch.stretch.lowering.lower import LoweredBranch, LoweredNetwork, LoweredSegment
 from nnstretch.structure.kernel_fusion import fuse_kernels
 from nnstretch.structure.segment_cost import BranchDemand, Residency, residencies, segment_cost
@@ -24,7 +24,10 @@ FALLBACKS = ("nearest",)
 
 @dataclass
 class CostModel:
-    """Latency of graphs on one chip; equal kernels are estimated once, new ones all together."""
+    """Latency of graphs on one chip; equal kernels are estimated once, new ones all together.
+
+    A processor is named by its price key: alone, or beside others that slow its kernels.
+    """
 
     soc: Soc
     fallback: str | None = None
@@ -34,6 +37,15 @@ class CostModel:
     """Kind that a fallback estimated, by the key of `estimates`."""
     fallbacks: dict[str, str] = field(default_factory=dict)
     """Kind that a fallback estimated, by name of kernel."""
+    predictors: dict[str, Predictor] = field(default_factory=dict)
+    """By price key."""
+
+    def predictor(self, processor: str) -> Predictor:
+        """Return the predictor of a price key. Raises UnknownName for an unknown processor."""
+        if processor not in self.predictors:
+            self.soc.processor(processor_of(processor))
+            self.predictors[processor] = self.soc.predictor(processor)
+        return self.predictors[processor]
 
     def fuse_kernels(self, graph: Graph, processor: str) -> tuple[Kernel, ...]:
         """Fuse the graph as the backend of this processor does."""
@@ -46,7 +58,6 @@ class CostModel:
         """
         key = (processor, *kernel.key)
         if key not in self.estimates:
-            self.soc.processor(processor)
             self.estimates[key] = self.estimate_new(kernel, processor, key)
         if key in self.fallback_kind:
             self.fallbacks[kernel.name] = self.fallback_kind[key]
@@ -54,7 +65,7 @@ class CostModel:
 
     def estimate_new(self, kernel: Kernel, processor: str, key: tuple[object, ...]) -> Estimate:
         """Ask the predictor, then the fallback where one is allowed."""
-        predictor = self.soc.predictors[processor]
+        predictor = self.predictor(processor)
         try:
             return predictor.estimate(kernel)
         except UnsupportedOp:
@@ -66,7 +77,7 @@ class CostModel:
 
     def outside(self, kernel: Kernel, processor: str) -> str:
         """Return how a kernel lies outside of what was measured; empty if not, or if unknown."""
-        outside = getattr(self.soc.predictors[processor], "outside", None)
+        outside = getattr(self.predictor(processor), "outside", None)
         if outside is None or (processor, *kernel.key) in self.fallback_kind:
             return ""
         return str(outside(kernel))
@@ -79,7 +90,7 @@ class CostModel:
 
     def prefetch(self, kernels: Iterable[Kernel], processor: str) -> None:
         """Estimate new kernels in one call, where the predictor has one and refuses none."""
-        estimate_many = getattr(self.soc.predictors.get(processor), "estimate_many", None)
+        estimate_many = getattr(self.predictor(processor), "estimate_many", None)
         if estimate_many is None:
             return
         fresh: dict[tuple[object, ...], Kernel] = {}
@@ -103,7 +114,7 @@ class CostModel:
     ) -> np.ndarray:
         """Estimate a kernel with counts that are arrays, over the shape they broadcast to, us."""
         table = replace(kernel, **counts)
-        predictor: Any = self.soc.predictors[processor]
+        predictor: Any = self.predictor(processor)
         has_grid = hasattr(predictor, "estimate_grid")
         try:
             if has_grid:
@@ -152,9 +163,10 @@ class CostModel:
         )
         return segment_cost(self.soc, [demand])
 
-    def branch_demand(self, branch: LoweredBranch) -> BranchDemand:
-        """Return the time, bytes and MACs that a branch asks of its processor."""
-        estimate = self.estimate_graph(branch.graph, branch.branch.processor)
+    def branch_demand(self, branch: LoweredBranch, team: Sequence[str] = ()) -> BranchDemand:
+        """Return the time, bytes and MACs that a branch of a team asks of its processor."""
+        price_key = self.soc.price_key(branch.branch.processor, team)
+        estimate = self.estimate_graph(branch.graph, price_key)
         bytes_in = branch.graph.inputs[0].spec.elements * self.soc.element_bytes
         bytes_out = branch.output.elements * self.soc.element_bytes
         return BranchDemand(
@@ -182,9 +194,10 @@ class CostModel:
         if ends not in originals_us:
             times_us = [self.estimate_graph(lowered.original, p).latency_us for p in processors]
             originals_us[ends] = min(times_us)
+        team = [branch.branch.processor for branch in lowered.branches]
         return segment_cost(
             self.soc,
-            [self.branch_demand(branch) for branch in lowered.branches],
+            [self.branch_demand(branch, team) for branch in lowered.branches],
             stay,
             start=lowered.segment.start,
             end=lowered.segment.end,

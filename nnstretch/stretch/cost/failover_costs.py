@@ -45,9 +45,9 @@ def branch_alternatives(
     bytes_out = lowered.output.elements * soc.element_bytes
 
     def estimate_on(name: str) -> Estimate:
-        processor = soc.processor(name)
-        isolated = cost_model.estimate_graph(lowered.graph, name)
         concurrent = (team - {planned}) | {name}
+        processor = soc.processor_among(name, concurrent)
+        isolated = cost_model.estimate_graph(lowered.graph, soc.price_key(name, concurrent))
         slowdown = soc.contention_factor(concurrent) if len(concurrent) > 1 else 1.0
         copies_us = processor.copy_in.cost_us(bytes_in) + processor.copy_out.cost_us(bytes_out)
         return Estimate(copies_us + slowdown * isolated.latency_us, slowdown * isolated.error_us)

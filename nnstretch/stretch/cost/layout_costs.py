@@ -53,6 +53,7 @@ class LayoutModel:
 
     cost_model: CostModel
     processors: tuple[str, ...]
+    """Price keys: every processor alone, and beside those that slow its kernels."""
 
     @cached_property
     def rules(self) -> tuple[FusionRules, ...]:

@@ -41,13 +41,13 @@ class CostTables:
             self._heads[i] = HeadCosts(widths_in, widths_out, costs)
         return self._heads[i]
 
-    def binned_head_costs(self, i: int, processor: str, starts: Array, adapted: bool) -> CostArrays:
+    def binned_head_costs(self, i: int, price_key: str, starts: Array, adapted: bool) -> CostArrays:
         """Return least latency and most work of first units, `[width bin, output width]`.
 
         `adapted` tells apart where an adapter is needed: no unit has the latency of one kind and
         the work of the other.
         """
-        key = (i, processor, len(starts), adapted)
+        key = (i, price_key, len(starts), adapted)
         if key not in self._binned:
             head = self.head_costs(i)
             if i not in self._needs_no_adapter:
@@ -55,11 +55,11 @@ class CostTables:
                     head.widths_in[:, None], head.widths_out[None, :]
                 )
             mask = ~self._needs_no_adapter[i] if adapted else self._needs_no_adapter[i]
-            us = np.where(mask, head.costs.latency_us[processor], np.inf)
+            us = np.where(mask, head.costs.latency_us[price_key], np.inf)
             macs = np.where(mask, head.costs.macs, 0.0)
             params = np.where(mask, head.costs.params, 0.0)
             self._binned[key] = CostArrays(
-                {processor: np.minimum.reduceat(us, starts, axis=0)},
+                {price_key: np.minimum.reduceat(us, starts, axis=0)},
                 np.maximum.reduceat(macs, starts, axis=0),
                 np.maximum.reduceat(params, starts, axis=0),
             )
@@ -82,7 +82,8 @@ class CostTables:
             """Sum over kept units, `[depth, width]`."""
             return kept @ np.array(columns) if columns else np.zeros((len(kept), len(widths)))
 
-        us = {p: total([unit.latency_us[p] for unit in units]) for p in space.processors}
+        price_keys = space.layout_model.processors
+        us = {key: total([unit.latency_us[key] for unit in units]) for key in price_keys}
         for number, k in enumerate(range(i + 1, j)):
             is_dropped = kept[:, number] == 0
             cannot_meet = inner_widths[k - 1] != inner_widths[k]  # without the unit between

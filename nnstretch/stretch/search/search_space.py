@@ -86,7 +86,7 @@ class SearchSpace:
     @cached_property
     def layout_model(self) -> LayoutModel:
         """Return kernel costs under the layouts of the processors' runtimes."""
-        return LayoutModel(self.cost_model, self.processors)
+        return LayoutModel(self.cost_model, self.cost_model.soc.price_keys(self.processors))
 
     @cached_property
     def layouts(self) -> CutLayouts:

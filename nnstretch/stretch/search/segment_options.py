@@ -102,7 +102,8 @@ class SegmentOption:
         self.tail = tables.tail_costs(i, j)
         self.head = tables.head_costs(i)
         soc = self.space.cost_model.soc
-        team = [soc.processor(p) for p in processors]
+        team = [soc.processor_among(p, processors) for p in processors]
+        self.price_keys = [soc.price_key(p, processors) for p in processors]
         self.slowdown = soc.contention_factor(frozenset(processors)) if self.branched else 1.0
         self.sync_us = max(processor.sync_us for processor in team)
         self.copies_in = [processor.copy_in for processor in team]
@@ -150,23 +151,23 @@ class SegmentOption:
     @cached_property
     def branch_tables(self) -> list[BranchTable]:
         """Return a table for every branch."""
-        return [self.branch_table(b, p) for b, p in enumerate(self.processors)]
+        return [self.branch_table(b, key) for b, key in enumerate(self.price_keys)]
 
-    def branch_table(self, b: int, processor: str) -> BranchTable:
+    def branch_table(self, b: int, price_key: str) -> BranchTable:
         """Compute the table of branch b."""
         tail = self.tail
         chosen = slice(None) if self.branched else slice(-1, None)  # alone, the original layers
         columns = np.arange(len(tail.widths))[chosen]
-        us = tail.us[processor][chosen, chosen]
+        us = tail.us[price_key][chosen, chosen]
         macs = tail.macs[chosen, chosen]
         params = tail.params[chosen, chosen]
         channels_out = tail.widths[columns]
         first = tail.first[columns]
         if self.merge == "concat":
-            us = us + self.tables.exit_us(self.j)[processor][columns]
+            us = us + self.tables.exit_us(self.j)[price_key][columns]
         else:
             adapter = self.tables.exit_adapter(self.j, self.shares[b])
-            us = us + adapter.latency_us[processor]
+            us = us + adapter.latency_us[price_key]
             macs = macs + adapter.macs
             params = params + adapter.params
             channels_out = np.full_like(channels_out, self.shares[b])
@@ -188,13 +189,13 @@ class SegmentOption:
             params = costs.params
         else:
             row, costs = self.head.row(width_in), self.head.costs
-            times_us = {p: costs.latency_us[p][row] for p in self.processors}
+            times_us = {key: costs.latency_us[key][row] for key in self.price_keys}
             macs = costs.macs[row]
             params = costs.params[row]
         entries = []
-        for processor, link in zip(self.processors, self.copies_in, strict=True):
+        for price_key, link in zip(self.price_keys, self.copies_in, strict=True):
             copy_us = link.cost_us(self.bytes_in * width_in)
-            us = self.slowdown * times_us[processor] + copy_us
+            us = self.slowdown * times_us[price_key] + copy_us
             entries.append(EntryCost(us, copy_us, macs, params))
         return entries
 

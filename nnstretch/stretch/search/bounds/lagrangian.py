@@ -85,12 +85,12 @@ def bin_entries(option: SegmentOption, starts: Array) -> list[EntryBins] | None:
         return exact_entries(option, space.original_width(option.i))
     widths = space.merged_widths(option.i)[starts]
     bins = []
-    for processor, link in zip(option.processors, option.copies_in, strict=True):
+    for price_key, link in zip(option.price_keys, option.copies_in, strict=True):
         copy_us = link.fixed_us + link.us_per_kib * option.bytes_in * widths / 1024
         kinds: list[EntryBins] = []
         for adapted in (False, True):
-            head = option.tables.binned_head_costs(option.i, processor, starts, adapted)
-            us = option.slowdown * head.latency_us[processor] + copy_us[:, None]
+            head = option.tables.binned_head_costs(option.i, price_key, starts, adapted)
+            us = option.slowdown * head.latency_us[price_key] + copy_us[:, None]
             plain = kinds[0] if adapted else None
             kinds.append(EntryBins(us, head.macs, head.params, plain))
         bins.append(kinds[1])
