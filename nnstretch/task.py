@@ -35,7 +35,7 @@ class Task:
     @property
     def work(self) -> WorkKey:
         """Return the key of its costs."""
-        return work_key(self.subgraph, self.plan)
+        return (self.plan, self.subgraph) if self.plan else self.subgraph
 
 
 def work_key(subgraph: str, plan: str = "") -> WorkKey:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
+from operator import attrgetter
 from time import perf_counter
 
 from nnstretch.errors import DeadlineMissed, Stuck
 from nnstretch.protocols import Executor, Policy, ProcessorState
 from nnstretch.schedule.costs.cost_rows import CostRows
+from nnstretch.schedule.loop.arrivals import Arrivals
 from nnstretch.schedule.loop.processor_queue import GivenTask, ProcessorQueue, Queueing
-from nnstretch.schedule.loop.ready_queue import NumberedTask, ReadyQueue
+from nnstretch.schedule.loop.ready_queue import OpenTask, ReadyQueue
 from nnstretch.soc import Processor
 from nnstretch.task import Task
 from nnstretch.trace import Failure, Span, TimerEvent, Trace
@@ -61,12 +62,13 @@ class EventLoop:
         self._freed: list[ProcessorQueue] = []
         """Queues of which a task ended since the last dispatch."""
         self._tasks = ReadyQueue()
-        self._ready: list[NumberedTask] = []
+        self._open = self._tasks.by_name
+        self._ready: list[OpenTask] = []
         """Tasks of this instant, of which the policy has not heard."""
-        self.waiting: dict[str, Task] = {}
-        """Tasks that may start and were not chosen, by name."""
-        self.given: dict[str, GivenTask] = {}
-        """Tasks that processors have been given, by name."""
+        self.waiting = 0
+        """Tasks that may start and were not chosen."""
+        self._unheard: dict[str, GivenTask] = {}
+        """Tasks that executors have, and that were withdrawn."""
         self.times = DecisionTimes()
         self.on_round: Callable[[int, float, float], None] | None = None
         """Told after every round how many tasks waited, and the host's time before and after, s."""
@@ -78,51 +80,73 @@ class EventLoop:
     def withdraw(self, names: Iterable[str]) -> None:
         """Forget tasks; those that the executor has are let run, and end unheard."""
         for name in names:
-            self._tasks.remove(name)
-            task = self.waiting.pop(name, None)
-            if task is not None:
-                self._policy.withdraw(task)
-            given = self.given.get(name)
-            if given is not None and not given.handed:
-                self._take_back(given)
+            open_task = self._tasks.remove(name)
+            if open_task is None:
+                continue
+            if open_task.waits:
+                self.waiting -= 1
+                self._policy.withdraw(open_task.task)
+            booked = open_task.given
+            if booked is not None and booked.handed:
+                self._unheard[name] = booked
+            elif booked is not None:
+                booked.queue.take_back(booked, self._executor.now_us)
             if self._costs is not None:
                 self._costs.forget(name)
 
-    def end(self, event: Span | Failure) -> None:
+    def end(self, event: Span | Failure) -> bool:
         """Hear that a task has ended or failed; one that ended lets its successors start.
 
-        A task that failed waits again only if it is announced with `requeue`.
+        A task that failed waits again only if it is announced with `requeue`. Returns whether the
+        task was open: one that was withdrawn is not.
         """
-        given = self.given.pop(event.task.name)
-        queue = given.queue
+        name, costs = event.task.name, self._costs
+        booked = self._unheard.pop(name, None) if self._unheard else None
+        open_task = self._open[name] if booked is None else None
+        if open_task is not None:
+            booked, open_task.given = open_task.given, None
+        if booked is None:
+            raise Stuck(f"task {name} has ended, loop, it was never handed over")
+        queue = booked.queue
         self._freed.append(queue)
         if isinstance(event, Failure):
-            queue.end(given, event.at_us)
-            return
-        queue.end(given, event.end_us)
-        if self._costs is not None:
-            self._costs.observe(event, queue.state.index)
-        if event.task.name in self._tasks:
-            self._start_readers(event, queue.state.index)
-
-    def _start_readers(self, span: Span, index: int) -> None:
-        costs = self._costs
-        name = span.task.name
+            queue.end(booked, event.at_us)
+            return open_task is not None
+        queue.end(booked, event.end_us)
+        if costs is not None:
+            costs.observe(event, queue.state.index)
+        if open_task is None:
+            return False
         if costs is not None and costs.arrivals is not None:
-            for reader in self._tasks.readers(name):
-                if reader in self._tasks:
-                    costs.arrivals.note(span.task, index, span.end_us, self._tasks[reader])
-            costs.arrivals.forget(name)
-        self._ready += self._tasks.finish(name)
+            self._note_data(costs.arrivals, open_task, event, queue.state.index)
+        self._ready += self._tasks.finish(open_task)
+        return True
+
+    def _note_data(self, arrivals: Arrivals, open_task: OpenTask, span: Span, index: int) -> None:
+        """Note when data of a task that has ended are where its readers may run."""
+        for reader in open_task.readers or ():
+            if not reader.over:
+                arrivals.note(span.task, index, span.end_us, reader.task)
+        arrivals.forget(span.task.name)
 
     def requeue(self, name: str) -> None:
         """Let a task start again that was handed over and did not end; others are ignored."""
-        if name in self._tasks:
-            self._announce(self._tasks[name])
+        open_task = self._open.get(name)
+        if open_task is not None:
+            self._announce(open_task)
 
     def task(self, name: str) -> Task:
         """Return an open task as it was added, wherever it was moved."""
-        return self._tasks[name]
+        return self._open[name].task
+
+    def is_open(self, name: str) -> bool:
+        """Return whether a task has neither ended nor been withdrawn."""
+        return name in self._open
+
+    def is_given(self, name: str) -> bool:
+        """Return whether a processor has been given an open task."""
+        open_task = self._open.get(name)
+        return open_task is not None and open_task.given is not None
 
     def dispatch(self) -> None:
         """Ask the policy until it declines, and hand over as far as executors have room."""
@@ -130,10 +154,11 @@ class EventLoop:
         failed = self._executor.failed()
         if failed != self._failed:
             self._on_failed(failed)
-        for queue in self._freed:
-            if queue.reserved:
-                self._hand_over(queue)
-        self._freed.clear()
+        if self._freed:
+            for queue in self._freed:
+                if queue.reserved:
+                    self._hand_over(queue)
+            self._freed.clear()
         if self._ready:
             self._announce_ready()
         if self.waiting:
@@ -144,7 +169,7 @@ class EventLoop:
         for queue in self._queues:
             if queue.head_due_us < now_us:
                 queue.be_late(now_us)
-        waited, began_s = len(self.waiting), perf_counter()
+        waited, began_s = self.waiting, perf_counter()
         chosen = self._decide(now_us)
         ended_s = perf_counter()
         times = self.times
@@ -159,30 +184,36 @@ class EventLoop:
 
     def unfinished(self) -> list[str]:
         """Return tasks never given to a processor: those that may start first."""
-        return [*self.waiting, *self._tasks.unmet]
+        open_tasks = self._open.items()
+        waiting = [name for name, open_task in open_tasks if open_task.waits]
+        return waiting + [name for name, open_task in open_tasks if open_task.unmet]
 
     def _announce_ready(self) -> None:
         """Tell the policy what may start at this instant, in the order in which it was added."""
         if len(self._ready) > 1:
-            self._ready.sort(key=itemgetter(0))
-        for _, task in self._ready:
-            if task.name in self._tasks and self._tasks[task.name] is task:
-                self._announce(task)
+            self._ready.sort(key=attrgetter("number"))
+        for open_task in self._ready:
+            if not open_task.over:
+                self._announce(open_task)
         self._ready.clear()
 
-    def _announce(self, task: Task) -> None:
-        self.waiting[task.name] = task
-        self._policy.add(task)
+    def _announce(self, open_task: OpenTask) -> None:
+        open_task.waits = True
+        self.waiting += 1
+        self._policy.add(open_task.task)
 
     def _decide(self, now_us: float) -> list[GivenTask]:
         chosen: list[GivenTask] = []
         pick, states, costs = self._policy.pick, self.states, self._costs
+        open_tasks = self._open
         while self.waiting:
             choice = pick(now_us, states)
             if choice is None:
                 break
             task, state = choice
-            del self.waiting[task.name]
+            open_task = open_tasks[task.name]
+            open_task.waits = False
+            self.waiting -= 1
             if state is None:
                 self._drop(task)
                 continue
@@ -192,7 +223,7 @@ class EventLoop:
                 if costs.arrivals is not None:
                     ready_us = costs.arrivals.ready_us(task, state.index)
             given = self._queues[state.index].give(task, cost_us, ready_us, now_us)
-            self.given[task.name] = given
+            open_task.given = given
             chosen.append(given)
         return chosen
 
@@ -227,14 +258,12 @@ class EventLoop:
             lost = [given for given in queue.reserved if not given.over]
             queue.reserved.clear()
             for given in lost:
-                self._take_back(given)
-                self.requeue(given.task.name)
+                given.queue.take_back(given, self._executor.now_us)
+                open_task = self._open[given.task.name]
+                open_task.given = None
+                self._announce(open_task)
         if self._on_change is not None:
             self._on_change()
-
-    def _take_back(self, given: GivenTask) -> None:
-        del self.given[given.task.name]
-        given.queue.take_back(given, self._executor.now_us)
 
 
 def run_tasks(

@@ -51,12 +51,9 @@ class PendingRequest:
 
     request: Request
     arrived_us: float
-    unfinished: dict[str, None] = field(init=False)
-    """Names of its tasks that have not ended, in their order: sums of times depend on it."""
+    unfinished: int
+    """How many of its tasks have not ended."""
     replaced: int = 0
-
-    def __post_init__(self) -> None:
-        self.unfinished = dict.fromkeys(task.name for task in self.request.tasks)
 
 
 @dataclass(slots=True)

@@ -90,15 +90,16 @@ class RequestScheduler:
                 f"request {request.number} is open already, service, every request needs a number"
                 " of its own"
             )
-        self._open[request.number] = PendingRequest(request, self._executor.now_us)
+        now_us, tasks = self._executor.now_us, request.tasks
+        self._open[request.number] = PendingRequest(request, now_us, len(tasks))
         try:
-            self.loop.add(request.tasks)
+            self.loop.add(tasks)
         except BaseException:
             del self._open[request.number]
             raise
         if not self.alive:
             self._close(request.number, no_processor_error(request.number))
-        elif not request.tasks:
+        elif not tasks:
             self._close(request.number, None)
         elif request.deadline_us < inf:
             self._deadlines.add(request)
@@ -157,35 +158,38 @@ class RequestScheduler:
             took_us = event.duration_us if isinstance(event, Span) else None
             name, now_us = event.task.name, self._executor.now_us
             self._rebalancer.on_end(name, event.processor, took_us, now_us)
-        task = event.task
-        if task.processor is not None and isinstance(event, Span):
-            self._count_replaced(event)
-        self.loop.end(event)
         if isinstance(event, Span):
             self._end(event)
-        elif isinstance(event.error, ProcessorFailed):
-            self.loop.requeue(event.task.name)
         else:
-            self._close(event.task.request, event.error)
+            self._fail(event)
         return True
+
+    def _end(self, span: Span) -> None:
+        task = span.task
+        if task.processor is not None:
+            self._count_replaced(span)
+        was_open = self.loop.end(span)
+        if self._ended is not None:
+            self._ended(span)
+        if was_open:
+            pending = self._open[task.request]
+            pending.unfinished -= 1
+            if not pending.unfinished:
+                self._close(task.request, None)
+
+    def _fail(self, failure: Failure) -> None:
+        self.loop.end(failure)
+        if isinstance(failure.error, ProcessorFailed):
+            self.loop.requeue(failure.task.name)
+        else:
+            self._close(failure.task.request, failure.error)
 
     def _count_replaced(self, span: Span) -> None:
         """Count a task that ran elsewhere than planned."""
-        open_ = self._open.get(span.task.request)
-        if open_ is not None:
+        pending = self._open.get(span.task.request)
+        if pending is not None:
             planned = self.loop.task(span.task.name).processor
-            open_.replaced += planned is not None and planned != span.processor
-
-    def _end(self, span: Span) -> None:
-        if self._ended is not None:
-            self._ended(span)
-        number = span.task.request
-        open_ = self._open.get(number)
-        if open_ is None:
-            return
-        open_.unfinished.pop(span.task.name, None)
-        if not open_.unfinished:
-            self._close(number, None)
+            pending.replaced += planned is not None and planned != span.processor
 
     def _on_give(self, task: Task, processor: Processor) -> None:
         if self._rebalancer is not None:
@@ -216,26 +220,24 @@ class RequestScheduler:
             self._executor.set_timer(next_us, DeadlineTimer())
 
     def _close(self, number: int, error: Exception | None) -> bool:
-        open_ = self._open.pop(number, None)
-        if open_ is None:
+        pending = self._open.pop(number, None)
+        if pending is None:
             return False
-        if open_.unfinished:
-            self.loop.withdraw(open_.unfinished)
-        self._answered(
-            RequestOutcome(number, open_.arrived_us, self._executor.now_us, error, open_.replaced)
-        )
+        if pending.unfinished:
+            # In their order: sums of times depend on it.
+            self.loop.withdraw([task.name for task in pending.request.tasks])
+        now_us = self._executor.now_us
+        self._answered(RequestOutcome(number, pending.arrived_us, now_us, error, pending.replaced))
         return True
 
     def _remaining(self, number: int, waiting: Sequence[str]) -> RemainingTasks:
         """Return what is left of a request, some of whose tasks wait for a processor."""
-        request = self._open[number].request
-        unfinished = self._open[number].unfinished
-        tasks = [task for task in request.tasks if task.name in unfinished]
-        given = self.loop.given
-        placed = [
-            fail_over(task, self.alive, self._durations_us)
-            for task in tasks
-            if task.name not in given
-        ]
-        in_flight = [task.name for task in tasks if task.name in given]
+        request, loop = self._open[number].request, self.loop
+        placed: list[Task] = []
+        in_flight: list[str] = []
+        for task in request.tasks:
+            if loop.is_given(task.name):
+                in_flight.append(task.name)
+            elif loop.is_open(task.name):
+                placed.append(fail_over(task, self.alive, self._durations_us))
         return RemainingTasks(tuple(placed), tuple(waiting), tuple(in_flight), request.stays)

@@ -10,6 +10,8 @@ from nnstretch.task import WorkKey
 
 FAILED = inf
 """Slowdown of a processor that has failed."""
+UNMEASURED = (1.0, 0)
+"""Measured over predicted time of work that was not measured, and how often it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class SlowdownEstimator:
         return float(1 + (factor - 1) * 0.5 ** ((now_us - updated_us) / self.half_life_us))
 
     def learn(
-        self, work: WorkKey, processor: str, predicted_us: float, took_us: float, rounding_us: float
+        self, key: tuple[WorkKey, str], predicted_us: float, took_us: float, rounding_us: float
     ) -> bool:
         """Learn how far the prediction of work on a processor is off; return whether that changed.
 
@@ -85,8 +87,7 @@ class SlowdownEstimator:
         """
         if predicted_us <= 0:
             return False
-        key = work, processor
-        ratio, count = self._ratios.get(key, (1.0, 0))
+        ratio, count = self._ratios.get(key, UNMEASURED)
         count += 1
         changed = abs(took_us - predicted_us * ratio) > rounding_us
         if changed:
@@ -96,7 +97,7 @@ class SlowdownEstimator:
 
     def ratio(self, work: WorkKey, processor: str) -> float:
         """Return measured over predicted time of work on a processor; 1 where unmeasured."""
-        return self._ratios.get((work, processor), (1.0, 0))[0]
+        return self._ratios.get((work, processor), UNMEASURED)[0]
 
     def forget(self, processor: str) -> None:
         """Take a processor to be as fast as predicted."""

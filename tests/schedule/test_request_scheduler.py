@@ -350,11 +350,9 @@ def test_a_board_forgets_what_has_ended() -> None:
     assert len(bell.answers) == 50
     assert not any(
         (
-            service.loop._tasks._tasks,
-            service.loop._tasks._unmet,
-            service.loop._tasks._readers,
+            service.loop._open,
             service.loop.waiting,
-            service.loop.given,
+            service.loop._unheard,
             [queue.reserved or queue._order for queue in service.loop._queues if queue._order],
         )
     )

@@ -74,15 +74,15 @@ class CostRows:
 
     def observe(self, span: Span, index: int) -> None:
         """Learn from a task that has ended."""
-        if self._slowdowns is None:
+        slowdowns, end_us = self._slowdowns, span.end_us
+        if slowdowns is None:
             return
-        work, name = span.task.work, self._names[index]
-        quiet_us = self._costs.quiet_us.get((work, name), 0.0)
-        took_us, rounding_us = span.end_us - span.start_us, ROUNDING * span.end_us
-        if not self._slowdowns.learn(work, name, quiet_us, took_us, rounding_us):
+        key = span.task.work, self._names[index]
+        quiet_us, took_us = self._costs.quiet_us.get(key, 0.0), end_us - span.start_us
+        if not slowdowns.learn(key, quiet_us, took_us, ROUNDING * end_us):
             return
-        for kind in self._kinds.get(work, ()):
-            self._rows[kind] = self._corrected(work, kind[2])
+        for kind in self._kinds.get(key[0], ()):
+            self._rows[kind] = self._corrected(key[0], kind[2])
             for watcher in self._watchers:
                 watcher(kind)
 

@@ -90,22 +90,34 @@ class Timetable:
 
         The processor waits for data that are there at `ready_us`.
         """
-        disturbed, name = self._disturbed, processor.name
         with self._lock:
-            begin_us = self._host_free_us if self._host_free_us > now_us else now_us
-            enqueued_us = begin_us + enqueue_us
-            if disturbed is not None:
-                enqueued_us = disturbed.end_us(self._host, begin_us, enqueue_us)
-            start_us = self._free_us.get(name, 0.0)
-            there_us = ready_us if ready_us > enqueued_us else enqueued_us
-            if there_us > start_us:
-                start_us = there_us
-            end_us = start_us + duration_us
-            if disturbed is not None:
-                end_us = disturbed.end_us(name, start_us, duration_us)
-            self._free_us[name] = end_us
-            self._host_free_us = end_us if processor.blocks_host else enqueued_us
-        return TimeSlot(enqueued_us, start_us, end_us, self._host_free_us)
+            times_us = self.times_us(processor, now_us, enqueue_us, duration_us, ready_us)
+            return TimeSlot(*times_us, self._host_free_us)
+
+    def times_us(
+        self,
+        processor: Processor,
+        now_us: float,
+        enqueue_us: float,
+        duration_us: float,
+        ready_us: float,
+    ) -> tuple[float, float, float]:
+        """Enqueue for a caller without threads; return when the work is enqueued, starts, ends."""
+        disturbed, name = self._disturbed, processor.name
+        begin_us = self._host_free_us if self._host_free_us > now_us else now_us
+        enqueued_us = begin_us + enqueue_us
+        if disturbed is not None:
+            enqueued_us = disturbed.end_us(self._host, begin_us, enqueue_us)
+        start_us = self._free_us.get(name, 0.0)
+        there_us = ready_us if ready_us > enqueued_us else enqueued_us
+        if there_us > start_us:
+            start_us = there_us
+        end_us = start_us + duration_us
+        if disturbed is not None:
+            end_us = disturbed.end_us(name, start_us, duration_us)
+        self._free_us[name] = end_us
+        self._host_free_us = end_us if processor.blocks_host else enqueued_us
+        return enqueued_us, start_us, end_us
 
     def cut(self, processor: Processor, at_us: float) -> None:
         """End all that a lost processor had booked, and a call that holds the host, at a time."""

@@ -9,7 +9,7 @@ from math import inf
 
 from nnstretch.errors import ProcessorFailed, Stuck, UnknownName
 from nnstretch.schedule.disturbances import Disturbances
-from nnstretch.schedule.executors.timetable import TimeSlot, Timetable
+from nnstretch.schedule.executors.timetable import Timetable
 from nnstretch.soc import Processor
 from nnstretch.task import Task, TaskTimes
 from nnstretch.trace import Failure, Span, TimerEvent
@@ -84,14 +84,20 @@ class VirtualExecutor:
             self._push_event(self.now_us, Failure(self.now_us, task, name, unknown))
             return
         enqueue_us = self._enqueue_us.get((task.work, name), 0.0) if self._enqueue_us else 0.0
-        slot = self._timetable.enqueue(processor, self.now_us, enqueue_us, duration_us, ready_us)
+        enqueued_us, start_us, end_us = self._timetable.times_us(
+            processor, self.now_us, enqueue_us, duration_us, ready_us
+        )
         lost_us = inf if self._quiet and not self._lost else self._lost_us(name)
-        if slot.end_us > lost_us:
+        if end_us > lost_us:
             self._timetable.cut(processor, lost_us)
             failure = Failure(lost_us, task, name, processor_failed(name, lost_us))
             self._push_event(max(self.now_us, lost_us), failure)
+            return
+        error = None if self._work is no_work else self._compute(task, name, end_us)
+        if error is None:
+            self._push_event(end_us, Span(start_us, end_us, task, name, enqueued_us))
         else:
-            self._push_event(slot.end_us, self._compute(task, name, slot))
+            self._push_event(end_us, Failure(end_us, task, name, error))
 
     def set_timer(self, at_us: float, what: Hashable, /) -> None:
         """Ask for a TimerEvent at a time of this clock."""
@@ -111,14 +117,15 @@ class VirtualExecutor:
         """Return whether something more happens at this instant."""
         return bool(self._ahead) and self._ahead[0][0] <= self.now_us
 
-    def _compute(self, task: Task, processor: str, slot: TimeSlot) -> Span | Failure:
+    def _compute(self, task: Task, processor: str, end_us: float) -> Exception | None:
+        """Return what the work of a task raises."""
         try:
             self._work(task)
         except Exception as error:
             if isinstance(error, ProcessorFailed):
-                self._lost[processor] = slot.end_us
-            return Failure(slot.end_us, task, processor, error)
-        return Span(slot.start_us, slot.end_us, task, processor, slot.enqueued_us)
+                self._lost[processor] = end_us
+            return error
+        return None
 
     def _lost_us(self, processor: str) -> float:
         lost_us = self._disturbances.lost_us(processor, self.now_us)

@@ -93,7 +93,8 @@ class ProcessorQueue:
         self.handed -= 1
         late_us = at_us - (given.due_us + self._shift_us)
         if late_us:
-            self._shift(late_us)
+            self._shift_us += late_us
+            self.state.free_us += late_us
         self._remove(given, at_us)
 
     def take_back(self, given: GivenTask, now_us: float) -> None:
@@ -103,23 +104,21 @@ class ProcessorQueue:
 
     def be_late(self, now_us: float) -> None:
         """Hear that the first task should have ended and has not: all behind it are late too."""
-        self._shift(now_us - self.head_due_us)
+        late_us = now_us - self.head_due_us
+        self._shift_us += late_us
+        self.state.free_us += late_us
         self.head_due_us = now_us
-
-    def _shift(self, by_us: float) -> None:
-        self._shift_us += by_us
-        self.state.free_us += by_us
 
     def _remove(self, given: GivenTask, at_us: float) -> None:
         given.over = True
         self.count -= 1
-        self.state.open = self.state.alive and self.count < self.limit
-        order = self._order
+        state, order = self.state, self._order
+        state.open = state.alive and self.count < self.limit
         while order and order[0].over:
             order.popleft()
         if order:
             self.head_due_us = order[0].due_us + self._shift_us
         else:
             self.head_due_us = inf
-            self.state.free_us = at_us
+            state.free_us = at_us
             self._shift_us = 0.0

@@ -4,12 +4,30 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from nnstretch.errors import Stuck
+from nnstretch.schedule.loop.processor_queue import GivenTask
 from nnstretch.task import Task
 
-NumberedTask = tuple[int, Task]
-"""A task behind its number in the order in which tasks were added."""
+
+@dataclass(slots=True, eq=False)
+class OpenTask:
+    """A task that has not ended, with those that wait for it: nothing is looked up by name."""
+
+    task: Task
+    number: int
+    """In the order in which tasks were added."""
+    unmet: int
+    """How many of its needs have not ended."""
+    readers: list[OpenTask] | None = None
+    """Tasks that need it; None for none."""
+    waits: bool = False
+    """Whether the policy has heard of it and not chosen it."""
+    given: GivenTask | None = None
+    """Where a processor has been given it."""
+    over: bool = False
+    """Whether it has ended or was withdrawn."""
 
 
 class ReadyQueue:
@@ -20,88 +38,66 @@ class ReadyQueue:
     """
 
     def __init__(self) -> None:
-        self._tasks: dict[str, Task] = {}
-        self._unmet: dict[str, list[int]] = {}
-        """How many, and the number of the task."""
-        self._readers: dict[str, list[str]] = {}
+        self.by_name: dict[str, OpenTask] = {}
+        """Open tasks in the order in which they were added, to be read."""
         self._added = 0
 
-    def add(self, tasks: Iterable[Task]) -> list[NumberedTask]:
+    def add(self, tasks: Iterable[Task]) -> list[OpenTask]:
         """Add tasks that need only each other; return those that need nothing.
 
         Raises Stuck for a name that is there already, or a need that is not.
         """
+        added: dict[str, OpenTask] = {}
         tasks = tuple(tasks)
-        self._check(tasks)
-        ready: list[NumberedTask] = []
+        number = self._added
         for task in tasks:
-            self._tasks[task.name] = task
-            self._added += 1
-            if not task.needs:
-                ready.append((self._added, task))
+            number += 1
+            added[task.name] = OpenTask(task, number, len(task.needs))
+        if len(added) < len(tasks) or not self.by_name.keys().isdisjoint(added):
+            raise self._twice(tasks)
+        ready: list[OpenTask] = []
+        for open_task in added.values():
+            if not open_task.unmet:
+                ready.append(open_task)
                 continue
-            self._unmet[task.name] = [len(task.needs), self._added]
-            for need in task.needs:
-                self._readers.setdefault(need, []).append(task.name)
+            for need in open_task.task.needs:
+                writer = added.get(need)
+                if writer is None:
+                    raise absent_need(tasks, set(added))
+                if writer.readers is None:
+                    writer.readers = []
+                writer.readers.append(open_task)
+        self.by_name.update(added)
+        self._added = number
         return ready
-
-    def _check(self, tasks: Sequence[Task]) -> None:
-        names: set[str] = set()
-        for task in tasks:
-            if task.name in names or task.name in self._tasks:
-                raise self._twice(tasks)
-            names.add(task.name)
-        for task in tasks:
-            if task.needs and not task.needs <= names:
-                raise absent_need(tasks, names)
 
     def _twice(self, tasks: Sequence[Task]) -> Stuck:
         names = Counter(task.name for task in tasks)
-        name = next(n for n, count in names.items() if count > 1 or n in self._tasks)
-        count = names[name] + (name in self._tasks)
+        name = next(n for n, count in names.items() if count > 1 or n in self.by_name)
+        count = names[name] + (name in self.by_name)
         return Stuck(
             f"task {name} is there {count} times, {len(tasks)} tasks under {len(names)} names"
         )
 
-    def __getitem__(self, name: str) -> Task:
-        """Return an open task as it was added."""
-        return self._tasks[name]
-
-    def __contains__(self, name: str) -> bool:
-        """Return whether a task is open."""
-        return name in self._tasks
-
-    def readers(self, name: str) -> Sequence[str]:
-        """Return the names of tasks that need a task."""
-        return self._readers.get(name, ())
-
-    def finish(self, name: str) -> Sequence[NumberedTask]:
+    def finish(self, open_task: OpenTask) -> Sequence[OpenTask]:
         """Mark a task as ended; return its successors that may start now."""
-        del self._tasks[name]
-        readers = self._readers.pop(name, None)
-        if readers is None:
+        del self.by_name[open_task.task.name]
+        open_task.over = True
+        if open_task.readers is None:
             return ()
-        ready: list[NumberedTask] = []
-        for reader in readers:
-            unmet = self._unmet.get(reader)
-            if unmet is None:
-                continue
-            unmet[0] -= 1
-            if not unmet[0]:
-                del self._unmet[reader]
-                ready.append((unmet[1], self._tasks[reader]))
+        ready: list[OpenTask] = []
+        for reader in open_task.readers:
+            reader.unmet -= 1
+            if not reader.unmet and not reader.over:
+                ready.append(reader)
         return ready
 
-    def remove(self, name: str) -> None:
-        """Forget a task, whether or not it has been handed out."""
-        if self._tasks.pop(name, None) is not None:
-            self._unmet.pop(name, None)
-            self._readers.pop(name, None)
-
-    @property
-    def unmet(self) -> Sequence[str]:
-        """Return the names of tasks that wait for others."""
-        return tuple(self._unmet)
+    def remove(self, name: str) -> OpenTask | None:
+        """Forget a task, whether or not it has been handed out; return it if it was open."""
+        open_task = self.by_name.pop(name, None)
+        if open_task is not None:
+            open_task.over = True
+        return open_task
 
 
 def absent_need(tasks: Sequence[Task], names: set[str]) -> Stuck:

@@ -59,7 +59,8 @@ class Failover:
     def pick(self, now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:
         """Return what the other policy chooses, once every task is where it can run."""
         if not self._tasks.planned:
-            self._fresh.clear()
+            if self._fresh:
+                self._fresh.clear()
             return self._policy.pick(now_us, processors)
         self._place(processors)
         return self._tasks.chosen(self._policy.pick(now_us, processors))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
 
 from nnstretch.protocols import ProcessorState
@@ -11,7 +11,7 @@ from nnstretch.task import Task
 
 
 def earliest_finish(
-    task: Task, costs: CostRows, now_us: float, processors: Sequence[ProcessorState]
+    task: Task, costs: CostRows, now_us: float, processors: Iterable[ProcessorState]
 ) -> tuple[float, ProcessorState | None]:
     """Return when a task ends first on an open processor, us, and where: the first of equals.
 

@@ -38,7 +38,7 @@ class EarliestFinish:
         if taken is None:
             return None
         task = taken[0]
-        scanned = processors[::-1] if self._last_wins else processors
+        scanned = reversed(processors) if self._last_wins else processors
         return task, earliest_finish(task, self._costs, now_us, scanned)[1]
 
 

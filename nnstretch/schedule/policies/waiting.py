@@ -7,12 +7,15 @@ however many tasks wait.
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 
 from nnstretch.protocols import ProcessorState
 from nnstretch.schedule.costs.cost_rows import CostRows
 from nnstretch.task import Task
+
+MOST_STALE = 64
+"""Entries that were withdrawn and may stay, beside as many as wait."""
 
 
 def open_mask(processors: Sequence[ProcessorState]) -> int:
@@ -24,42 +27,67 @@ def open_mask(processors: Sequence[ProcessorState]) -> int:
     return mask
 
 
+def can_run(mask: int, processors: Sequence[ProcessorState]) -> bool:
+    """Return whether a processor of this mask may be given work now."""
+    for state in processors:  # noqa: SIM110 (a generator takes twice as long)
+        if state.open and mask >> state.index & 1:
+            return True
+    return False
+
+
 class FirstInFirstOut:
     """Waiting tasks in the order in which they came; `mask_of` says where each may go."""
 
     def __init__(self, mask_of: Callable[[Task], int]) -> None:
         self._mask_of = mask_of
-        self._groups: dict[int, OrderedDict[str, tuple[int, Task]]] = {}
-        """By mask of processors, tasks by name."""
+        self._groups: dict[int, deque[tuple[int, Task]]] = {}
+        """By mask of processors; what was withdrawn stays until it comes to the head."""
         self._added = 0
+        self._withdrawn: dict[str, int] = {}
+        """Last number under which a task was withdrawn, by its name."""
+        self._stale = 0
+        """Entries that were withdrawn."""
 
     def add(self, task: Task) -> None:
         """Add a task behind all others."""
         mask = self._mask_of(task)
         group = self._groups.get(mask)
         if group is None:
-            group = self._groups[mask] = OrderedDict()
+            group = self._groups[mask] = deque()
         self._added += 1
-        group[task.name] = (self._added, task)
+        group.append((self._added, task))
 
     def remove(self, task: Task) -> None:
         """Forget a task that was withdrawn."""
-        for group in self._groups.values():
-            if group.pop(task.name, None) is not None:
-                return
+        self._withdrawn[task.name] = self._added
+        self._stale += 1
+        if self._stale > MOST_STALE and 2 * self._stale > sum(map(len, self._groups.values())):
+            for mask, group in self._groups.items():
+                self._groups[mask] = deque(entry for entry in group if not self._is_stale(entry))
+            self._withdrawn.clear()
+            self._stale = 0
 
     def take(self, processors: Sequence[ProcessorState]) -> tuple[Task, int] | None:
         """Remove the first task that an open processor can run; return it with its mask."""
-        open_now = open_mask(processors)
         first, head_mask = 0, 0
         for mask, group in self._groups.items():
-            if group and mask & open_now:
-                number = next(iter(group.values()))[0]
-                if not first or number < first:
-                    first, head_mask = number, mask
+            if self._stale:
+                self._drop_stale(group)
+            if group and (not first or group[0][0] < first) and can_run(mask, processors):
+                first, head_mask = group[0][0], mask
         if not first:
             return None
-        return self._groups[head_mask].popitem(last=False)[1][1], head_mask
+        return self._groups[head_mask].popleft()[1], head_mask
+
+    def _is_stale(self, entry: tuple[int, Task]) -> bool:
+        return entry[0] <= self._withdrawn.get(entry[1].name, 0)
+
+    def _drop_stale(self, group: deque[tuple[int, Task]]) -> None:
+        while group and self._is_stale(group[0]):
+            group.popleft()
+            self._stale -= 1
+        if not self._stale:
+            self._withdrawn.clear()
 
 
 class LeastKeyFirst:

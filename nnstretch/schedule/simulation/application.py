@@ -91,29 +91,26 @@ class Application:
 
         A third argument is a priority other than the application's.
         """
-        names = {task.name: number for number, task in enumerate(self.tasks)}
+        positions = {task.name: number for number, task in enumerate(self.tasks)}
         # Tasks of a ready queue share what they compute: only their names tell them apart.
         distinct = len({task.subgraph for task in self.tasks}) == len(self.tasks)
-        rows = [
-            (
-                f"{self.name}/{task.subgraph if distinct else task.name}#",
-                task.subgraph,
-                task.needs,
-                task.processor,
-            )
-            for task in self.tasks
-        ]
-        prefixes = [row[0] for row in rows]
-        needs = [[prefixes[names[need]] for need in sorted(task.needs)] for task in self.tasks]
+        prefixes: list[str] = []
+        rows: list[tuple[str, str | None, list[int]]] = []
+        for task in self.tasks:
+            prefixes.append(f"{self.name}/{task.subgraph if distinct else task.name}#")
+            needs = [positions[need] for need in sorted(task.needs)]
+            rows.append((task.subgraph, task.processor, needs))
         plan, priority = self.name, self.priority
         nothing = frozenset[str]()
 
         def tasks_of(number: int, deadline_us: float, priority: int = priority) -> tuple[Task, ...]:
-            tasks = []
-            for (prefix, subgraph, _, processor), before in zip(rows, needs, strict=True):
-                needed = frozenset([f"{name}{number}" for name in before]) if before else nothing
-                where = (subgraph, needed, processor, number, plan, priority, deadline_us)
-                tasks.append(Task(f"{prefix}{number}", *where))
+            names = [f"{prefix}{number}" for prefix in prefixes]
+            tasks: list[Task] = []
+            for name, (subgraph, processor, needs) in zip(names, rows, strict=True):
+                needed = frozenset(map(names.__getitem__, needs)) if needs else nothing
+                tasks.append(
+                    Task(name, subgraph, needed, processor, number, plan, priority, deadline_us)
+                )
             return tuple(tasks)
 
         return tasks_of
