@@ -249,6 +249,16 @@ def test_a_half_sent_request_is_timed_out(service: HttpService) -> None:
     assert service.send(b"") == b""
 
 
+def test_the_second_part_of_an_answer_does_not_wait_for_the_first(service: HttpService) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
+    connection.request("GET", "/v2")
+    assert connection.getresponse().read()
+    (accepted,) = service.http.server_state.connections
+    transport = accepted.transport  # type: ignore[union-attr]
+    assert transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    connection.close()
+
+
 def test_what_is_no_http_is_refused(service: HttpService) -> None:
     assert answer_to(service, b"HELLO\r\n\r\n")[0] == 400
     assert answer_to(service, POST + b"Content-Length: -1\r\n\r\n")[0] == 400
