@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.simulate.measured import measured_over, measured_times
 from nnstretch.cli.simulate.pool import Pool, pool_of
@@ -86,6 +86,18 @@ def simulation_settings(
     )
 
 
+def source_json(workload: WorkloadFile, soc: Soc | None) -> dict[str, Any]:
+    """Return whether and by what costs are calibrated, as far as chip and workload say."""
+    source: dict[str, Any] = {}
+    if soc is not None:
+        source |= {"calibrated": soc.calibrated, "provenance": soc.provenance}
+    if workload.calibrated is not None:
+        source["calibrated"] = workload.calibrated
+    if workload.provenance is not None:
+        source["provenance"] = workload.provenance
+    return source
+
+
 def read_graphs(workload: WorkloadFile, folder: Path) -> dict[str, TaskGraph]:
     """Read the task graphs of a workload, by application."""
     from nnstretch.files.task_graphs.read_task_graph import read_task_graph
@@ -128,7 +140,10 @@ def timed_tasks(
 
 
 def graph_tasks(graph: TaskGraph, pool: Pool) -> TimedTasks:
-    """Return a task graph's tasks; its costs are by processor or type."""
+    """Return a task graph's tasks; its costs are by processor or type.
+
+    Those of processors that the pool is without do not count.
+    """
     costs_us: dict[WorkKey, dict[str, float]] = {}
     kinds = {processor.name: processor.kind for processor in graph.processors}
     names = {processor.name for processor in pool.processors}
@@ -140,8 +155,11 @@ def graph_tasks(graph: TaskGraph, pool: Pool) -> TimedTasks:
     for work, columns in costs_us.items():
         if alike and not names & columns.keys():
             columns = {pool.processors[0].kind: next(iter(columns.values()))}
+        columns = {column: cost_us for column, cost_us in columns.items() if pool.has(column)}
         times_us |= pool.times_us(work, columns, f"cost of {work}")
-    return TimedTasks(graph.tasks, times_us, graph.transfer_us)
+    # Policies that look at every waiting task where data travel need not, where they take no time.
+    transfers_us = {edge: time_us for edge, time_us in graph.transfer_us.items() if time_us}
+    return TimedTasks(graph.tasks, times_us, transfers_us)
 
 
 def bundle_tasks(settings: ApplicationSettings, path: Path, pool: Pool) -> TimedTasks:

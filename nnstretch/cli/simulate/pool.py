@@ -23,6 +23,14 @@ class Pool:
         """Return the name of which a processor is a copy: cpu of cpu1; its own where of none."""
         return processor.name.rstrip(DIGITS) or processor.name
 
+    def has(self, column: str) -> bool:
+        """Return whether costs of a name or type count for any processor."""
+        return any(column in self.columns(processor) for processor in self.processors)
+
+    def columns(self, processor: Processor) -> tuple[str, str, str]:
+        """Return what a processor's costs may be given by; the first that is there counts."""
+        return processor.name, self.original(processor), processor.kind
+
     def times_us(
         self, work: WorkKey, costs_us: Mapping[str, float], where: str
     ) -> dict[tuple[WorkKey, str], float]:
@@ -34,7 +42,7 @@ class Pool:
         times_us: dict[tuple[WorkKey, str], float] = {}
         known: dict[str, None] = {}
         for processor in self.processors:
-            columns = (processor.name, self.original(processor), processor.kind)
+            columns = self.columns(processor)
             known |= dict.fromkeys(columns)
             for column in columns:
                 if column in costs_us:

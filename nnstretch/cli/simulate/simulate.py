@@ -78,7 +78,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> dict[str, Any]:
     """Run the verb and return its result as JSON data. Raises BadInput or Mismatch."""
     from nnstretch.cli.loaded_model import load_soc_of
-    from nnstretch.cli.simulate.applications import simulation_settings
+    from nnstretch.cli.simulate.applications import simulation_settings, source_json
     from nnstretch.files.workload.workload import Durations
     from nnstretch.files.workload.workload_yaml import read_workload
     from nnstretch.schedule.policies.table import find_policy
@@ -94,9 +94,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         return replay(args, workload)
     soc = None if workload.soc is None else load_soc_of(workload.soc)
     settings = simulation_settings(workload, soc, args.workload.parent)
-    head: dict[str, Any] = {"workload": str(args.workload), "soc": workload.soc}
-    if soc is not None:
-        head |= {"calibrated": soc.calibrated, "provenance": soc.provenance}
+    head = {"workload": str(args.workload), "soc": workload.soc} | source_json(workload, soc)
     return simulated(args, settings, head)[0]
 
 

@@ -52,7 +52,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
     """Run the verb and return its result as JSON data. Raises BadInput."""
+    from nnstretch.cli.loaded_model import load_soc_of
     from nnstretch.cli.progress import progress
+    from nnstretch.cli.simulate.applications import source_json
     from nnstretch.cli.simulate.sweep_tables import write_tables
     from nnstretch.files.journal import append_rows, read_journal
     from nnstretch.files.workload.sweep_yaml import read_sweep
@@ -71,7 +73,8 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     args.out.mkdir(parents=True, exist_ok=True)
     journal, decisions = args.out / JOURNAL, args.out / DECISIONS
     rows = read_journal(journal)
-    head = {"sweep": digest(workload, configurations)}
+    soc = None if workload.soc is None else load_soc_of(workload.soc)
+    head = {"sweep": digest(workload, configurations)} | source_json(workload, soc)
     if not rows:
         append_rows(journal, [head])
     elif rows[0] != head:

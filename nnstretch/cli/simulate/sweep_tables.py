@@ -7,7 +7,13 @@ from pathlib import Path
 from nnstretch.bench.markdown import markdown_table
 from nnstretch.files.atomic import write_text
 from nnstretch.report.simulations.sweep_data import SweepData
-from nnstretch.report.simulations.sweep_page import HEADS, failures, mean_cells, sweep_page
+from nnstretch.report.simulations.sweep_page import (
+    HEADS,
+    cautions,
+    failures,
+    mean_cells,
+    sweep_page,
+)
 from nnstretch.report.simulations.sweep_pictures import sweep_pictures
 from nnstretch.report.style import stand_alone
 
@@ -22,7 +28,7 @@ def write_tables(folder: Path, data: SweepData) -> list[Path]:
         write_text(file, stand_alone(drawing) + "\n")
         lines += [f"![{name}]({file.name})", ""]
         files.append(file)
-    for sentence in failures(data):
+    for sentence in (*cautions(data), *failures(data)):
         lines += [sentence, ""]
     write_text(files[0], "\n".join(lines))
     write_text(files[1], sweep_page(data))

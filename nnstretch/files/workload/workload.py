@@ -119,6 +119,10 @@ class WorkloadFile:
     """How long the host takes to hand a task over."""
     factors: Annotated[dict[Name, Annotated[float, Range(1, 1000)]], Length(0, 64)] | None = None
     """Where requests are served: cores of this host that are so many times slower."""
+    provenance: Name | None = None
+    """Where the costs in this file and its graphs come from; printed with every result."""
+    calibrated: bool | None = None
+    """False: on the processors that it describes, nobody measured them."""
 
     def __post_init__(self) -> None:
         names: set[str] = set()

@@ -12,6 +12,7 @@ from nnstretch.report.charts.line_chart import ChartAxis, ChartLine, line_chart
 from nnstretch.report.format_numbers import count, digits, plain_ms
 from nnstretch.report.html import Markup, table, tag
 from nnstretch.report.page_shell import page_contents, page_header, whole_page
+from nnstretch.report.simulations.sweep_page import UNCALIBRATED
 from nnstretch.report.simulations.sweep_pictures import decision_times, over_time_points
 from nnstretch.report.simulations.views import ApplicationView, SimulationView
 from nnstretch.trace import Trace
@@ -64,7 +65,8 @@ def applications_chapter(view: SimulationView) -> Markup:
     says = f"Latencies from arrival to end; {digits(view.throughput_per_s)} instances a second."
     rows = map(_application_row, view.apps)
     latencies = table("Applications", HEADS, rows)
-    return chapter("applications", "Applications", says, latencies)
+    caution = quiet(UNCALIBRATED) if view.calibrated is False else None
+    return chapter("applications", "Applications", says, latencies, caution)
 
 
 def _application_row(app: ApplicationView) -> tuple[str, ...]:
@@ -100,7 +102,4 @@ def provenance_chapter(view: SimulationView) -> Markup:
         facts.append(("chip", view.soc))
     if view.provenance:
         facts.append(("costs", view.provenance))
-    caution = None
-    if view.calibrated is False:
-        caution = quiet("The chip is not calibrated: its costs come from no measurement of it.")
-    return chapter("provenance", "Provenance", says, definition_list(facts), caution)
+    return chapter("provenance", "Provenance", says, definition_list(facts))

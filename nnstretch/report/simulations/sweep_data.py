@@ -9,7 +9,7 @@ from typing import Any
 
 from nnstretch.errors import BrokenFile
 from nnstretch.files.journal import decode_row, read_journal
-from nnstretch.report.simulations.views import DecisionRow, SimulationView, SweepRow
+from nnstretch.report.simulations.views import DecisionRow, SimulationView, SweepHead, SweepRow
 from nnstretch.schedule.simulation.replications import Measured, measured
 
 JOURNAL = "journal.jsonl"
@@ -23,8 +23,7 @@ Metric = Callable[[SimulationView], float]
 class SweepData:
     """What a sweep's journal says."""
 
-    digest: str
-    """Tells sweeps apart."""
+    head: SweepHead
     rows: tuple[SweepRow, ...]
     groups: Mapping[Key, tuple[SimulationView, ...]]
     """Results of all trials."""
@@ -57,8 +56,9 @@ def sweep_data(
 
     Raises BrokenFile for lines of something else.
     """
-    if not rows or not isinstance(rows[0].get("sweep"), str):
+    if not rows or "sweep" not in rows[0]:
         raise BrokenFile(f"no sweep, {path} line 1, needed is what simulate sweep writes")
+    head: SweepHead = decode_row(SweepHead, rows[0], path, 1)
     decoded: list[SweepRow] = []
     groups: dict[Key, list[SimulationView]] = {}
     for number, line in enumerate(rows[1:], 2):
@@ -72,7 +72,7 @@ def sweep_data(
     for number, line in enumerate(decisions, 1):
         times.append(decode_row(DecisionRow, line, beside, number))
     by_key = {key: tuple(results) for key, results in groups.items()}
-    return SweepData(rows[0]["sweep"], tuple(decoded), by_key, tuple(times))
+    return SweepData(head, tuple(decoded), by_key, tuple(times))
 
 
 def read_sweep_data(path: Path) -> SweepData:

@@ -10,6 +10,7 @@ from nnstretch.report.simulations.sweep_data import Key, SweepData, pool_name
 from nnstretch.report.simulations.sweep_pictures import Picture, sweep_pictures
 
 HEADS = ("pool", "policy", "rate", "trials", "mean ms", "±", "p95 ms", "makespan ms", "a second")
+UNCALIBRATED = "Not calibrated: costs were not measured on the processors that they stand for."
 TEXT = frozenset({0, 1})
 CHAPTERS = (
     ("latency", "Latency", "Mean latency against the rate of arrival, on each pool."),
@@ -42,7 +43,8 @@ def sweep_page(data: SweepData) -> str:
     chapters.append(("means", "Means", means_chapter(data)))
     chapters.append(("provenance", "Provenance", provenance_chapter(data)))
     counted = f"{len(data.rows)} simulations"
-    header = page_header(f"simulate sweep · {counted}", "Pools, policies and rates")
+    caution = "".join(f" · {words}" for words in cautions(data))
+    header = page_header(f"simulate sweep · {counted}{caution}", "Pools, policies and rates")
     contents = page_contents((name, title) for name, title, _ in chapters)
     main = tag("main", *(built for _, _, built in chapters))
     return whole_page("Sweep of a workload", (header, contents, main))
@@ -71,6 +73,11 @@ def mean_cells(key: Key, data: SweepData) -> tuple[str, ...]:
     return key[0], key[1], f"{key[2]:g}", trials, f"{latency.mean:.4g}", width, *means
 
 
+def cautions(data: SweepData) -> list[str]:
+    """Return what a reader of every table must know of its costs."""
+    return [UNCALIBRATED] if data.head.calibrated is False else []
+
+
 def failures(data: SweepData) -> list[str]:
     """Return a sentence for each configuration that could not run."""
     sentences: list[str] = []
@@ -86,12 +93,14 @@ def means_chapter(data: SweepData) -> Markup:
     says = "Means over trials; ± is half of the 95% interval of the mean latency."
     rows = [mean_cells(key, data) for key in data.groups]
     means = table("Means over trials", HEADS, rows, text_columns=TEXT)
-    failed = join(quiet(sentence) for sentence in failures(data))
-    return chapter("means", "Means", says, collapsible("The table", means), failed)
+    notes = join(quiet(sentence) for sentence in (*cautions(data), *failures(data)))
+    return chapter("means", "Means", says, collapsible("The table", means), notes)
 
 
 def provenance_chapter(data: SweepData) -> Markup:
     """Return what the page was made of."""
     says = "The sweep's journal, which nnstretch simulate sweep wrote line by line."
-    facts = (("sweep", data.digest), ("lines", str(len(data.rows))))
+    facts = [("sweep", data.head.sweep), ("lines", str(len(data.rows)))]
+    if data.head.provenance:
+        facts.append(("costs", data.head.provenance))
     return chapter("provenance", "Provenance", says, definition_list(facts))

@@ -107,3 +107,14 @@ class DecisionRow:
 
     policy: Name
     rounds: tuple[RoundView, ...]
+
+
+@tolerant
+@dataclass(frozen=True, slots=True)
+class SweepHead:
+    """First line of a sweep's journal."""
+
+    sweep: Name
+    """Tells sweeps apart."""
+    calibrated: bool | None = None
+    provenance: str | None = None
