@@ -168,6 +168,12 @@ class Soc:
         return processor
 
     @property
+    def noisy(self) -> str:
+        """Return why predictors were fitted to noisy measurements, empty where none was."""
+        lines = [getattr(predictor, "noisy", "") for predictor in self.predictors.values()]
+        return "; ".join(line for line in dict.fromkeys(lines) if line)
+
+    @property
     def element_bytes(self) -> int:
         """Return the bytes of one element as deployed."""
         return ELEMENT_BYTES[self.dtype]

@@ -74,6 +74,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
             "plans": predict_ops(args.ops, soc),
             "provenance": soc.provenance,
             "calibrated": soc.calibrated,
+            "noisy": soc.noisy,
         }
     subject = load_model_argument(args.model, args.input, args.outputs)
     if subject.plan is not None and args.processors:
@@ -113,6 +114,7 @@ def network(
         "fallbacks": cost_model.fallbacks,
         "provenance": soc.provenance,
         "calibrated": soc.calibrated,
+        "noisy": soc.noisy,
     }
 
 
@@ -194,6 +196,7 @@ def plan_terms(subject: LoadedModel, soc: Soc, fallback: str | None) -> dict[str
         "fallbacks": cost_model.fallbacks,
         "provenance": soc.provenance,
         "calibrated": soc.calibrated,
+        "noisy": soc.noisy,
     }
 
 

@@ -6,6 +6,11 @@ One pinned thread a processor. Interrupted runs go on where they stopped. The fo
 chip for every other verb (`--soc FOLDER`), with CARD.md beside it: what was measured, and how far
 off it is.
 
+Other work on the machine is seen while it happens: what it disturbed is measured again, and what
+stays disturbed is not kept. A profile that lost too much by it says so in one line, its card and
+every prediction from it say `noisy`, and the exit status is 1; the same command at a quieter time
+goes on with what was undisturbed.
+
 The budget covers all: probing what the backend fuses, measuring, fitting, what lies around kernels,
 validation. What did not fit is listed on the card.
 
@@ -197,12 +202,17 @@ def document(result: ProfileResult) -> dict[str, Any]:
         "phases_s": {"planned": result.budget.planned_s, "taken": result.budget.taken_s},
         "skipped": result.budget.skipped,
         "provenance": result.soc.provenance,
+        "lost_s": result.noise.lost_s,
+        "noisy": result.soc.noisy,
+        "usable": not result.soc.noisy,
     }
 
 
 def show(result: dict[str, Any], console: Any) -> None:
     """Print the result for people."""
     from rich.table import Table
+
+    from nnstretch.cli.progress import warn_uncalibrated
 
     console.print(
         f"[bold]{result['soc']}[/bold]: {result['kernels']} kernels in {result['seconds']:.0f} s"
@@ -222,3 +232,4 @@ def show(result: dict[str, Any], console: Any) -> None:
     for what in result["skipped"]:
         console.print(f"[yellow]no time left for:[/yellow] {what}")
     console.print(f"source: {result['provenance']}")
+    warn_uncalibrated(result, console)

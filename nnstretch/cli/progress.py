@@ -1,4 +1,4 @@
-"""Progress bars on standard error, and the warning above results of uncalibrated chips."""
+"""Progress bars on standard error, and warnings above results of uncalibrated or noisy chips."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def progress(label: str) -> Iterator[Any]:
 
 
 def warn_uncalibrated(result: dict[str, Any], console: Any) -> None:
-    """Warn above a result's tables that its chip was never measured."""
+    """Warn beside a result's tables that its chip was never measured, or beside other work."""
+    if result.get("noisy"):
+        console.print(f"[yellow]noisy:[/yellow] {result['noisy']}")
     if result.get("calibrated") is False:
         console.print(
             "[yellow]this chip is not calibrated: numbers derive from public"

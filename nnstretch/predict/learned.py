@@ -58,6 +58,8 @@ class Learned:
 
     Each kernel counts by its time.
     """
+    noisy: str = ""
+    """Why its measurements are noisy, in one line; empty where they are not."""
 
     def estimate(self, kernel: Kernel, /) -> Estimate:
         """Raise UnsupportedOp for a kind or an operator that was never measured."""

@@ -39,6 +39,8 @@ class LearnedFile:
     relative_error: Amount
     fusion: NamedOrRow
     model: LearnedModel
+    noisy: Annotated[str, Length(0, 1000)] = ""
+    """Why the measurements are noisy; empty where they are not."""
 
 
 def model_document(learned: Learned) -> dict[str, Any]:

@@ -149,7 +149,8 @@ def decode_predictor(data: Any, folder: Path) -> tuple[Any, FusionRules]:
     from nnstretch.predict.learned_json import decode_learned
 
     file = decode_learned(data)
-    learned = Learned(file.processor, file.dtype, file.model.families, file.relative_error)
+    families, error = file.model.families, file.relative_error
+    learned = Learned(file.processor, file.dtype, families, error, file.noisy)
     return learned, rules_of(file.fusion)
 
 

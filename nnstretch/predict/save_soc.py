@@ -66,7 +66,8 @@ def parts_of(predictor: Predictor) -> tuple[str, dict[str, Any], float]:
     from nnstretch.predict.learned_json import model_document
 
     if isinstance(predictor, Learned):
-        return "learned", {"model": model_document(predictor)}, predictor.relative_error
+        learned: dict[str, Any] = {"noisy": predictor.noisy} if predictor.noisy else {}
+        return "learned", learned | {"model": model_document(predictor)}, predictor.relative_error
     from nnstretch.predict.described import DescribedAccelerator
 
     if isinstance(predictor, DescribedAccelerator):

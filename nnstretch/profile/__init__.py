@@ -1,6 +1,7 @@
 """Measure this machine and fit its predictors.
 
 profile_run.py         whole profile run
+sampling_phase.py      its sampling: probes, kernels of each cluster
 profile_request.py     what a run is asked for, and its result
 budget.py              seconds of each phase
 interleaved_timing.py  interleaved timing
@@ -13,6 +14,7 @@ contention_worker.py   process that keeps a core busy
 energy.py              RAPL, NVML
 machine.py             cores, clusters, pinning
 card.py                CARD.md writer
+activity/              other work on the machine, seen while it happens
 sampling/              kernels drawn, measured and kept
 fitting/               measured kernels -> predictor with intervals
 kernel_models/         kernels as ONNX, TFLite and PyTorch models

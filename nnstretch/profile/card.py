@@ -10,6 +10,7 @@ import numpy as np
 
 from nnstretch.kernel import FusionRules
 from nnstretch.predict.learned import Learned
+from nnstretch.profile.activity.noise_tally import NoiseTally, loss_line
 from nnstretch.profile.backends.meter import Meter
 from nnstretch.profile.budget import Budget
 from nnstretch.profile.machine import Cluster, PinnedProcessor
@@ -39,6 +40,7 @@ class CardFacts:
     power_w: float | None
     """Mean power while kernels were measured; None where the platform does not tell."""
     budget: Budget
+    noise: NoiseTally
 
 
 def card(facts: CardFacts) -> str:
@@ -52,6 +54,7 @@ def card(facts: CardFacts) -> str:
                 " thread."
             ),
             f"Measured by `nnstretch profile` on {date.today()}.\n",
+            *([f"**Noisy: {facts.soc.noisy}.**\n"] if facts.soc.noisy else []),
             "## Measured\n",
             f"{count} kernels in {facts.spent_s:.0f} s"
             + (f", {facts.earlier_s:.0f} s of it in earlier runs" if facts.earlier_s else "")
@@ -66,6 +69,7 @@ def card(facts: CardFacts) -> str:
             ),
             "measured again, and what stayed slow was divided by how slow, at most by 1.5.\n",
             "".join(f"- {note}\n" for note in facts.notes),
+            f"{loss_line(facts.noise, facts.spent_s)}.\n",
             table("kind | kernels | from us | to us", by_kind(facts.samples)),
             table("processor | core | clock | hand over and back us", processors(facts)),
             (

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from nnstretch.errors import BadInput
 from nnstretch.graph import Graph
+from nnstretch.profile.activity.noise_tally import NoiseTally
 from nnstretch.profile.budget import Budget
 from nnstretch.profile.sampling.sample import Sample
 from nnstretch.profile.validation import HeldOutNetwork
 from nnstretch.soc import Soc
+
+Progress = Callable[[str, float, float], None]
+"""What is being done, how far, of how much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,8 @@ class ProfileResult:
     """Mean while kernels were measured; None where the platform does not tell."""
     budget: Budget
     """What each phase took, and what there was no time for."""
+    noise: NoiseTally
+    """What other work cost all runs into the folder."""
 
     @property
     def kernels(self) -> int:

@@ -21,6 +21,8 @@ import numpy as np
 
 from nnstretch.graph import ELEMENT_BYTES
 from nnstretch.kernel import Kernel
+from nnstretch.profile.activity.activity_watch import ActivityWatch, others_leave
+from nnstretch.profile.activity.steady_rounds import Attempt, steady_rounds
 from nnstretch.profile.backends.meter import Meter
 from nnstretch.profile.budget import CONTENTION_S, Budget
 from nnstretch.profile.machine import PinnedProcessor, pin_process
@@ -44,6 +46,8 @@ class Surroundings:
     processors: tuple[Processor, ...]
     merge: Link
     contention: Mapping[frozenset[str], float]
+    doubts: tuple[str, ...] = ()
+    """What others kept from being measured."""
 
 
 def measure_surroundings(
@@ -51,25 +55,33 @@ def measure_surroundings(
     chosen: Sequence[PinnedProcessor],
     kernels: Sequence[Kernel],
     budget: Budget,
+    watch: ActivityWatch,
 ) -> Surroundings:
     """Measure what lies around kernels; the first processor hands over to the others."""
     first = chosen[0]
     meter = meters[first.name]
     contention: dict[frozenset[str], float] = {}
+    doubts: list[str] = []
+    watch.pausable_s = budget.left_s("surroundings") / 2
     with pin_process(first.core):
         merge = merge_link(meter, ELEMENT_BYTES[meter.dtype], meter.call_us)
         for second in (place for place in chosen[1:] if place.device == "cpu"):
             what = f"contention of {first.name} and {second.name}"
             if not budget.allows("surroundings", CONTENTION_S, what):
                 continue
+            watch.wait_for_quiet(cores=2)
             left_s = budget.left_s("surroundings")
-            factor = measure_contention(meter, kernels, second.core, left_s)
+            try:
+                factor = measure_contention(meter, kernels, second.core, watch, left_s)
+            except Disturbed:
+                doubts.append(f"{what} could not be measured")
+                continue
             if factor is not None:
                 contention[frozenset((first.name, second.name))] = factor
     call = Link(round(meter.call_us, 3), 0.0)
     processors = [Processor(first.name, "cpu", 1, call, asynchronous=False)]
     processors += [describe(place, first, meters[place.name], call) for place in chosen[1:]]
-    return Surroundings(tuple(processors), merge, contention)
+    return Surroundings(tuple(processors), merge, contention, tuple(doubts))
 
 
 def describe(place: PinnedProcessor, first: PinnedProcessor, meter: Meter, call: Link) -> Processor:
@@ -174,14 +186,21 @@ def fit_line(points: Sequence[tuple[float, float]]) -> Link:
 
 
 def measure_contention(
-    meter: Meter, kernels: Sequence[Kernel], second_core: int, wait_s: float = 60.0
+    meter: Meter,
+    kernels: Sequence[Kernel],
+    second_core: int,
+    watch: ActivityWatch,
+    wait_s: float = 60.0,
 ) -> float | None:
     """Measure how much slower kernels are while a second process runs the same ones; at least 1.
 
-    None where it could not be measured, or the process was not busy after `wait_s`.
+    None where it could not be measured, or the process was not busy after `wait_s`. Raises
+    Disturbed where others leave no two cores.
     """
     chains = [(kernel,) for kernel in kernels]
-    alone = total_us(meter.measure(chains, ROUNDS))
+    if not others_leave(2, watch.beside()):
+        raise Disturbed
+    alone = watch.attempt(lambda: meter.measure(chains, ROUNDS))
     command = [
         sys.executable,
         "-m",
@@ -203,19 +222,36 @@ def measure_contention(
         if neighbour.stdout.readline().strip() != "busy":
             return None
         too_late.cancel()
-        beside = total_us(meter.measure(chains, ROUNDS))
+        beside = watch.attempt(lambda: meter.measure(chains, ROUNDS))
     except OSError:
         return None
     finally:
         too_late.cancel()
         neighbour.kill()
         neighbour.wait()
-    return round(max(1.0, beside / alone), 4) if alone and beside else None
+    return slowdown(alone, beside)
 
 
-def total_us(times: list[tuple[float, ...]]) -> float:
-    """Return the sum of median times, us."""
-    return sum(float(np.median(time)) for time in times if time)
+class Disturbed(Exception):
+    """Others leave no cores to measure on; who measures says so."""
+
+
+def slowdown(alone: Attempt, beside: Attempt) -> float | None:
+    """Return how much slower kernels are beside others than alone, at least 1; None for none.
+
+    Raises Disturbed where fewer than half of the kernels had undisturbed rounds.
+    """
+    pairs = [
+        (before, after)
+        for before, after in zip(steady_rounds(alone), steady_rounds(beside), strict=True)
+        if before.times_us and after.times_us
+    ]
+    steady = [(before, after) for before, after in pairs if before.steady and after.steady]
+    if 2 * len(steady) < len(pairs):
+        raise Disturbed
+    alone_us = sum(float(np.median(before.times_us)) for before, _ in steady)
+    beside_us = sum(float(np.median(after.times_us)) for _, after in steady)
+    return round(max(1.0, beside_us / alone_us), 4) if steady else None
 
 
 def representative_kernels(samples: Sequence[Any], count: int = 16) -> list[Kernel]:

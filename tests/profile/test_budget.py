@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.fake_meter import FakeMeter, law_us
+from support.quiet_watch import quiet_watch
 
 from nnstretch.graph import Graph, Node, TensorSpec, Value, ValueRef, Weight
 from nnstretch.kernel import MOBILE_FUSION, Kernel
@@ -53,7 +54,7 @@ def profiled(out: Path, budget_s: float, **wanted: object) -> tuple[ProfileResul
     clock = FakeClock()
     meter = SlowMeter(frozenset({("conv", "relu")}), clock=clock)
     request = ProfileRequest(out, budget_s, "cpu0=0", **wanted)  # type: ignore[arg-type]
-    return ProfileRun(request, meter, lambda *_: None, clock).run(), meter
+    return ProfileRun(request, meter, lambda *_: None, clock, quiet_watch()).run(), meter
 
 
 def conv_net() -> Graph:
@@ -110,7 +111,9 @@ def test_networks_without_time_are_not_validated(monkeypatch: pytest.MonkeyPatch
     clock = FakeClock()
     budget = Budget(20.0, {"validation": 1.0}, clock)
 
-    def measured(meter: object, learned: object, rules: object, name: str) -> HeldOutNetwork:
+    def measured(
+        meter: object, learned: object, rules: object, name: str, watch: object
+    ) -> HeldOutNetwork:
         clock.now_s += 8
         return HeldOutNetwork(name, 1.0, 1.0, 1.0, 0.0, 1)
 
@@ -121,7 +124,8 @@ def test_networks_without_time_are_not_validated(monkeypatch: pytest.MonkeyPatch
         MOBILE_FUSION,
         ("a", "b", "c"),
         lambda *_: None,
-        budget,  # type: ignore[arg-type]
+        budget,
+        quiet_watch(),  # type: ignore[arg-type]
     )
     assert [row.network for row in rows] == ["a", "b"]
     assert (refused, budget.skipped) == ({}, ["validating on c"])

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.fake_meter import FakeMeter, law_us
+from support.quiet_watch import quiet_watch
 
 from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.kernel import MOBILE_FUSION, ChannelBlockedLayout, FusionRules
@@ -143,7 +144,7 @@ def test_medleys_hold_kernels_over_maps_of_one_size() -> None:
 def gathering(meter: FakeMeter, folder: Path, samples: list[Sample] | None = None) -> KernelSampler:
     journal, _ = open_journal(folder, HEAD)
     return KernelSampler(
-        meter, MOBILE_FUSION, PRIOR, journal, 0, [] if samples is None else samples
+        meter, MOBILE_FUSION, PRIOR, journal, 0, [] if samples is None else samples, quiet_watch()
     )
 
 
@@ -325,6 +326,7 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ProfileRequest(out, 60, most=1500),
         FakeMeter(frozenset({("conv", "relu"), ("dwconv", "relu")})),
         lambda *_: None,
+        watch=quiet_watch(),
     ).run()
     return out
 
@@ -352,7 +354,10 @@ def test_a_second_run_spends_only_what_is_left(profiled: Path) -> None:
     before = (profiled / NAME).read_text()
     spent_s = sum(json.loads(line)["spent_s"] for line in before.splitlines()[1:])
     result = ProfileRun(
-        ProfileRequest(profiled, spent_s), FakeMeter(frozenset({("conv", "relu")})), lambda *_: None
+        ProfileRequest(profiled, spent_s),
+        FakeMeter(frozenset({("conv", "relu")})),
+        lambda *_: None,
+        watch=quiet_watch(),
     ).run()
     assert (profiled / NAME).read_text() == before
     assert result.kernels >= 1500

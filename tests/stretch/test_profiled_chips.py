@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.fake_meter import FakeMeter, law_us
+from support.quiet_watch import quiet_watch
 from torch import nn
 
 from nnstretch.capture.torch_export import capture
@@ -16,10 +17,10 @@ from nnstretch.cli import main
 from nnstretch.errors import UnsupportedOp
 from nnstretch.graph import Graph
 from nnstretch.kernel import MOBILE_FUSION, ChannelBlockedLayout, FusionRules, Kernel
-from nnstretch.predict import load_soc
+from nnstretch.predict import load_soc, save_soc
 from nnstretch.predictor import Estimate
 from nnstretch.profile.profile_request import ProfileRequest
-from nnstretch.profile.profile_run import ProfileRun
+from nnstretch.profile.profile_run import ProfileRun, mark_noisy
 from nnstretch.soc import Processor, Soc
 from nnstretch.stretch import NetworkAnalysis
 from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan, uncovered_kernels
@@ -126,6 +127,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ProfileRequest(out, 60, most=1200),
         FakeMeter(frozenset({("conv", "relu"), ("conv", "add")})),
         lambda *_: None,
+        watch=quiet_watch(),
     ).run()
     return out
 
@@ -142,6 +144,22 @@ def test_a_profiled_chip_is_found_by_name_and_priced_with_intervals(
     for row in found["kernels"]:
         low, high = row["interval_ms"]
         assert 0 < low <= row["latency_ms"] <= high
+
+
+def test_a_noisy_chip_says_so_in_its_file_and_in_every_prediction(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    soc = load_soc(folder)
+    assert soc.noisy == ""
+    save_soc(mark_noisy(soc, "9 of 60 s lost to other work"), tmp_path / "loud")
+    assert json.loads((tmp_path / "loud" / "cpu0.json").read_text())["noisy"]
+    assert load_soc(tmp_path / "loud").noisy == "9 of 60 s lost to other work"
+    for verb in ("predict", "search"):
+        command = [verb, "torchvision:resnet18", "--soc", str(tmp_path / "loud")]
+        assert main([*command, "--processors", "cpu0", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["noisy"] == "9 of 60 s lost to other work"
+    assert main(command) == 0
+    assert "noisy: 9 of 60 s lost to other work" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

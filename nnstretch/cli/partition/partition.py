@@ -262,6 +262,7 @@ def result_json(
         "fallbacks": fallbacks,
         "provenance": soc.provenance,
         "calibrated": soc.calibrated,
+        "noisy": soc.noisy,
     }
 
 

@@ -64,6 +64,7 @@ def plan_stages(args: argparse.Namespace) -> dict[str, Any]:
         "fallbacks": cost_model.fallbacks,
         "provenance": soc.provenance,
         "calibrated": soc.calibrated,
+        "noisy": soc.noisy,
     }
 
 

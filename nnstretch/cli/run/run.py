@@ -125,7 +125,8 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     else:
         result = run_repeatedly(args, bundle, soc)
     if soc is not None:
-        result |= {"calibrated": soc.calibrated, "provenance": soc.provenance}
+        told = {"calibrated": soc.calibrated, "noisy": soc.noisy, "provenance": soc.provenance}
+        result |= told
     return result
 
 

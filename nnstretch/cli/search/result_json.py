@@ -25,6 +25,7 @@ def as_json(
         "processors": list(result.original_us),
         "provenance": soc.provenance,
         "calibrated": soc.calibrated,
+        "noisy": soc.noisy,
         "original": {
             "macs": result.original.macs,
             "params": result.original.params,

@@ -90,7 +90,11 @@ def source_json(workload: WorkloadFile, soc: Soc | None) -> dict[str, Any]:
     """Return whether and by what costs are calibrated, as far as chip and workload say."""
     source: dict[str, Any] = {}
     if soc is not None:
-        source |= {"calibrated": soc.calibrated, "provenance": soc.provenance}
+        source |= {
+            "calibrated": soc.calibrated,
+            "noisy": soc.noisy,
+            "provenance": soc.provenance,
+        }
     if workload.calibrated is not None:
         source["calibrated"] = workload.calibrated
     if workload.provenance is not None:

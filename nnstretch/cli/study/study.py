@@ -125,6 +125,7 @@ def save_result(worker: StudyWorker, soc: Soc, model: str, name: str, out: Path)
         "model": model,
         "soc": soc.name,
         "calibrated": soc.calibrated,
+        "noisy": soc.noisy,
         "processors": list(setting.processors),
     }
     result = {

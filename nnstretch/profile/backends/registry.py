@@ -38,6 +38,14 @@ def meter_for(backend: str, dtype: str | None = None, device: str = "cpu") -> Me
         ) from error
 
 
+def meter_at(meter: Meter, device: str) -> Meter:
+    """Return the meter at hand for the CPU, one of the same backend for an accelerator.
+
+    Raises BadInput where its runtime is not installed.
+    """
+    return meter if device == "cpu" else meter_for(meter.name, meter.dtype, device)
+
+
 def cuda_devices(backend: str) -> int:
     """Return how many CUDA devices a backend can measure here: torch's alone."""
     if backend != "torch":

@@ -11,6 +11,7 @@ from nnstretch.files.decode import decode
 from nnstretch.files.journal import append_rows, decode_row, read_journal
 from nnstretch.files.limits import Range
 from nnstretch.kernel import Kernel
+from nnstretch.profile.activity.noise_tally import NO_NOISE, NoiseTally
 from nnstretch.profile.sampling.sample import Sample
 
 FORMAT = 1
@@ -34,6 +35,8 @@ class BatchRow:
     cluster: int
     spent_s: Annotated[float, Range(0)]
     samples: tuple[SampleRow, ...]
+    noise: NoiseTally = NO_NOISE
+    """What others cost; nobody counted it in files of earlier versions."""
 
 
 @dataclass
@@ -49,6 +52,8 @@ class ProfileJournal:
     spent_s: float = 0.0
     """Seconds that all runs together took for this."""
     unwritten_s: float = 0.0
+    noise: NoiseTally = NO_NOISE
+    """What others cost all runs together."""
 
     def spend(self, spent_s: float) -> None:
         """Time that brought no sample: drawing, probing, looking for doubts.
@@ -58,16 +63,24 @@ class ProfileJournal:
         self.spent_s += spent_s
         self.unwritten_s += spent_s
 
-    def append(self, cluster: int, samples: list[Sample], spent_s: float) -> None:
+    def append(
+        self,
+        cluster: int,
+        samples: list[Sample],
+        spent_s: float,
+        noise: NoiseTally = NO_NOISE,
+    ) -> None:
         """Append samples. Raises BadInput when the file cannot be written."""
         self.spend(spent_s)
-        rows = [
-            {
-                "cluster": cluster,
-                "spent_s": round(self.unwritten_s, 4),
-                "samples": [sample_row(sample) for sample in samples],
-            }
-        ]
+        self.noise += noise
+        row: dict[str, Any] = {
+            "cluster": cluster,
+            "spent_s": round(self.unwritten_s, 4),
+            "samples": [sample_row(sample) for sample in samples],
+        }
+        if noise != NO_NOISE:
+            row["noise"] = {name: round(amount, 4) for name, amount in asdict(noise).items()}
+        rows = [row]
         self.unwritten_s = 0.0
         if not self.path.exists() or not self.path.stat().st_size:
             rows.insert(0, {"format": FORMAT} | self.head)
@@ -110,6 +123,7 @@ def open_journal(
         samples = [Sample(entry.kernel, entry.us, entry.reference_us) for entry in batch.samples]
         samples_by_cluster.setdefault(batch.cluster, []).extend(samples)
         journal.spent_s += batch.spent_s
+        journal.noise += batch.noise
     return journal, samples_by_cluster
 
 

@@ -6,7 +6,8 @@ what is still told badly.
 Kernels over maps of one size take turns in a medley, because they stand side by side in networks,
 too: large maps push weights out of the near caches, small ones do not, so how long a kernel takes
 depends on its company. Every medley carries a reference kernel; where it runs slower than it can,
-the machine was disturbed and the medley is measured again. What stays slow is corrected by it
+or others took the core away, the medley is measured again. Kernels without enough undisturbed
+rounds are not kept (`activity/steady_rounds.py`); what stays slow is corrected by the reference
 (`normalize_disturbed`).
 """
 
@@ -22,6 +23,14 @@ from time import perf_counter
 import numpy as np
 
 from nnstretch.kernel import FusionRules, Kernel
+from nnstretch.profile.activity.activity_watch import ActivityWatch
+from nnstretch.profile.activity.noise_tally import NO_NOISE, NoiseTally
+from nnstretch.profile.activity.steady_rounds import (
+    Attempt,
+    may_stop,
+    merge_attempts,
+    steady_rounds,
+)
 from nnstretch.profile.backends.meter import Meter
 from nnstretch.profile.sampling.journal import ProfileJournal
 from nnstretch.profile.sampling.kernel_generator import (
@@ -68,6 +77,7 @@ class KernelSampler:
     journal: ProfileJournal
     cluster: int
     samples: list[Sample]
+    watch: ActivityWatch
     seed: int = 0
     targets: Sequence[Kernel] = ()
     """Kernels of networks that were named: measured first, with others near them."""
@@ -79,11 +89,14 @@ class KernelSampler:
     neighbours_drawn: int = 0
     """Of each target."""
     attempted: set[tuple[object, ...]] = field(default_factory=set)
+    """What was measured or refused."""
     unmeasured_targets: int = 0
     """Targets for which there was no time."""
     references_us: list[float] = field(default_factory=list)
     disturbed: int = 0
     """Medleys that were measured again."""
+    noise: NoiseTally = NO_NOISE
+    """What others cost since the journal was written."""
     refused: dict[str, int] = field(default_factory=dict)
     """Kernels that the backend could not run, by kind and operator."""
 
@@ -146,8 +159,8 @@ class KernelSampler:
             if size > LARGE:
                 self.medley_s.append(taken_s / size)
             self.samples += measured
-            self.attempted.update(kernel.key for kernel in medley)
-            self.journal.append(self.cluster, measured, taken_s)
+            self.journal.append(self.cluster, measured, taken_s, self.noise)
+            self.noise = NO_NOISE
             progress(self.elapsed_s, self.allowed_s, len(self.samples))
         return measured_medleys > 0 or not groups
 
@@ -194,30 +207,63 @@ class KernelSampler:
         return [*chosen.values(), *islice(fresh, CHUNK - len(chosen))]
 
     def measure_kernels(self, medley: Sequence[Kernel]) -> list[Sample]:
-        """Measure kernels; return the least disturbed of some attempts."""
-        best: list[tuple[float, ...]] = []
-        best_us = float("inf")
-        for attempt in range(1 + RETRIES):
-            if attempt and self.elapsed_s >= self.allowed_s:
+        """Measure kernels, again where they were disturbed; return those that can be believed."""
+        attempts = self.attempts_at([(REFERENCE,), *((kernel,) for kernel in medley)])
+        merged = merge_attempts(attempts)
+        _, *rounds = steady_rounds(merged)
+        self.refuse([k for k, kept in zip(medley, rounds, strict=True) if not kept.times_us])
+        reference_us = merged.reference_us
+        samples = [
+            (Sample(kernel, kept.times_us, reference_us), kept.steady)
+            for kernel, kept in zip(medley, rounds, strict=True)
+            if kept.times_us
+        ]
+        kept = [sample for sample, steady in samples if steady]
+        doubted = [sample for sample, steady in samples if not steady]
+        self.attempted.update(kernel.key for kernel in medley)
+        self.attempted.difference_update(sample.kernel.key for sample in doubted)
+        self.noise += NoiseTally(
+            medleys=1,
+            slow_medleys=float(reference_us > self.tolerated_us()),
+            kept_us=sum(sample.latency_us for sample in kept),
+            doubted_us=sum(sample.latency_us for sample in doubted),
+            doubted=len(doubted),
+        )
+        return kept
+
+    def attempts_at(self, chains: list[tuple[Kernel, ...]]) -> list[Attempt]:
+        """Measure chains, and again up to `RETRIES` times while others disturb."""
+        attempts: list[Attempt] = []
+        for repeat in range(1 + RETRIES):
+            if repeat and self.elapsed_s >= self.allowed_s:
                 break
-            reference, *times = self.measure_undisturbed(
-                [(REFERENCE,), *((kernel,) for kernel in medley)]
+            attempt = self.watch.attempt(lambda: self.measure_undisturbed(chains))
+            seen = attempt.interference
+            self.noise += NoiseTally(
+                measured_s=seen.wall_s,
+                waited_s=seen.waited_s,
+                repeated_s=seen.wall_s if repeat else 0.0,
+                beside_s=seen.beside_s,
             )
-            reference_us = Sample(REFERENCE, reference).latency_us if reference else 0.0
-            self.references_us.append(reference_us)
-            if reference_us < best_us:
-                best, best_us = times, reference_us
-            if best_us <= TOLERATED * float(np.median(self.references_us[-200:])):
+            attempts.append(attempt)
+            self.references_us.append(attempt.reference_us)
+            slow = merge_attempts(attempts).reference_us > self.tolerated_us()
+            if may_stop(attempts, 1 + RETRIES) and not slow:
                 break
-            self.disturbed += attempt == 0
-        for kernel in (kernel for kernel, times in zip(medley, best, strict=True) if not times):
+            self.disturbed += repeat == 0
+            if repeat < RETRIES:
+                self.noise += NoiseTally(paused_s=self.watch.wait_for_quiet())
+        return attempts
+
+    def tolerated_us(self) -> float:
+        """Return what the reference may take, by the median of the latest."""
+        return TOLERATED * float(np.median(self.references_us[-200:]))
+
+    def refuse(self, kernels: Sequence[Kernel]) -> None:
+        """Count kernels that the backend could not run."""
+        for kernel in kernels:
             label = f"{kernel.kind} {kernel.op}".strip()
             self.refused[label] = self.refused.get(label, 0) + 1
-        return [
-            Sample(kernel, times, best_us)
-            for kernel, times in zip(medley, best, strict=True)
-            if times
-        ]
 
     def measure_undisturbed(self, chains: list[tuple[Kernel, ...]]) -> list[tuple[float, ...]]:
         """Measure chains with the garbage collector off."""
