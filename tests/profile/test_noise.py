@@ -17,7 +17,7 @@ from nnstretch.profile.activity.activity_watch import ActivityWatch, others_leav
 from nnstretch.profile.activity.machine_activity import (
     ActivityReading,
     CoreTimes,
-    Interference,
+    OtherWork,
     interference_between,
     read_activity,
 )
@@ -47,7 +47,7 @@ cpu0 20 1 10 30 0 2 3 5 0 0
 cpu1 10 0 0 30 0 0 0 3 0 0
 intr 5 0
 """
-SHARED = Interference(wall_s=1.0, waited_s=0.5, interruptions=125, beside_s=1.0)
+SHARED = OtherWork(wall_s=1.0, waited_s=0.5, interruptions=125, beside_s=1.0)
 """A core shared with another job, 4 ms each in turns: measured so on a Linux of 2025."""
 
 
@@ -67,7 +67,7 @@ def test_what_others_did_lies_between_two_readings() -> None:
     before = ActivityReading(10.0, 1.0, 0.25, 3, {0: CoreTimes(5.0, 0.5), 1: CoreTimes(2.0, 0.0)})
     after = ActivityReading(12.0, 2.5, 0.75, 9, {0: CoreTimes(7.0, 0.5), 1: CoreTimes(3.0, 0.25)})
     seen = interference_between(before, after)
-    assert seen == Interference(2.0, 0.5, 6, 0.25, 1.5)
+    assert seen == OtherWork(2.0, 0.5, 6, 0.25, 1.5)
     assert (seen.waited_share, seen.beside) == (0.25, 0.75)
     untold = interference_between(replace(before, waited_s=None), replace(after, waited_s=None))
     assert untold.waited_s == 0.5
@@ -98,8 +98,8 @@ def test_a_kernel_longer_than_a_turn_is_not_believed_and_a_short_one_is() -> Non
     assert clean_rounds(1000.0, 36, SHARED) == pytest.approx(27)
     assert clean_rounds(4000.0, 36, SHARED) == 0
     assert not keep_steady(rounds_of(20_000, 36, 1), SHARED).steady
-    assert keep_steady(rounds_of(20_000, 12, 1), Interference(1.0, 0.01, 9)).steady
-    stolen = Interference(wall_s=1.0, stolen_s=0.3)
+    assert keep_steady(rounds_of(20_000, 12, 1), OtherWork(1.0, 0.01, 9)).steady
+    stolen = OtherWork(wall_s=1.0, stolen_s=0.3)
     assert clean_rounds(20_000.0, 10, stolen) == pytest.approx(4)
 
 
@@ -108,15 +108,15 @@ def test_a_medley_is_measured_again_only_where_that_can_help() -> None:
     once = Attempt([reference, rounds_of(50, 12, 1)], SHARED)
     assert not may_stop([once], 3)
     assert may_stop([once, once], 3)
-    mild = Interference(wall_s=1.0, waited_s=0.2, interruptions=50)
+    mild = OtherWork(wall_s=1.0, waited_s=0.2, interruptions=50)
     assert may_stop([Attempt([reference, rounds_of(50, 12, 1)], mild)], 3)
     assert may_stop([Attempt([reference, rounds_of(90_000, 12, 1)], mild)], 3)
     assert not may_stop([Attempt([reference, (10_000.0,) * 12], mild)], 3)
 
 
 def test_a_quiet_attempt_stands_alone_and_others_are_put_together() -> None:
-    slow = Attempt([(300.0,) * 12], Interference(1.0))
-    quick = Attempt([(200.0,) * 12], Interference(1.0))
+    slow = Attempt([(300.0,) * 12], OtherWork(1.0))
+    quick = Attempt([(200.0,) * 12], OtherWork(1.0))
     shared = Attempt([(190.0,) * 12], SHARED)
     assert merge_attempts([shared, slow, quick]) is quick
     merged = merge_attempts([shared, shared])
@@ -158,10 +158,10 @@ def test_nobody_waits_for_work_that_does_not_end() -> None:
 
 def test_as_many_cores_as_needed_must_be_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    one_job = Interference(wall_s=1.0, beside_s=1.0)
+    one_job = OtherWork(wall_s=1.0, beside_s=1.0)
     assert others_leave(1, one_job)
     assert not others_leave(2, one_job)
-    assert not others_leave(1, Interference(wall_s=1.0, beside_s=1.6))
+    assert not others_leave(1, OtherWork(wall_s=1.0, beside_s=1.6))
 
 
 def test_networks_beside_other_work_take_their_processor_time() -> None:

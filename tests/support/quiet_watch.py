@@ -9,7 +9,7 @@ from nnstretch.profile.activity.activity_watch import ActivityWatch
 from nnstretch.profile.activity.machine_activity import (
     ActivityReading,
     CoreTimes,
-    Interference,
+    OtherWork,
 )
 
 
@@ -19,14 +19,14 @@ def quiet_watch() -> ActivityWatch:
     return ActivityWatch(lambda: reading, pause=lambda seconds: None)
 
 
-def watch_of(seen: Sequence[Interference]) -> ActivityWatch:
+def watch_of(seen: Sequence[OtherWork]) -> ActivityWatch:
     """A watch that sees these in turn, one for each measurement, and then nothing."""
-    totals = map(reading_of, accumulate(seen, initial=Interference()))
+    totals = map(reading_of, accumulate(seen, initial=OtherWork()))
     moments = chain.from_iterable(pairwise(totals))
     quiet = ActivityReading(0.0, 0.0, 0.0, 0, {})
     return ActivityWatch(lambda: next(moments, quiet), pause=lambda seconds: None)
 
 
-def reading_of(total: Interference) -> ActivityReading:
+def reading_of(total: OtherWork) -> ActivityReading:
     cores = {0: CoreTimes(total.beside_s, total.stolen_s)}
     return ActivityReading(total.wall_s, 0.0, total.waited_s, total.interruptions, cores)

@@ -9,7 +9,7 @@ from time import perf_counter, sleep
 
 from nnstretch.profile.activity.machine_activity import (
     ActivityReader,
-    Interference,
+    OtherWork,
     interference_between,
     read_activity,
 )
@@ -40,7 +40,7 @@ class ActivityWatch:
         times_us = measure()
         return Attempt(times_us, interference_between(before, self.read()))
 
-    def beside(self, duration_s: float = POLL_S) -> Interference:
+    def beside(self, duration_s: float = POLL_S) -> OtherWork:
         """Return what others do while this process does nothing."""
         before = self.read()
         self.pause(duration_s)
@@ -58,6 +58,6 @@ class ActivityWatch:
         return waited_s
 
 
-def others_leave(cores: int, interference: Interference) -> bool:
+def others_leave(cores: int, interference: OtherWork) -> bool:
     """Return whether others leave so many cores idle that they do not disturb."""
     return interference.beside <= (os.cpu_count() or 1) - cores + 1 - ROOM

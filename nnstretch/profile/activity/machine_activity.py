@@ -47,7 +47,7 @@ class ActivityReading:
 
 
 @dataclass(frozen=True, slots=True)
-class Interference:
+class OtherWork:
     """What others did to a measurement, and beside it."""
 
     wall_s: float = 0.0
@@ -73,8 +73,8 @@ class Interference:
         """Return the number of cores that others kept busy, at the mean."""
         return self.beside_s / self.wall_s if self.wall_s > 0 else 0.0
 
-    def __add__(self, more: Interference) -> Interference:
-        return Interference(
+    def __add__(self, more: OtherWork) -> OtherWork:
+        return OtherWork(
             self.wall_s + more.wall_s,
             self.waited_s + more.waited_s,
             self.interruptions + more.interruptions,
@@ -133,7 +133,7 @@ def core_rows(lines: Iterable[str]) -> Iterable[tuple[int, CoreTimes]]:
         yield int(number), CoreTimes(busy * TICK_S, steal * TICK_S)
 
 
-def interference_between(before: ActivityReading, after: ActivityReading) -> Interference:
+def interference_between(before: ActivityReading, after: ActivityReading) -> OtherWork:
     """Return what others did between two readings.
 
     Without a count of waits, time without processor counts as waited where a core was taken away.
@@ -148,7 +148,7 @@ def interference_between(before: ActivityReading, after: ActivityReading) -> Int
     shared = before.cores.keys() & after.cores.keys()
     busy = sum(after.cores[core].busy_s - before.cores[core].busy_s for core in shared)
     stolen = sum(after.cores[core].stolen_s - before.cores[core].stolen_s for core in shared)
-    return Interference(
+    return OtherWork(
         wall,
         max(0.0, waited),
         interruptions,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nnstretch.profile.activity.machine_activity import TICK_S, Interference
+from nnstretch.profile.activity.machine_activity import TICK_S, OtherWork
 
 QUIET = 0.02
 """Share of the time waited for a core, or stolen, that changes no kernel by more than itself."""
@@ -30,7 +30,7 @@ class Attempt:
     """One measurement of a medley, its reference kernel first."""
 
     times_us: Sequence[Times]
-    interference: Interference
+    interference: OtherWork
 
     @property
     def reference_us(self) -> float:
@@ -53,12 +53,12 @@ def faster_half_us(times_us: Sequence[float]) -> float:
     return float(np.mean(sorted(times_us)[: (len(times_us) + 1) // 2]))
 
 
-def is_quiet(interference: Interference) -> bool:
+def is_quiet(interference: OtherWork) -> bool:
     """Return whether others took so little of a measurement that no round need be doubted."""
     return interference.waited_share <= QUIET and interference.stolen_share <= QUIET
 
 
-def clean_rounds(latency_us: float, rounds: int, interference: Interference) -> float:
+def clean_rounds(latency_us: float, rounds: int, interference: OtherWork) -> float:
     """Return how many of some rounds of a kernel nobody interrupted, as far as one can expect.
 
     Stolen time comes in unknown pieces, at most as many as the clock has ticks for.
@@ -77,7 +77,7 @@ def merge_attempts(attempts: Sequence[Attempt]) -> Attempt:
         return min(quiet, key=lambda attempt: attempt.reference_us)
     columns = zip(*(attempt.times_us for attempt in attempts), strict=True)
     pooled = [sum(column, ()) for column in columns]
-    total = sum((attempt.interference for attempt in attempts), Interference())
+    total = sum((attempt.interference for attempt in attempts), OtherWork())
     return Attempt(pooled, total)
 
 
@@ -86,7 +86,7 @@ def steady_rounds(attempt: Attempt) -> list[SteadyRounds]:
     return [keep_steady(times_us, attempt.interference) for times_us in attempt.times_us]
 
 
-def keep_steady(times_us: Times, interference: Interference) -> SteadyRounds:
+def keep_steady(times_us: Times, interference: OtherWork) -> SteadyRounds:
     """Return the rounds of a chain to keep; all of them where there were too few to choose."""
     if not times_us or is_quiet(interference):
         return SteadyRounds(times_us, steady=True)
