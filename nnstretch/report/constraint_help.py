@@ -19,6 +19,8 @@ _MEANINGS = (
     ("param", "The whole network has fewer or more parameters than allowed."),
     ("min_macs", "The network does less work than the least allowed, so it could lose accuracy."),
     ("max_macs", "The network does more work than the most allowed."),
+    ("max_fork", "Branches run apart over more of the original's MACs than allowed."),
+    ("meeting", "Branches meet less often than the least allowed."),
     ("macs", "The branches together keep too small or too large a share of the original MACs."),
     (
         "capacity",

@@ -70,6 +70,10 @@ class StudyConfig:
         pairs = flatten_mapping(asdict(self), "")
         # It follows from the chip.
         pairs.pop("bounds.max_held", None)
+        # Studies from before these limits go on where the limits are not asked for.
+        for key, unlimited in (("limits.max_fork", 1.0), ("bounds.min_meetings", 0)):
+            if pairs.get(key) == unlimited:
+                del pairs[key]
         for key, value in pairs.items():
             if isinstance(value, float) and math.isinf(value):
                 pairs[key] = None
@@ -165,6 +169,7 @@ def store_exact_optimum(
         min_macs=config.bounds.min_macs,
         max_macs=config.bounds.max_macs,
         min_params=config.bounds.min_params,
+        min_meetings=config.bounds.min_meetings,
     )
     for rank, scored in enumerate(result.plans[:top]):
         study.add_trial(warm_start_trial(parameters_from_plan(space, scored.trial.plan), rank))

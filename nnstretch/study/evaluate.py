@@ -21,6 +21,7 @@ from nnstretch.stretch.search.constraints import (
     NetworkLimits,
     SegmentLimits,
     branched_segments,
+    original_macs,
     segment_demand,
 )
 from nnstretch.trial import Trial
@@ -89,8 +90,9 @@ def constraint_violations(
 ) -> dict[str, float]:
     """Return how far a plan is beyond each limit that it can break, as a share of the limit."""
     shares: dict[str, list[float]] = {rule.name: [] for rule in SEGMENT_RULES}
+    network_macs = original_macs(trial)
     for segment in branched_segments(trial):
-        of_segment = limits.bounds(segment.original_us, segment.original_macs)
+        of_segment = limits.bounds(segment.original_us, segment.original_macs, network_macs)
         for rule, demand, limit in of_segment.checks(segment_demand(segment)):
             measure = relative_excess if rule.sense == "at most" else relative_shortfall
             shares[rule.name].append(measure(demand, limit))
@@ -103,6 +105,9 @@ def constraint_violations(
         violations["max_macs"] = relative_excess(trial.macs, bounds.max_macs)
     if bounds.min_params > 0:
         violations["min_params"] = relative_shortfall(trial.params, bounds.min_params)
+    if bounds.min_meetings > 0:
+        meetings = len(branched_segments(trial))
+        violations["min_meetings"] = relative_shortfall(meetings, bounds.min_meetings)
     return violations
 
 

@@ -273,7 +273,7 @@ class FakePoint:
 
 def test_a_picture_of_one_point_and_of_unproven_ones() -> None:
     panel = ParetoPanel(
-        "net <b>", "MACs", "1.8 G", "cpu", 10.0, (ParetoMark(1.0, 8.0, 10.0, False),)
+        "net <b>", "MACs over 1.8 G", "cpu", 10.0, (ParetoMark(1.0, 8.0, 10.0, False),)
     )
     text = front_picture((panel, panel))
     ElementTree.fromstring(text)

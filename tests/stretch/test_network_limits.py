@@ -18,10 +18,10 @@ from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go, width_bins
 from nnstretch.stretch.search.bounds.cutting_planes import CuttingPlanes
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
-from nnstretch.stretch.search.combinations import candidate_combinations
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.cost_tables import CostTables
-from nnstretch.stretch.search.labels import undominated
+from nnstretch.stretch.search.label_setting.combinations import candidate_combinations
+from nnstretch.stretch.search.label_setting.dominance import undominated
 from nnstretch.stretch.search.search_schedule import SearchSchedule
 from nnstretch.stretch.search.search_space import SearchSpace
 from nnstretch.stretch.search.segment_options import (
@@ -51,13 +51,14 @@ def random_prices(rng: Random, space: SearchSpace) -> Multipliers:
     return Multipliers(
         rng.choice((0.0, 3 * each * rng.uniform(-1, 1))),
         rng.choice((0.0, 3 * all_us / space.analysis.graph.params * rng.random())),
+        rng.choice((0.0, all_us * rng.random())),
     )
 
 
 def reached(option: SegmentOption, combinations: BranchCombinations, values: CostToGo) -> Array:
     """Reduced latency of combinations, and the bound on what is left behind them."""
     reduced = values.multipliers.reduced(
-        combinations.latency_us, combinations.macs, combinations.params
+        combinations.latency_us, combinations.macs, combinations.params, option.meetings
     )
     if option.j == len(option.space.cuts) - 1:
         return reduced
@@ -105,7 +106,9 @@ def check_bounds(space: SearchSpace, prices: Multipliers, finest: float) -> None
 def test_no_combination_is_better_than_its_bound(seed: int, finest: float) -> None:
     space = space_of(random_instance(seed))
     prices = random_prices(Random(seed), space)
-    check_bounds(space, Multipliers(abs(prices.per_mac), prices.per_param), finest)
+    check_bounds(
+        space, Multipliers(abs(prices.per_mac), prices.per_param, prices.per_meeting), finest
+    )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -244,18 +247,19 @@ def test_undominated_is_what_pairs_say(columns: int, data: st.DataObject) -> Non
 @pytest.mark.parametrize(
     ("limits", "priced"),
     [
-        (NetworkLimits(), (False, False)),
-        (NetworkLimits(min_macs=1e6), (True, False)),
-        (NetworkLimits(max_macs=1e6), (True, False)),
-        (NetworkLimits(min_params=1e5), (False, True)),
-        (NetworkLimits(min_macs=1e6, min_params=1e5), (True, False)),
+        (NetworkLimits(), (False, False, False)),
+        (NetworkLimits(min_macs=1e6), (True, False, False)),
+        (NetworkLimits(max_macs=1e6), (True, False, False)),
+        (NetworkLimits(min_params=1e5), (False, True, False)),
+        (NetworkLimits(min_macs=1e6, min_params=1e5), (True, False, False)),
+        (NetworkLimits(min_macs=1e6, min_meetings=2), (True, False, True)),
     ],
 )
 def test_what_is_limited_has_a_price_from_the_first_round_on(
-    limits: NetworkLimits, priced: tuple[bool, bool]
+    limits: NetworkLimits, priced: tuple[bool, bool, bool]
 ) -> None:
     """Without one, bounds know nothing of a limit on parameters and labels must prove it all."""
-    planes = CuttingPlanes(limits, Multipliers(3e-6, 3e-3), SearchSchedule())
+    planes = CuttingPlanes(limits, Multipliers(3e-6, 3e-3, 300.0), SearchSchedule())
     first = planes.first()
-    assert (first.per_mac > 0, first.per_param > 0) == priced
+    assert (first.per_mac > 0, first.per_param > 0, first.per_meeting > 0) == priced
     assert (planes.rounds() > 1) == any(priced)

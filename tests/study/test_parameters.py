@@ -105,7 +105,7 @@ def test_distances_say_the_same_as_the_constraints_of_the_search(
     for name, rule in (
         ("cost_amortised", rules[0]),
         ("no_stragglers", rules[1]),
-        ("memory", rules[3]),
+        ("memory", rules[4]),
     ):
         assert (rule(trial) is not None) == (found[name] > 0)
 

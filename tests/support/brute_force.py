@@ -169,6 +169,7 @@ class Instance:
                 width_steps=self.width_steps,
                 merges=self.merges,
                 max_params=self.max_params,
+                min_meetings=self.bounds.min_meetings,
             )
         except NoPlan:
             return None
@@ -247,14 +248,18 @@ def random_instance(seed: int, neighbours: bool = False) -> Instance:
         rng.choice((0.3, 0.5, 0.7, 0.9)),
     )
     merges = rng.choice((("concat",), ("concat", "project")))
-    soc = random_chip(rng, names)
+    soc, bounds, forks = random_chip(rng, names), random_bounds(rng, graph), Random(-seed)
     if neighbours:
         soc = replace(soc, neighbours=random_neighbours(Random(seed), names))
+    if forks.random() < 0.3:
+        limits = replace(limits, max_fork=forks.choice((0.3, 0.5, 0.8)))
+    if forks.random() < 0.3:
+        bounds = replace(bounds, min_meetings=forks.choice((1, 1, 2)))
     return Instance(
         graph,
         soc,
         limits,
-        random_bounds(rng, graph),
+        bounds,
         2 if three else rng.choice((2, 3)),
         merges,
     )
@@ -296,7 +301,7 @@ class BruteForce:
             one.width_steps,
             one.merges,
         )
-        self.constraints = constraints_of(one.limits, one.soc)
+        self.constraints = constraints_of(replace(one.limits, max_fork=1.0), one.soc)
 
     @cached_property
     def full(self) -> list[int]:
@@ -342,12 +347,14 @@ class BruteForce:
 
         As in the search, a segment is compared with the fastest of all processors.
         """
-        original = section(self.instance.graph, self.space.cuts[i], self.space.cuts[j])
+        one = self.instance
+        original = section(one.graph, self.space.cuts[i], self.space.cuts[j])
         fastest_us = min(
             self.cost_model.estimate_graph(original, p).latency_us for p in self.instance.processors
         )
         for segment in self.teams(i, j, width_in):
-            if segment.branched and not original.macs:
+            forks = original.macs <= one.limits.max_fork * one.graph.macs
+            if segment.branched and not (original.macs and forks):
                 continue
             shares = equal_slices(self.full[j], len(segment.branches))
             works = [
@@ -387,7 +394,7 @@ class BruteForce:
             if p.memory_bytes is not None
         }
         reached: dict[tuple[int, int, str], Rows] = {
-            (0, self.full[0], ""): {(0, 0, (0,) * len(least)): (0.0, ())}
+            (0, self.full[0], ""): {(0, 0, (0,) * len(least), 0): (0.0, ())}
         }
         for i in range(last):
             for width in sorted({w for k, w, _ in reached if k == i}):
@@ -409,8 +416,8 @@ class BruteForce:
             (us, path)
             for (k, _, _), rows in reached.items()
             if k == last
-            for (m, n, _), (us, path) in rows.items()
-            if within(bounds, m, n) and n <= self.instance.max_params
+            for (m, n, _, meetings), (us, path) in rows.items()
+            if within(bounds, m, n, meetings) and n <= self.instance.max_params
         ]
         if not ends:
             return None
@@ -418,22 +425,25 @@ class BruteForce:
         return us, Plan(self.instance.graph.name, self.instance.graph.inputs[0].spec.shape, path)
 
 
-Rows = dict[tuple[int, int, tuple[int, ...]], tuple[float, tuple[Segment, ...]]]
-"""MACs and parameters so far, and those on processors with a memory limit -> the fastest way there.
+Rows = dict[tuple[int, int, tuple[int, ...], int], tuple[float, tuple[Segment, ...]]]
+"""MACs and parameters so far, those on processors with a memory limit, and meeting points -> the
+fastest way there.
 """
 
 
-def within(bounds: NetworkLimits, macs: int, params: int) -> bool:
-    return bounds.min_macs <= macs <= bounds.max_macs and params >= bounds.min_params
+def within(bounds: NetworkLimits, macs: int, params: int, meetings: int) -> bool:
+    is_work_within = bounds.min_macs <= macs <= bounds.max_macs and params >= bounds.min_params
+    return is_work_within and meetings >= bounds.min_meetings
 
 
 def extend(rows: Rows, way: Way, into: Rows, least: Mapping[str, float]) -> None:
     macs, params = (sum(getattr(b, name) for b in way.cost.branches) for name in ("macs", "params"))
     on = {b.processor: b.params for b in way.cost.branches}
-    for (m, n, held), (us, path) in rows.items():
+    for (m, n, held, meetings), (us, path) in rows.items():
         now = tuple(h + on.get(p, 0) for h, p in zip(held, least, strict=True))
         if any(h > most for h, most in zip(now, least.values(), strict=True)):
             continue
-        key, total = (m + macs, n + params, now), us + way.cost.latency_us
+        key = (m + macs, n + params, now, meetings + way.segment.branched)
+        total = us + way.cost.latency_us
         if key not in into or total < into[key][0]:
             into[key] = total, (*path, way.segment)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from pathlib import Path
 
 from nnstretch.cli.arguments import (
     SOC_HELP,
@@ -16,7 +17,7 @@ from nnstretch.cli.arguments import (
 )
 
 MERGES = {"concat": ("concat",), "project": ("project",), "both": ("concat", "project")}
-MEASURES = ("macs", "params")
+MEASURES = ("macs", "params", "meetings")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +50,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="where to write the best plan; also after Ctrl-C",
     )
+    parser.add_argument(
+        "--out-dir",
+        type=Path,
+        metavar="FOLDER",
+        default=None,
+        help="where to write every plan of --top, as plan1.yaml, plan2.yaml ... by latency",
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace the plans in the FOLDER of --out-dir"
+    )
     add_space(parser)
     add_bounds(parser)
     add_fallback(parser)
@@ -61,6 +72,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help=(
             "end the search after so long with the best plan so far and what nothing can beat"
             " (default: until it is proven or effort ends)"
+        ),
+    )
+    parser.add_argument(
+        "--gap",
+        type=finite_number,
+        default=0.0,
+        metavar="SHARE",
+        help=(
+            "end the search once nothing can be faster than the best plan so far by more than this"
+            " share, say 0.01 (default 0: until it is proven optimal)"
         ),
     )
 
@@ -131,6 +152,32 @@ def add_segment_limits(group: argparse._ArgumentGroup) -> None:
         default=0.2,
         help="share of channels that a branch keeps, at least (default 0.2)",
     )
+    add_max_fork(group)
+
+
+def add_max_fork(group: argparse._ActionsContainer) -> None:
+    """Add --max-fork."""
+    group.add_argument(
+        "--max-fork",
+        default=None,
+        metavar="N|Rx",
+        help=(
+            "the original's MACs between two meeting points, at most, absolute or as a share of the"
+            " network's such as 0.4x: branches that run apart for less exchange features more often"
+            " (default 1x)"
+        ),
+    )
+
+
+def add_min_meetings(group: argparse._ActionsContainer) -> None:
+    """Add --min-meetings."""
+    group.add_argument(
+        "--min-meetings",
+        type=whole_number,
+        default=0,
+        metavar="N",
+        help="how often branches meet in the whole plan, at least (default 0)",
+    )
 
 
 def add_bounds(parser: argparse.ArgumentParser) -> None:
@@ -160,6 +207,7 @@ def add_bounds(parser: argparse.ArgumentParser) -> None:
             " each hold weights, so a faster plan may hold many times more, say 10x, if allowed)"
         ),
     )
+    add_min_meetings(group)
 
 
 def add_views(parser: argparse.ArgumentParser) -> None:
@@ -184,10 +232,10 @@ def add_views(parser: argparse.ArgumentParser) -> None:
         "--pareto",
         type=measures_of,
         default=(),
-        metavar="macs,params",
+        metavar="macs,params,meetings",
         help=(
-            "the front of latency against MACs, parameters, or each: one search a step, from 0.5x"
-            " to 1.2x of the original's"
+            "the front of latency against MACs, parameters, how often branches meet, or each: one"
+            " search a step, from 0.5x to 1.2x of the original's, and from 1 meeting point on"
         ),
     )
     group.add_argument(
@@ -207,7 +255,7 @@ def measures_of(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(names_of(text)))
     if unknown := [name for name in names if name not in MEASURES]:
         raise argparse.ArgumentTypeError(
-            f"{unknown[0]!r} is no measure of a front, it is macs or params; memory and energy are"
-            " columns of both"
+            f"{unknown[0]!r} is no measure of a front, it is macs, params or meetings; memory and"
+            " energy are columns of each"
         )
     return names

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from nnstretch.stretch.search.pareto import ParetoFront
     from nnstretch.stretch.search.search_result import SearchResult
 
-NAMES = {"macs": "MACs", "params": "parameters"}
+NAMES = {"macs": "MACs", "params": "parameters", "meetings": "meeting points"}
 
 
 def panel_of(front: ParetoFront, result: SearchResult, graph: Graph) -> ParetoPanel:
@@ -19,8 +19,9 @@ def panel_of(front: ParetoFront, result: SearchResult, graph: Graph) -> ParetoPa
     from nnstretch.report.charts.pareto_chart import ParetoMark, ParetoPanel
     from nnstretch.report.format_numbers import amount
 
-    total = getattr(graph, front.measure)
     name = NAMES[front.measure]
+    counts = front.measure == "meetings"
+    total = 1 if counts else getattr(graph, front.measure)
     marks = tuple(
         ParetoMark(
             p.measured(front.measure) / total,
@@ -30,9 +31,15 @@ def panel_of(front: ParetoFront, result: SearchResult, graph: Graph) -> ParetoPa
         )
         for p in front.points
     )
-    title = f"{graph.name}: latency against {name}"
+    across = f"{name} of the plan"
     return ParetoPanel(
-        title, name, amount(total), result.fastest, result.original_us[result.fastest] / 1000, marks
+        f"{graph.name}: latency against {name}",
+        across if counts else f"{across} over the original's {amount(total)}",
+        result.fastest,
+        result.original_us[result.fastest] / 1000,
+        marks,
+        "" if counts else "x",
+        0.0 if counts else 1.0,
     )
 
 

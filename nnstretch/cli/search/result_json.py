@@ -35,7 +35,11 @@ def as_json(
         },
         "space": {"log10_size": result.log10_size, "refused": result.refused},
         "fallbacks": dict(result.fallbacks),
-        "limits": {"alpha": result.limits.alpha, "beta": result.limits.beta},
+        "limits": {
+            "alpha": result.limits.alpha,
+            "beta": result.limits.beta,
+            "max_fork": result.limits.max_fork,
+        },
         "optimal": result.optimal,
         "gap": result.gap,
         "interrupted": result.interrupted,
@@ -51,6 +55,7 @@ def plan_json(
 ) -> dict[str, Any]:
     """Return a plan with its predicted numbers as JSON data."""
     from nnstretch.stretch.lowering.lower import lower
+    from nnstretch.stretch.search.constraints import branched_segments
 
     trial, speedup = scored.trial, result.original_us[result.fastest] / scored.trial.latency_us
     limit = rates_limit(result, trial.macs)
@@ -59,6 +64,7 @@ def plan_json(
         "error_ms": scored.error_us / 1000,
         "macs": trial.macs,
         "params": trial.params,
+        "meetings": len(branched_segments(trial)),
         "speedup_vs_fastest": speedup,
         "iso_mac_latency_ms": scored.iso_mac.latency_us / 1000,
         "iso_mac_processor": scored.iso_mac.processor,
@@ -167,6 +173,7 @@ def point_json(point: ParetoPoint, result: SearchResult, soc: Soc) -> dict[str, 
         "latency_ms": trial.latency_us / 1000,
         "macs_ratio": trial.macs / original.macs,
         "params_ratio": trial.params / original.params,
+        "meetings": point.measured("meetings"),
         "speedup_vs_fastest": result.original_us[result.fastest] / trial.latency_us,
         "iso_mac_latency_ms": point.found.iso_mac.latency_us / 1000,
         "weight_bytes": held_bytes,

@@ -13,6 +13,9 @@ the best plan so far and what nothing can beat (exit status 130), as does --time
   change
   nnstretch search torchvision:resnet18 --soc mi9 --pareto macs,params --picture fronts.svg
   nnstretch search torchvision:resnet50 --soc examples/accelerator/phone  # a described NPU
+  nnstretch search torchvision:resnet50 --soc mi9 --gap 0.01              # good enough, at once
+  nnstretch search torchvision:resnet50 --soc mi9 --max-fork 0.4x --min-meetings 4 --top 3 --out-dir
+  plans
 
 On a described accelerator the search adds up kernels; its ten best plans are priced again with
 whole branches as scheduled there, and both figures are shown, in the order of the latter.
@@ -30,6 +33,7 @@ from nnstretch.cli.output_path import check_writable
 from nnstretch.cli.progress import progress_stages
 from nnstretch.cli.search.arguments import arguments as arguments
 from nnstretch.cli.search.picture import draw_front
+from nnstretch.cli.search.plan_files import check_folder, write_plans
 from nnstretch.cli.search.request import search_request
 from nnstretch.cli.search.result_json import as_json, explained_json, front_json, sensitivity_json
 from nnstretch.cli.search.show import show as show
@@ -50,11 +54,8 @@ SUMMARY = "the proven fastest branched structure for a chip"
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
     """Run the verb and return its result as JSON data."""
-    from nnstretch.files.plan_prediction import predicted_section
-    from nnstretch.files.plan_yaml import write_plan
-    from nnstretch.predict.load_soc import soc_sha256
-
     picture, out = outputs(args)
+    check_folder(args)
     try:
         question = search_request(args)
     except KeyboardInterrupt:
@@ -65,14 +66,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     with progress_stages(ticking=True) as tick:
         described = described_processors(question.soc, question.processors)
         result = question({}, tick, max(args.top, PLANS) if described else args.top)
-        if out is not None:
-            trial = result.plans[0].trial
-            predicted = None
-            # Other verbs refuse kernels that were never measured.
-            if args.fallback is None:
-                graph = question.analysis.graph
-                predicted = predicted_section(trial, graph, soc_sha256(args.soc))
-            write_plan(out, trial.plan, predicted)
+        write_plans(args, question.analysis.graph, result, out)
         repriced = priced_whole(question, result, described, tick)
         result = replace(result, plans=result.plans[: args.top])
         answer = as_json(result, question.analysis, question.soc, args.model) | repriced
@@ -121,7 +115,7 @@ def views(
     fronts: list[ParetoFront] = []
     for measure in () if stopped else args.pareto:
         if not stopped:
-            original = getattr(question.analysis.graph, measure)
+            original = original_amount(question, measure)
             front = trace_front(question, measure, original, args.pareto_steps, tick)
             fronts.append(front)
             stopped = front.interrupted
@@ -129,6 +123,13 @@ def views(
         views_json["pareto"] = [front_json(f, result, question.soc) for f in fronts]
         draw_front(fronts, result, question.analysis.graph, picture)
     return views_json | {"interrupted": stopped}
+
+
+def original_amount(question: SearchRequest, measure: str) -> int:
+    """Return the original's MACs or parameters, or how often branches may meet at most."""
+    if measure == "meetings":
+        return len(question.analysis.block_ends) - 1
+    return int(getattr(question.analysis.graph, measure))
 
 
 def explain_cut(cut: str, question: SearchRequest) -> list[dict[str, Any]]:

@@ -63,6 +63,7 @@ def plans_table(result: dict[str, Any]) -> Any:
         "± ms",
         "MACs",
         "parameters",
+        "meetings",
         "vs fastest alone",
         "vs equal MACs",
         "of all rates",
@@ -74,6 +75,7 @@ def plans_table(result: dict[str, Any]) -> Any:
             f"{plan['error_ms']:.2f}",
             f"{plan['macs'] / original['macs']:.3f}x",
             f"{plan['params'] / original['params']:.3f}x",
+            str(plan["meetings"]),
             f"{plan['speedup_vs_fastest']:.2f}x",
             f"{plan['speedup_vs_iso_mac']:.2f}x",
             "-" if plan["rates_share"] is None else f"{plan['rates_share']:.0%}",
@@ -131,10 +133,8 @@ def show_views(result: dict[str, Any], console: Any) -> None:
     for front in result.get("pareto", ()):
         console.print(front_table(front))
         if front["without"]:
-            asked = ", ".join(f"{share:.2f}x" for share in front["without"])
-            console.print(
-                f"no plan was found with {asked} of the original's {NAMES[front['measure']]}"
-            )
+            asked = ", ".join(asked_text(front, share) for share in front["without"])
+            console.print(f"no plan was found with {NAMES[front['measure']]} from {asked} on")
         if front["points"] and not any("energy_mj" in point for point in front["points"]):
             console.print(
                 "no column for energy: soc.json of this chip does not say `power_w` of every"
@@ -170,6 +170,11 @@ def sensitivity_table(rows: list[dict[str, Any]]) -> Any:
     return table
 
 
+def asked_text(front: dict[str, Any], asked: float) -> str:
+    """Return a lower limit of a front in words."""
+    return f"{asked:g}" if front["measure"] == "meetings" else f"{asked:.2f}x"
+
+
 def front_table(front: dict[str, Any]) -> Any:
     """Return the table of a front."""
     from rich.table import Table
@@ -180,6 +185,7 @@ def front_table(front: dict[str, Any]) -> Any:
         "ms",
         "MACs",
         "params",
+        "meetings",
         "vs alone",
         "equal MACs ms",
         "weights MiB",
@@ -191,10 +197,11 @@ def front_table(front: dict[str, Any]) -> Any:
     for point in front["points"]:
         largest = max(point["weight_bytes"], key=point["weight_bytes"].get)
         table.add_row(
-            f"{point['asked']:.2f}x",
+            asked_text(front, point["asked"]),
             f"{point['latency_ms']:.2f}",
             f"{point['macs_ratio']:.3f}x",
             f"{point['params_ratio']:.3f}x",
+            str(point["meetings"]),
             f"{point['speedup_vs_fastest']:.2f}x",
             f"{point['iso_mac_latency_ms']:.2f}",
             f"{point['weight_bytes_total'] / MIB:.2f}",

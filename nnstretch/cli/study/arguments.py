@@ -14,6 +14,7 @@ from nnstretch.cli.arguments import (
     names_of,
     whole_number,
 )
+from nnstretch.cli.search.arguments import add_max_fork, add_min_meetings
 
 OBJECTIVES = ("latency", "measured", "accuracy", "both")
 SAMPLERS = ("tpe", "nsga2", "gp", "random")
@@ -140,6 +141,8 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
             metavar="N|Rx",
             help="of the whole plan, absolute or as 0.885x",
         )
+    add_max_fork(parser)
+    add_min_meetings(parser)
 
 
 def positive_integer(text: str) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from nnstretch.cli.arguments import quantity
 from nnstretch.cli.loaded_model import LoadedModel
-from nnstretch.cli.search.request import default_processors
+from nnstretch.cli.search.request import default_processors, segment_limits
 from nnstretch.errors import BadInput
 from nnstretch.files.read import file_sha256
 from nnstretch.graph import InputShape
@@ -72,7 +72,7 @@ def setting_of(
 
     Raises BadInput when a processor is named twice.
     """
-    from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits
+    from nnstretch.stretch.search.constraints import NetworkLimits
     from nnstretch.study.config import StudyConfig
 
     graph = subject.graph
@@ -87,6 +87,7 @@ def setting_of(
         quantity(args.min_macs, graph.macs, "--min-macs", 0.0),
         quantity(args.max_macs, graph.macs, "--max-macs", math.inf),
         quantity(args.min_params, graph.params, "--min-params", 0.0),
+        min_meetings=args.min_meetings,
     )
     return StudyConfig(
         model=args.model,
@@ -94,7 +95,7 @@ def setting_of(
         soc=soc.name,
         processors=processors,
         objective=args.objective,
-        limits=SegmentLimits(args.alpha, args.beta, args.min_depth, args.min_width),
+        limits=segment_limits(args, graph),
         bounds=bounds,
         fallback=args.fallback,
         recipe=asdict(recipe) if recipe is not None else None,

@@ -40,7 +40,7 @@ class ParetoMark:
     """One plan of a front."""
 
     share: float
-    """Its work, as a share of the original's."""
+    """Its work, as a share of the original's, or its meeting points."""
     latency_ms: float
     single_ms: float
     """A single branch of equal MACs on its fastest processor."""
@@ -53,13 +53,15 @@ class ParetoPanel:
 
     title: str
     across: str
-    """Name of the work, as in `MACs`."""
-    original_amount: str
-    """The original's work in words, as in `1.81 G`."""
+    """What lies across, as in `MACs of the plan over the original's 1.81 G`."""
     original_name: str
     """Processor of the original."""
     original_ms: float
     marks: tuple[ParetoMark, ...]
+    unit: str = "x"
+    """Behind numbers across."""
+    original_share: float = 1.0
+    """Where the original lies across."""
 
 
 def front_picture(panels: tuple[ParetoPanel, ...]) -> Markup:
@@ -76,14 +78,14 @@ def front_picture(panels: tuple[ParetoPanel, ...]) -> Markup:
 
 
 def _spoken(panel: ParetoPanel) -> str:
-    marks = (f"{mark.share:.2f}x {ms(mark.latency_ms)}" for mark in panel.marks)
+    marks = (f"{mark.share:.3g}{panel.unit} {ms(mark.latency_ms)}" for mark in panel.marks)
     points = ", ".join(marks) or "no plan"
     return f"{panel.title}: {points}; original {ms(panel.original_ms)} on {panel.original_name}"
 
 
 def _panel(panel: ParetoPanel) -> Markup:
     marks = panel.marks
-    shares = [1.0, *(mark.share for mark in marks)]
+    shares = [panel.original_share, *(mark.share for mark in marks)]
     room = 0.06 * (max(shares) - min(shares)) or 0.1
     latencies_ms = (max(mark.latency_ms, mark.single_ms) for mark in marks)
     highest_ms = max([panel.original_ms, *latencies_ms])
@@ -92,7 +94,7 @@ def _panel(panel: ParetoPanel) -> Markup:
     single = sorted((mark.share, mark.single_ms) for mark in marks)
     front = sorted((mark.share, mark.latency_ms) for mark in marks)
     unproven = [(mark.share, mark.latency_ms) for mark in marks if not mark.proven]
-    original = [(1.0, panel.original_ms)]
+    original = [(panel.original_share, panel.original_ms)]
 
     def line(look: str, points: Points) -> Markup:
         return svg.group(svg.polyline((x(a), y(b)) for a, b in points), class_=look)
@@ -102,7 +104,7 @@ def _panel(panel: ParetoPanel) -> Markup:
         return svg.group(*circles, class_=look)
 
     def single_tip(share: float, latency_ms: float) -> str:
-        return f"single branch of equal MACs, {share:.3f}x: {ms(latency_ms)}"
+        return f"single branch of equal MACs, {share:.4g}{panel.unit}: {ms(latency_ms)}"
 
     original_tip = f"original on {panel.original_name}: {ms(panel.original_ms)}"
     drawn = (
@@ -111,8 +113,8 @@ def _panel(panel: ParetoPanel) -> Markup:
         line("single", single),
         dots("single", single, 3.6, single_tip),
         line("front", front),
-        dots("front", front, 3.6, lambda a, b: f"stretched, {a:.3f}x: {ms(b)}"),
-        dots("front open", unproven, 4.0, lambda a, b: f"stretched, not proven, {a:.3f}x: {ms(b)}"),
+        dots("front", front, 3.6, lambda a, b: f"stretched, {a:.4g}{panel.unit}: {ms(b)}"),
+        dots("front open", unproven, 4.0, lambda a, b: f"not proven, {a:.4g}{panel.unit}: {ms(b)}"),
         dots("original", original, 5.5, lambda a, b: original_tip),
         _legend(panel, bool(unproven)),
     )
@@ -129,10 +131,11 @@ def _axes(panel: ParetoPanel, x: svg.AxisScale, y: svg.AxisScale) -> Markup:
     drawn.append(svg.line(x.start_px, bottom, x.end_px, bottom, class_="axis"))
     drawn += [svg.line(x(v), bottom, x(v), bottom + 4, class_="axis") for v in shares]
     for v in shares:
-        drawn.append(svg.text(x(v), bottom + 18, f"{tick(v)}x", class_="small", anchor="middle"))
-    name = f"{panel.across} of the plan over the original's {panel.original_amount}"
+        drawn.append(
+            svg.text(x(v), bottom + 18, f"{tick(v)}{panel.unit}", class_="small", anchor="middle")
+        )
     centre = (x.start_px + x.end_px) / 2
-    drawn.append(svg.text(centre, bottom + 38, name, class_="small", anchor="middle"))
+    drawn.append(svg.text(centre, bottom + 38, panel.across, class_="small", anchor="middle"))
     turned = f"translate(18,{(y.start_px + y.end_px) / 2:g}) rotate(-90)"
     look = {"transform": turned, "text_anchor": "middle", "class_": "small"}
     drawn.append(tag("text", "predicted latency, ms", **look))

@@ -1,15 +1,15 @@
 """The exact search: a space of plans, lower bounds, label setting, and the proof.
 
 search.py            `search()`: the entry point
+search_problem.py    one space: priced, searched, its plans scored
 search_result.py     plans with their numbers, and how sure the search is of them
 search_space.py      meeting points, depths and widths
 cost_tables.py       cost tables of all branches of a space
 constraints.py       limits of a segment, of the network, of memory
 segment_options.py   a segment, its processors, its merge: the arcs of the search graph
 bounds/              Lagrangian lower bounds and cost-to-go
-combinations.py      branch combinations of an option whose bound is good enough
-labels.py            labels and dominance
-label_setting.py     label setting for the resource-constrained shortest path
+label_setting/       label setting for the resource-constrained shortest path
+greedy_plans.py      plans along the bounds
 branch_and_bound.py  bounds, incumbents, pruning and label searches, until optimal
 search_schedule.py   how much effort the search spends, and in which order
 alternatives.py      good plans beside the best

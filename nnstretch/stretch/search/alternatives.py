@@ -7,8 +7,8 @@ import math
 from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go
 from nnstretch.stretch.search.bounds.multipliers import CostToGo
 from nnstretch.stretch.search.branch_and_bound import ExactSearch
-from nnstretch.stretch.search.label_setting import LabelSearch
-from nnstretch.stretch.search.labels import PlanPath
+from nnstretch.stretch.search.label_setting.label_search import LabelSearch
+from nnstretch.stretch.search.label_setting.labels import PlanPath
 
 
 def k_best(search: ExactSearch, count: int) -> list[PlanPath]:

@@ -10,18 +10,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from nnstretch.stretch.search.bounds.cost_to_go import bound_through, cost_to_go, reduced_costs
+from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go, reduced_costs
 from nnstretch.stretch.search.bounds.cutting_planes import CuttingPlanes
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
-from nnstretch.stretch.search.combinations import candidate_combinations
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.cost_tables import CostTables
-from nnstretch.stretch.search.label_setting import LabelSearch
-from nnstretch.stretch.search.labels import PlanPath
+from nnstretch.stretch.search.greedy_plans import GreedyPlans
+from nnstretch.stretch.search.label_setting.label_search import LabelSearch
+from nnstretch.stretch.search.label_setting.labels import PlanPath
 from nnstretch.stretch.search.search_schedule import BeamLimits, LabelRun, SearchSchedule
-from nnstretch.stretch.search.segment_options import BranchCombinations, SegmentOption
+from nnstretch.stretch.search.segment_options import SegmentOption
 
 Progress = Callable[[str, int, int], None]
 
@@ -56,12 +54,16 @@ class ExactSearch:
         """Return the proven lower bound on the latency, us."""
         return self.bound_us if self.best is None else min(self.bound_us, self.best.latency_us)
 
-    @property
-    def is_optimal(self) -> bool:
-        """Return whether the incumbent is proven optimal, up to the gap."""
+    def is_proven(self, gap: float) -> bool:
+        """Return whether nothing can beat the incumbent by more than a share."""
         if self.best is None:
             return False
-        return self.lower_bound_us >= self.best.latency_us * (1 - max(self.gap, 1e-9))
+        return self.lower_bound_us >= self.best.latency_us * (1 - max(gap, 1e-9))
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the incumbent is good enough."""
+        return self.is_proven(self.gap)
 
     def run(self) -> ExactSearch:
         """Search the space; without a plan within the limits, `best` stays None."""
@@ -73,25 +75,33 @@ class ExactSearch:
             self.polish(bounds)
             if factor is not None or self.limits.any:
                 for run in runs:
-                    if self.is_optimal or self.bound_us == math.inf:
+                    if self.is_over or self.bound_us == math.inf:
                         return self
                     self.search_labels(bounds, run)
             self.prune_options(bounds[0])
         return self
 
     def report_progress(self, what: str, done: int, of: int) -> None:
-        """Report progress where somebody listens."""
+        """Report progress, with the incumbent and what is proven, where somebody listens."""
         if self.progress:
+            if self.best is not None:
+                best_us, least_us = self.best.latency_us, max(0.0, self.lower_bound_us)
+                what += f": best {best_us / 1000:.2f} ms, none below {least_us / 1000:.2f} ms"
+                what += f" ({1 - least_us / best_us:.2%})"
             self.progress(what, done, of)
 
     # Bounds
 
     def largest_multipliers(self) -> Multipliers:
-        """Return three times what a MAC, and a parameter, costs when all processors work."""
+        """Return three times what a MAC, and a parameter, costs when all processors work.
+
+        A meeting point may be worth three times an average segment.
+        """
         us, macs = self.tables.original(0, self.space.last)
         per_mac = 1 / sum(macs / times_us for times_us in us.values()) if macs else 0.0
         params = max(1, self.space.analysis.graph.params)
-        return Multipliers(3 * per_mac, 3 * per_mac * macs / params)
+        per_meeting = min(us.values()) / self.space.last
+        return Multipliers(3 * per_mac, 3 * per_mac * macs / params, 3 * per_meeting)
 
     def optimize_multipliers(self) -> list[CostToGo]:
         """Return the bounds at the best multipliers, by falling bound."""
@@ -103,6 +113,8 @@ class ExactSearch:
             known.append(values)
             self.planes.bounds_us[multipliers] = values.total(self.limits)
             multipliers, ceiling_us = self.planes.propose()
+            if self.is_over:
+                break
             is_close = ceiling_us <= self.bound_us * (1 + self.schedule.bound_tolerance)
             if is_close or multipliers in self.planes.bounds_us:
                 break
@@ -112,7 +124,7 @@ class ExactSearch:
     def tighten(self, bounds: list[CostToGo], bin_factor: float) -> bool:
         """Evaluate the same multipliers over finer bins; return False where optimal before."""
         for n, values in enumerate(list(bounds)):
-            if self.is_optimal:
+            if self.is_over:
                 return False
             bounds[n] = self.evaluate(values.multipliers, bin_factor)
             self.report_progress("tightening bounds", n + 1, len(bounds))
@@ -158,10 +170,15 @@ class ExactSearch:
 
     def follow_bounds(self, values: CostToGo) -> None:
         """Follow the bounds to a plan, and search around it where it uses new options."""
-        plan = self.greedy_plan(values)
+        greedy = GreedyPlans(self.space, self.options, self.limits, self.schedule, self.alive)
+        plan = greedy.plan(values)
         if plan is None:
             return
-        numbers = {number for number, _ in plan.steps}
+        self.planes.planes.append(plan.plane)
+        latency_us = plan.path.latency_us
+        if plan.keeps(self.limits) and (self.best is None or latency_us < self.best.latency_us):
+            self.best = plan.path
+        numbers = set(plan.path.option_numbers)
         if self.best is not None and numbers <= self.used:
             return
         self.used |= numbers
@@ -169,73 +186,6 @@ class ExactSearch:
         if self.best is not None:
             margins = margins[: self.schedule.greedy_margins]
         self.local_search([values], self.schedule.greedy_beam, self.used, margins)
-
-    def greedy_plan(self, values: CostToGo) -> PlanPath | None:
-        """Take the option of least bound at every cut; keep the plan where it is an incumbent."""
-        i, width = 0, self.space.original_width(0)
-        steps: list[tuple[int, tuple[int, ...]]] = []
-        latency_us = macs = params = 0.0
-        params_held = np.zeros((1, len(self.space.holders)))
-        while i < self.space.last:
-            step = self.greedy_step(i, width, values)
-            if step is None:
-                return None
-            number, pick = step
-            steps.append((number, tuple(int(option[0]) for option in pick.options)))
-            latency_us += float(pick.latency_us[0])
-            macs += float(pick.macs[0])
-            params += float(pick.params[0])
-            params_held = params_held + pick.params_held
-            i, width = self.options[number].j, int(pick.width[0])
-        self.planes.planes.append((latency_us, macs, params))
-        plan = PlanPath(latency_us, tuple(steps))
-        is_within = self.limits.keeps(np.array(macs), np.array(params), params_held).all()
-        if is_within and (self.best is None or latency_us < self.best.latency_us):
-            self.best = plan
-        return plan
-
-    def greedy_step(
-        self, i: int, width: int, values: CostToGo
-    ) -> tuple[int, BranchCombinations] | None:
-        """Return the number of the best option from a cut and width, and its best combination."""
-        row = self.space.merged_row(i, width)
-        starting = [n for n in self.alive if n in values.options and self.options[n].i == i]
-        starting.sort(key=lambda n: float(values.options[n][row]))
-        for number in starting[: self.schedule.greedy_options]:
-            pick = self.best_combination(number, width, values)
-            if pick is not None:
-                return number, pick
-        return None
-
-    def best_combination(
-        self, number: int, width: int, values: CostToGo
-    ) -> BranchCombinations | None:
-        """Return the combination of one option that leads on best, as a single row."""
-        option = self.options[number]
-        bound_us = float(values.options[number][self.space.merged_row(option.i, width)])
-        if not math.isfinite(bound_us):
-            return None
-        for share in self.schedule.greedy_slacks:
-            slack_us = math.inf
-            if share < math.inf:
-                slack_us = bound_us + share * max(abs(bound_us), 1000.0)
-            options, _ = candidate_combinations(
-                option,
-                width,
-                values,
-                values.relaxations[number],
-                self.limits,
-                slack_us,
-                self.schedule.greedy_combinations,
-            )
-            totals = option.branch_totals(width)
-            if options is None or totals is None:
-                continue
-            combinations = option.admissible_combinations(width, totals, options)
-            if len(combinations):
-                best = int(bound_through(option, combinations, values).argmin())
-                return combinations.take(np.array([best]))
-        return None
 
     def polish(self, bounds: list[CostToGo]) -> None:
         """Search around the greedy plans so far, and over options of the least bounds."""

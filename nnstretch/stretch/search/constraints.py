@@ -1,4 +1,4 @@
-"""The four rules of a branched segment, memory, and the limits of a whole network.
+"""The five rules of a branched segment, memory, and the limits of a whole network.
 
 One definition for everything that asks: a trial (`constraints_of`), the arrays of a search
 (`SegmentBounds`), the explanation of a refusal (`first_violation`) and a
@@ -46,7 +46,9 @@ MAIN_BRANCH = SegmentRule("main_branch", "MACs", "at least")
 """Accuracy needs one branch that is a network of its own."""
 CAPACITY = SegmentRule("capacity", "MACs", "at least")
 """Accuracy needs enough work in all branches together."""
-SEGMENT_RULES = (COST_AMORTISED, NO_STRAGGLERS, MAIN_BRANCH, CAPACITY)
+MAX_FORK = SegmentRule("max_fork", "MACs", "at most")
+"""Branches that run apart for long never see what the others computed."""
+SEGMENT_RULES = (COST_AMORTISED, NO_STRAGGLERS, MAIN_BRANCH, CAPACITY, MAX_FORK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class SegmentDemand:
     slowest_us: Quantity
     largest_macs: Quantity
     macs: Quantity
+    original_macs: Quantity
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,7 @@ class SegmentBounds:
     branch_us: float
     main_macs: float
     macs: float
+    original_macs: float
 
     def amortises(self, communication_us: Quantity) -> Quantity:
         """Return where a meeting point costs little enough."""
@@ -80,6 +84,10 @@ class SegmentBounds:
         """Return where the largest branch and all together have the MACs they need."""
         return CAPACITY.holds(macs, self.macs) & MAIN_BRANCH.holds(largest_macs, self.main_macs)
 
+    def may_fork(self, original_macs: Quantity) -> Quantity:
+        """Return where branches may stay apart over so much of the original."""
+        return MAX_FORK.holds(original_macs, self.original_macs)
+
     def useful_macs(self, largest_macs: Quantity, macs: Quantity) -> tuple[Quantity, Quantity]:
         """Return MACs up to their limits; what exceeds a limit makes no combination better."""
         return np.minimum(largest_macs, self.main_macs), np.minimum(macs, self.macs)
@@ -90,6 +98,7 @@ class SegmentBounds:
         yield NO_STRAGGLERS, demand.slowest_us, self.branch_us
         yield MAIN_BRANCH, demand.largest_macs, self.main_macs
         yield CAPACITY, demand.macs, self.macs
+        yield MAX_FORK, demand.original_macs, self.original_macs
 
     def violations(self, where: str, demand: SegmentDemand) -> Iterator[Violation]:
         """Yield the rules that a segment breaks, in the order of `SEGMENT_RULES`."""
@@ -114,13 +123,15 @@ class SegmentLimits:
     """Lowest share of the original segment's MACs in the largest branch."""
     segment_macs: float = 0.8
     """Lowest share of the original segment's MACs in all branches together."""
+    max_fork: float = 1.0
+    """Highest share of the original network's MACs between two meeting points."""
 
     def __post_init__(self) -> None:
-        for name in ("alpha", "beta"):
+        for name in ("alpha", "beta", "max_fork"):
             value = getattr(self, name)
             if not value > 0:
                 raise BadInput(f"{name} is {value}, search settings, it must be above 0")
-        highest = {"min_depth": 1, "min_width": 1, "main_macs": 4, "segment_macs": 4}
+        highest = {"min_depth": 1, "min_width": 1, "main_macs": 4, "segment_macs": 4, "max_fork": 1}
         for name, most in highest.items():
             value = getattr(self, name)
             if not 0 <= value <= most:
@@ -128,13 +139,16 @@ class SegmentLimits:
                     f"{name} is {value}, search settings, it must be a share between 0 and {most}"
                 )
 
-    def bounds(self, original_us: float, original_macs: float) -> SegmentBounds:
+    def bounds(
+        self, original_us: float, original_macs: float, network_macs: float
+    ) -> SegmentBounds:
         """Return the limits of a segment whose original layers take this long and do this work."""
         return SegmentBounds(
             self.alpha * original_us,
             self.beta * original_us,
             self.main_macs * original_macs,
             self.segment_macs * original_macs,
+            self.max_fork * network_macs,
         )
 
 
@@ -147,6 +161,8 @@ class NetworkLimits:
     min_params: float = 0.0
     max_held: tuple[float, ...] = ()
     """Parameters that each of `SearchSpace.holders` may hold; empty: no limit."""
+    min_meetings: int = 0
+    """Branched segments, each of which ends where its branches meet."""
 
     @property
     def any(self) -> bool:
@@ -156,12 +172,20 @@ class NetworkLimits:
             or self.min_params > 0
             or self.max_macs < np.inf
             or bool(self.max_held)
+            or self.min_meetings > 0
         )
 
-    def keeps(self, macs: np.ndarray, params: np.ndarray, params_held: np.ndarray) -> np.ndarray:
+    def keeps(
+        self,
+        macs: np.ndarray,
+        params: np.ndarray,
+        meetings: np.ndarray,
+        params_held: np.ndarray,
+    ) -> np.ndarray:
         """Return which plans keep the limits; `params_held`: `[plan, limited processor]`."""
         is_within = (macs >= self.min_macs) & (macs <= self.max_macs)
-        return is_within & (params >= self.min_params) & self.fits(params_held)
+        is_within &= (params >= self.min_params) & (meetings >= self.min_meetings)
+        return is_within & self.fits(params_held)
 
     def fits(self, params_held: np.ndarray) -> np.ndarray:
         """Return which plans keep the limits on memory."""
@@ -179,7 +203,14 @@ def segment_demand(segment: SegmentCost) -> SegmentDemand:
     """Return what a predicted segment asks for."""
     macs = [branch.macs for branch in segment.branches]
     slowest_us = max(branch.latency_us for branch in segment.branches)
-    return SegmentDemand(segment.communication_us, slowest_us, max(macs), sum(macs))
+    return SegmentDemand(
+        segment.communication_us, slowest_us, max(macs), sum(macs), segment.original_macs
+    )
+
+
+def original_macs(trial: Trial) -> int:
+    """Return the MACs of the original network of a trial."""
+    return sum(segment.original_macs for segment in trial.segments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +223,9 @@ class SegmentConstraint:
     def __call__(self, trial: Trial) -> Violation | None:
         """Return the first violation of a trial, None where it keeps the rules."""
         names = {rule.name for rule in self.rules}
+        network_macs = original_macs(trial)
         for segment in branched_segments(trial):
-            bounds = self.limits.bounds(segment.original_us, segment.original_macs)
+            bounds = self.limits.bounds(segment.original_us, segment.original_macs, network_macs)
             where = f"segment {segment.start} -> {segment.end}"
             for violation in bounds.violations(where, segment_demand(segment)):
                 if violation.rule in names:
@@ -222,5 +254,6 @@ def constraints_of(limits: SegmentLimits, soc: Soc) -> tuple[SegmentConstraint |
         SegmentConstraint(limits, (COST_AMORTISED,)),
         SegmentConstraint(limits, (NO_STRAGGLERS,)),
         SegmentConstraint(limits, (MAIN_BRANCH, CAPACITY)),
+        SegmentConstraint(limits, (MAX_FORK,)),
         MemoryLimit(soc),
     )

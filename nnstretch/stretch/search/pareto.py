@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from nnstretch.errors import NoPlan
 from nnstretch.soc import Soc
+from nnstretch.stretch.search.constraints import branched_segments
 from nnstretch.stretch.search.search_result import ScoredPlan, SearchResult
 from nnstretch.trial import Trial
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
     from nnstretch.stretch.search.constraints import SegmentLimits
 
-MEASURES = ("macs", "params")
+MEASURES = ("macs", "params", "meetings")
 """Measures that a search can limit from below."""
 STEPS = 8
 """Searches behind a front."""
@@ -51,6 +52,7 @@ class SearchRequest:
     processors: tuple[str, ...]
     limits: SegmentLimits
     bounds: Mapping[str, float]
+    """By argument of `search`; `min_meetings` is a whole number."""
     width_steps: int | None
     merges: tuple[str, ...]
     fallback: str | None
@@ -58,6 +60,8 @@ class SearchRequest:
     """None for the search's default."""
     time_limit_s: float = math.inf
     """Of each single search."""
+    gap: float = 0.0
+    """At which each single search may end."""
 
     def __call__(self, settings: Mapping[str, float], progress: Any, top: int = 1) -> SearchResult:
         """Search with settings that replace limits and tighten bounds.
@@ -86,7 +90,11 @@ class SearchRequest:
             merges=self.merges,
             max_params=self.max_params,
             time_limit_s=self.time_limit_s,
-            **bounds,
+            gap=self.gap,
+            min_macs=bounds["min_macs"],
+            max_macs=bounds["max_macs"],
+            min_params=bounds["min_params"],
+            min_meetings=int(bounds["min_meetings"]),
         )
 
 
@@ -95,7 +103,7 @@ class ParetoPoint:
     """The fastest plan with at least so much work."""
 
     asked: float
-    """Lower limit on the measure, as a share of the original's."""
+    """Lower limit on the measure, as a share of the original's; a count of meeting points."""
     found: ScoredPlan
     lower_bound_us: float
     optimal: bool
@@ -111,7 +119,9 @@ class ParetoPoint:
         return 1 - self.lower_bound_us / self.trial.latency_us
 
     def measured(self, measure: str) -> int:
-        """Return MACs or parameters of the plan."""
+        """Return MACs, parameters or meeting points of the plan."""
+        if measure == "meetings":
+            return len(branched_segments(self.trial))
         return int(getattr(self.trial, measure))
 
 
@@ -123,7 +133,7 @@ class ParetoFront:
     points: tuple[ParetoPoint, ...]
     """By rising latency."""
     without: tuple[float, ...] = ()
-    """Lower limits, as shares of the original's, for which there is no plan."""
+    """Lower limits, as those that points were asked for, for which there is no plan."""
     interrupted: bool = False
 
 
@@ -150,7 +160,10 @@ def trace_front(
     steps: int = STEPS,
     progress: Progress | None = None,
 ) -> ParetoFront:
-    """Trace a front from little work to much; an interrupt ends it with the points so far."""
+    """Trace a front from little to much; an interrupt ends it with the points so far.
+
+    `original` is the original's amount of the measure; of meeting points, as many as there can be.
+    """
     points: list[ParetoPoint] = []
     without: list[float] = []
 
@@ -158,16 +171,20 @@ def trace_front(
         best = undominated_points(points, measure)
         return ParetoFront(measure, best, tuple(without), interrupted)
 
-    for number, share in enumerate(limit_ratios(steps), 1):
-        label = f"{measure} from {share:.2f}x ({number} of {steps})"
+    asked: Sequence[float] = limit_ratios(steps)
+    unit = original
+    if measure == "meetings":
+        asked, unit = range(1, min(steps, original) + 1), 1
+    for number, limit in enumerate(asked, 1):
+        label = f"{measure} from {limit:g} ({number} of {len(asked)})"
         try:
-            result = ask({f"min_{measure}": share * original}, label_point(label, progress))
+            result = ask({f"min_{measure}": limit * unit}, label_point(label, progress))
         except NoPlan:
-            without.append(share)
+            without.append(limit)
             continue
         except KeyboardInterrupt:
             return front(interrupted=True)
-        points.append(ParetoPoint(share, result.plans[0], result.lower_bound_us, result.optimal))
+        points.append(ParetoPoint(limit, result.plans[0], result.lower_bound_us, result.optimal))
         if result.interrupted:
             return front(interrupted=True)
     return front(interrupted=False)

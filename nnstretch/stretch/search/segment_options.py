@@ -122,6 +122,11 @@ class SegmentOption:
         return len(self.processors) > 1
 
     @property
+    def meetings(self) -> int:
+        """Return how many meeting points of branches the segment adds to a plan."""
+        return int(self.branched)
+
+    @property
     def is_last(self) -> bool:
         """Return whether the segment ends at the network's output."""
         return self.j == self.space.last
@@ -141,7 +146,7 @@ class SegmentOption:
     @cached_property
     def bounds(self) -> SegmentBounds:
         """Return the limits of the segment's branches."""
-        return self.space.limits.bounds(*self.original)
+        return self.space.limits.bounds(*self.original, self.space.analysis.graph.macs)
 
     @cached_property
     def shares(self) -> list[int]:
@@ -285,6 +290,14 @@ def price_options(
     return tuple(options)
 
 
+def most_meetings(options: Sequence[SegmentOption], last: int) -> list[int]:
+    """Return how many meeting points of branches can follow each cut at most."""
+    most = [-(last + 1)] * last + [0]
+    for option in sorted(options, key=lambda option: -option.i):
+        most[option.i] = max(most[option.i], most[option.j] + option.meetings)
+    return most
+
+
 def segment_options(tables: CostTables) -> Iterator[SegmentOption]:
     """Yield every segment option: single processors everywhere, several where work can branch.
 
@@ -299,4 +312,6 @@ def segment_options(tables: CostTables) -> Iterator[SegmentOption]:
                 continue
             for processors in space.processor_sets():
                 for merge in space.merges:
-                    yield SegmentOption(tables, i, j, processors, merge)
+                    option = SegmentOption(tables, i, j, processors, merge)
+                    if option.bounds.may_fork(option.original[1]):
+                        yield option

@@ -96,7 +96,8 @@ def least_demand(option: SegmentOption, width_in: int) -> SegmentDemand:
         keeps_pace = option.bounds.keeps_pace(branch.us)
         most_macs.append(float(branch.macs[keeps_pace].max(initial=0.0)))
     communication_us = least_communication_us(option, width_in)
-    return SegmentDemand(communication_us, slowest_us, max(most_macs), sum(most_macs))
+    original = option.original[1]
+    return SegmentDemand(communication_us, slowest_us, max(most_macs), sum(most_macs), original)
 
 
 def least_communication_us(option: SegmentOption, width_in: int) -> float:

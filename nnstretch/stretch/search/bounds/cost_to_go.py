@@ -169,7 +169,7 @@ def bound_through(
 ) -> Array:
     """Return the reduced latency of combinations plus the bound on what follows, us."""
     reduced = values.multipliers.reduced(
-        combinations.latency_us, combinations.macs, combinations.params
+        combinations.latency_us, combinations.macs, combinations.params, option.meetings
     )
     if option.is_last:
         return reduced

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 import numpy as np
 
@@ -11,8 +11,8 @@ from nnstretch.stretch.search.bounds.multipliers import Multipliers
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.search_schedule import SearchSchedule
 
-GRID = 121
-"""Multipliers of each kind that are compared."""
+GRID = {0: 1, 1: 121, 2: 121, 3: 41}
+"""Multipliers of each kind that are compared, by how many kinds there are."""
 UNLIMITED_MACS = 1e30
 
 
@@ -23,8 +23,8 @@ class CuttingPlanes:
     limits: NetworkLimits
     largest: Multipliers
     schedule: SearchSchedule
-    planes: list[tuple[float, float, float]] = field(default_factory=list)
-    """Latency in us, MACs and parameters of plans, within the limits or not."""
+    planes: list[tuple[float, float, float, int]] = field(default_factory=list)
+    """Latency in us, MACs, parameters and meeting points of plans, within the limits or not."""
     bounds_us: dict[Multipliers, float] = field(default_factory=dict)
     """Bound at the multipliers tried so far."""
 
@@ -33,59 +33,63 @@ class CuttingPlanes:
         """Return the tried multipliers of the highest bound."""
         return max(self.bounds_us, key=lambda multipliers: self.bounds_us[multipliers])
 
+    @property
+    def limited(self) -> tuple[bool, bool, bool]:
+        """Return which of MACs, parameters and meeting points are limited."""
+        limits = self.limits
+        macs = limits.min_macs > 0 or limits.max_macs < np.inf
+        return macs, limits.min_params > 0, limits.min_meetings > 0
+
     def first(self) -> Multipliers:
         """Return the multipliers to begin with: a price for what is limited, MACs before others."""
-        if self.limits.min_macs > 0 or self.limits.max_macs < np.inf:
-            return Multipliers(self.largest.per_mac / 3)
-        if self.limits.min_params > 0:
-            return Multipliers(0.0, self.largest.per_param / 3)
-        return Multipliers()
+        macs, params, meetings = self.limited
+        per_mac = self.largest.per_mac / 3 if macs else 0.0
+        per_param = self.largest.per_param / 3 if params and not macs else 0.0
+        return Multipliers(per_mac, per_param, self.largest.per_meeting / 10 if meetings else 0.0)
 
     def rounds(self) -> int:
         """Return how many multipliers to try at most."""
-        if self.first() == Multipliers():
+        if not any(self.limited):
             return 1
-        return 8 if self.limits.min_params > 0 else 5
+        return 8 if any(self.limited[1:]) else 5
 
     def propose(self) -> tuple[Multipliers, float]:
         """Return the multipliers whose bound may be highest, and how high that is at most, us."""
-        per_mac, per_param = self.grid()
-        limits, largest = self.limits, self.largest
+        axes = self.grid()
+        per_mac, per_param, per_meeting = np.ix_(*axes)
+        limits = self.limits
         most_macs = min(limits.max_macs, UNLIMITED_MACS)
-        target = np.where(per_mac >= 0, limits.min_macs, most_macs)[:, None]
-        ceiling = np.full((len(per_mac), len(per_param)), np.inf)
-        for latency_us, macs, params in self.planes:
-            macs_us = per_mac[:, None] * (target - macs)
+        target = np.where(per_mac >= 0, limits.min_macs, most_macs)
+        ceiling = np.full(tuple(map(len, axes)), np.inf)
+        for latency_us, macs, params, meetings in self.planes:
+            macs_us = per_mac * (target - macs)
             params_us = per_param * (limits.min_params - params)
-            ceiling = np.minimum(ceiling, latency_us + macs_us + params_us)
-        step = self.schedule.smallest_step
+            meetings_us = per_meeting * (limits.min_meetings - meetings)
+            ceiling = np.minimum(ceiling, latency_us + macs_us + params_us + meetings_us)
         for tried, bound_us in self.bounds_us.items():
-            is_near = (np.abs(per_mac - tried.per_mac) <= step * largest.per_mac)[:, None]
-            distance = np.abs(per_param - tried.per_param)
-            is_near = is_near & (distance <= step * largest.per_param + 1e-30)
-            ceiling = np.where(is_near, np.minimum(ceiling, bound_us), ceiling)
-        row, column = np.unravel_index(int(ceiling.argmax()), ceiling.shape)
-        proposal = Multipliers(float(per_mac[row]), float(per_param[column]))
-        return proposal, float(ceiling.max())
+            block = np.ix_(*self.near(axes, tried, self.schedule.smallest_step))
+            ceiling[block] = np.minimum(ceiling[block], bound_us)
+        place = np.unravel_index(int(ceiling.argmax()), ceiling.shape)
+        proposal = [float(axis[k]) for axis, k in zip(axes, place, strict=True)]
+        return Multipliers(*proposal), float(ceiling.max())
 
-    def grid(self) -> tuple[Array, Array]:
-        """Return multipliers of MACs and of parameters to compare, not far from the best so far.
+    def grid(self) -> list[Array]:
+        """Return the multipliers of each kind to compare, not far from the best so far.
 
         Far away, few plans have been seen.
         """
-        limits, largest = self.limits, self.largest
-        shares = np.linspace(0.0, 1.0, GRID)
-        lowest = -largest.per_mac if limits.max_macs < np.inf else 0.0
-        per_mac = np.zeros(1)
-        per_param = np.zeros(1)
-        if limits.min_macs > 0 or lowest:
-            per_mac = lowest + (largest.per_mac - lowest) * shares
-        if limits.min_params > 0:
-            per_param = largest.per_param * shares
-        if self.bounds_us:
-            best, step = self.best, self.schedule.largest_step
-            macs_distance = np.abs(per_mac - best.per_mac)
-            params_distance = np.abs(per_param - best.per_param)
-            per_mac = per_mac[macs_distance <= step * largest.per_mac + 1e-30]
-            per_param = per_param[params_distance <= step * largest.per_param + 1e-30]
-        return per_mac, per_param
+        lowest = [-self.largest.per_mac if self.limits.max_macs < np.inf else 0.0, 0.0, 0.0]
+        axes = []
+        pairs = zip(self.limited, lowest, astuple(self.largest), strict=True)
+        for is_limited, low, high in pairs:
+            shares = np.linspace(0.0, 1.0, GRID[sum(self.limited)])
+            axes.append(low + (high - low) * shares if is_limited else np.zeros(1))
+        if not self.bounds_us:
+            return axes
+        near = self.near(axes, self.best, self.schedule.largest_step)
+        return [axis[rows] for axis, rows in zip(axes, near, strict=True)]
+
+    def near(self, axes: list[Array], around: Multipliers, step: float) -> list[Array]:
+        """Return which multipliers of each kind are at most a share of the largest apart."""
+        ends = zip(axes, astuple(around), astuple(self.largest), strict=True)
+        return [np.abs(axis - centre) <= step * high + 1e-30 for axis, centre, high in ends]

@@ -5,7 +5,7 @@ must have get one too, and the cost-to-go of the merged width is replaced by a l
 the branches fall apart: for every deadline, each takes its most rewarding option that keeps it.
 Every number is a proven lower bound, whatever the multipliers; good ones make it tight. A duality
 gap stays, because wide operators run more efficiently, so latency over MACs is not convex;
-label_setting.py closes it.
+label_setting/ closes it.
 """
 
 from __future__ import annotations
@@ -174,6 +174,7 @@ def segment_bound(
     """
     demand = option.bounds.macs if option.branched else 0.0
     constant = option.sync_us + option.merge_us + relaxations.per_mac * demand
+    constant -= values.multipliers.per_meeting * option.meetings
     table = deadline_costs(option, entries, relaxations, values.multipliers, tables)
     least = table.costs.min(axis=2, initial=np.inf) + constant[:, None]
     if option.is_last or changes_width(option):

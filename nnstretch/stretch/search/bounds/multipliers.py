@@ -13,24 +13,29 @@ from nnstretch.stretch.search.constraints import NetworkLimits
 
 @dataclass(frozen=True, slots=True)
 class Multipliers:
-    """Microseconds that a MAC and a parameter of the network are worth.
+    """Microseconds that a MAC, a parameter and a meeting point of the network are worth.
 
     A negative multiplier of MACs serves an upper limit.
     """
 
     per_mac: float = 0.0
     per_param: float = 0.0
+    per_meeting: float = 0.0
 
     def constant(self, limits: NetworkLimits) -> float:
         """Return what the limits add to the relaxed latency, us."""
         macs_us = 0.0
         if self.per_mac:
             macs_us = self.per_mac * (limits.min_macs if self.per_mac >= 0 else limits.max_macs)
-        return macs_us + self.per_param * limits.min_params
+        meetings_us = self.per_meeting * limits.min_meetings
+        return macs_us + self.per_param * limits.min_params + meetings_us
 
-    def reduced(self, latency_us: Array, macs: Array, params: Array) -> Array:
+    def reduced(
+        self, latency_us: Array, macs: Array, params: Array, meetings: Array | int
+    ) -> Array:
         """Return reduced costs, us."""
-        return latency_us - self.per_mac * macs - self.per_param * params
+        work_us = self.per_mac * macs + self.per_param * params
+        return np.asarray(latency_us - work_us - self.per_meeting * meetings)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Labels of a label-setting algorithm, and dominance between them."""
+"""Labels of a label-setting algorithm, and paths of whole plans."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ class LabelSet:
     latency_us: Array
     macs: Array
     params: Array
+    meetings: Array
+    """Meeting points of branches so far."""
     params_held: Array
     """`[label, processor with a memory limit]`."""
     option: Array
@@ -35,7 +37,10 @@ class LabelSet:
         nothing = np.array([-1])
         options = np.zeros((1, processors), dtype=np.int32)
         params_held = np.zeros((1, limited))
-        return cls(np.array([width]), zero, zero, zero, params_held, nothing, nothing, options)
+        none = np.zeros(1, dtype=np.int64)
+        return cls(
+            np.array([width]), zero, zero, zero, none, params_held, nothing, nothing, options
+        )
 
     def __len__(self) -> int:
         return len(self.width)
@@ -91,45 +96,3 @@ def branch_columns(options: Sequence[Array], rows: Array, columns: int) -> Array
     for b, option in enumerate(options):
         padded[:, b] = option[rows]
     return padded
-
-
-def undominated(group: Array, latency_us: Array, resources: list[Array]) -> Array:
-    """Return rows that no other row of their group dominates.
-
-    A row dominates where it is no slower and has at least as much of every resource; of equal rows
-    one stays.
-    """
-    if not len(group):
-        return np.zeros(0, dtype=np.int64)
-    order = np.lexsort((*(-resource for resource in reversed(resources)), latency_us, group))
-    groups = group[order]
-    first = np.concatenate([[True], groups[1:] != groups[:-1]])
-    if not resources:
-        return order[first]
-    if len(resources) == 1:
-        return order[record_highs(resources[0][order], first)]
-    return order[pareto_rows(np.stack([r[order] for r in resources], axis=1), first)]
-
-
-def record_highs(values: Array, first: Array) -> Array:
-    """Return rows whose value exceeds all before it in its group; `first` marks its first row."""
-    number = np.cumsum(first) - 1
-    ranks = np.unique(values, return_inverse=True)[1].ravel()
-    keyed = ranks + number * (int(ranks.max(initial=0)) + 1)
-    before = np.concatenate([[-1], np.maximum.accumulate(keyed)[:-1]])
-    return np.flatnonzero(first | (keyed > before))
-
-
-def pareto_rows(values: Array, first: Array) -> Array:
-    """Return rows that no earlier row of their group matches in every column."""
-    keep: list[int] = []
-    starts = np.flatnonzero(first).tolist()
-    for low, high in zip(starts, [*starts[1:], len(values)], strict=True):
-        rows = values[low:high]
-        candidates = np.arange(len(rows))
-        while len(candidates):
-            head = candidates[0]
-            keep.append(low + int(head))
-            candidates = candidates[1:]
-            candidates = candidates[(rows[candidates] > rows[head]).any(axis=1)]
-    return np.array(keep, dtype=np.int64)

@@ -22,7 +22,7 @@ from nnstretch.stretch.search.bounds.lagrangian import (
 )
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, SegmentMultipliers
 from nnstretch.stretch.search.constraints import NetworkLimits
-from nnstretch.stretch.search.labels import undominated
+from nnstretch.stretch.search.label_setting.dominance import undominated
 from nnstretch.stretch.search.segment_options import SegmentOption
 
 DOMINANCE_FROM = 2_000

@@ -16,20 +16,24 @@ import numpy as np
 from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.bounds.cost_to_go import bound_through
 from nnstretch.stretch.search.bounds.multipliers import CostToGo
-from nnstretch.stretch.search.combinations import candidate_combinations
 from nnstretch.stretch.search.constraints import NetworkLimits
-from nnstretch.stretch.search.labels import (
+from nnstretch.stretch.search.label_setting.combinations import candidate_combinations
+from nnstretch.stretch.search.label_setting.dominance import undominated
+from nnstretch.stretch.search.label_setting.labels import (
     LabelGroup,
     LabelSet,
     PlanPath,
     branch_columns,
     concatenate_labels,
     outer_sum,
-    undominated,
 )
 from nnstretch.stretch.search.search_schedule import BeamLimits
 from nnstretch.stretch.search.search_space import SearchSpace
-from nnstretch.stretch.search.segment_options import BranchCombinations, SegmentOption
+from nnstretch.stretch.search.segment_options import (
+    BranchCombinations,
+    SegmentOption,
+    most_meetings,
+)
 
 MOST_WAITING = 300_000
 """Labels that may wait at one cut before they are pruned ahead of time."""
@@ -68,6 +72,7 @@ class LabelSearch:
         self.starting: dict[int, list[int]] = {}
         for number in range(len(self.options)) if self.only is None else self.only:
             self.starting.setdefault(self.options[number].i, []).append(number)
+        self.most_meetings = most_meetings(self.options, self.space.last)
 
     @property
     def limit_us(self) -> float:
@@ -94,20 +99,36 @@ class LabelSearch:
     def prune(self, i: int, parts: list[LabelSet]) -> LabelSet:
         """Return the labels at a cut that may still become the best plan."""
         labels = concatenate_labels(parts)
-        bound = self.bound(i, labels.width, labels.latency_us, labels.macs, labels.params)
+        bound = self.bound(
+            i, labels.width, labels.latency_us, labels.macs, labels.params, labels.meetings
+        )
         labels, bound = self.discard(labels, bound, bound < self.limit_us, self.limit_us)
         labels, bound = self.keep_best(labels, bound, DOMINANCE_FACTOR * self.beam.labels)
-        rows = undominated(labels.width, labels.latency_us, self.resources(labels))
+        missing = np.maximum(0, self.limits.min_meetings - labels.meetings)
+        state = labels.width * (self.limits.min_meetings + 1) + missing
+        rows = undominated(state, labels.latency_us, self.resources(labels))
         return self.keep_best(labels.take(rows), bound[rows], self.beam.labels)[0]
 
-    def bound(self, i: int, width: Array, latency_us: Array, macs: Array, params: Array) -> Array:
-        """Return the tightest lower bound on the completions of labels at a cut, us."""
+    def bound(
+        self,
+        i: int,
+        width: Array,
+        latency_us: Array,
+        macs: Array,
+        params: Array,
+        meetings: Array,
+    ) -> Array:
+        """Return the tightest lower bound on the completions of labels at a cut, us.
+
+        Infinite where too few meeting points can follow.
+        """
         rows = np.searchsorted(self.space.merged_widths(i), width)
         bounds = []
         for v, constant in zip(self.values, self.constants, strict=True):
-            reduced = v.multipliers.reduced(latency_us, macs, params)
+            reduced = v.multipliers.reduced(latency_us, macs, params, meetings)
             bounds.append(reduced + v.at[i][rows] + constant)
-        return np.asarray(np.maximum.reduce(bounds))
+        suffices = meetings + self.most_meetings[i] >= self.limits.min_meetings
+        return np.asarray(np.where(suffices, np.maximum.reduce(bounds), np.inf))
 
     def keep_best(self, labels: LabelSet, bound: Array, most: int) -> tuple[LabelSet, Array]:
         """Return the labels of the least bounds, and these."""
@@ -156,7 +177,9 @@ class LabelSearch:
             part = labels.take(np.arange(low, high))
             least_us = []
             for v in self.values:
-                reduced = v.multipliers.reduced(part.latency_us, part.macs, part.params)
+                reduced = v.multipliers.reduced(
+                    part.latency_us, part.macs, part.params, part.meetings
+                )
                 least_us.append(float(reduced.min()))
             group = LabelGroup(width, part, np.arange(first + low, first + high), least_us)
             for number in self.starting.get(i, ()):
@@ -245,10 +268,12 @@ class LabelSearch:
         macs = outer_sum(group.labels.macs, combinations.macs)
         params = outer_sum(group.labels.params, combinations.params)
         params_held = outer_sum(group.labels.params_held, combinations.params_held)
+        meetings = np.repeat(group.labels.meetings + option.meetings, len(combinations))
         if option.is_last:
-            keep = self.limits.keeps(macs, params, params_held)
+            keep = self.limits.keeps(macs, params, meetings, params_held)
         else:
-            keep = self.bound(option.j, width, latency_us, macs, params) < self.limit_us
+            bound = self.bound(option.j, width, latency_us, macs, params, meetings)
+            keep = bound < self.limit_us
             if not keep.all() and np.isfinite(self.limit_us):
                 self.note_discarded(self.limit_us)
             keep = keep & self.limits.fits(params_held)
@@ -261,6 +286,7 @@ class LabelSearch:
             latency_us[rows],
             macs[rows],
             params[rows],
+            meetings[rows],
             params_held[rows],
             np.full(len(rows), number),
             group.numbers[parent],

@@ -1,0 +1,66 @@
+"""Files of the plans that a search returns: the best, and a folder of all."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nnstretch.cli.output_path import check_replaceable
+from nnstretch.errors import BadInput
+
+if TYPE_CHECKING:
+    from nnstretch.graph import Graph
+    from nnstretch.stretch.search.search_result import SearchResult
+
+NUMBERED = re.compile(r"plan[1-9][0-9]*\.yaml")
+
+
+def check_folder(args: argparse.Namespace) -> None:
+    """Check the folder of --out-dir before any long work.
+
+    Raises BadInput where it cannot be written, or holds plans that may not be replaced.
+    """
+    if args.out_dir is None:
+        if args.overwrite:
+            raise BadInput("--overwrite replaces the plans of --out-dir, command line, name one")
+        return
+    folder: Path = args.out_dir
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"cannot write {folder}, it is a file, name a folder")
+    if not folder.exists() and not folder.parent.is_dir():
+        raise BadInput(f"cannot write {folder}, no folder {folder.parent}, create it first")
+    plans = [path.name for path in numbered_plans(folder)]
+    check_replaceable(folder, ", ".join(plans[:3]) or None, args.overwrite)
+
+
+def numbered_plans(folder: Path) -> list[Path]:
+    """Return the plans in a folder that bear a name of --out-dir."""
+    return [path for path in sorted(folder.glob("plan*.yaml")) if NUMBERED.fullmatch(path.name)]
+
+
+def write_plans(
+    args: argparse.Namespace, graph: Graph, result: SearchResult, out: Path | None
+) -> None:
+    """Write the best plan to a file, and the plans of --top to --out-dir, where asked for.
+
+    Older plans in the folder go, so that none of another search stays among them.
+    """
+    from nnstretch.files.plan_prediction import predicted_section
+    from nnstretch.files.plan_yaml import write_plan
+    from nnstretch.predict.load_soc import soc_sha256
+
+    files = [] if out is None else [(out, result.plans[0])]
+    if args.out_dir is not None:
+        args.out_dir.mkdir(exist_ok=True)
+        for older in numbered_plans(args.out_dir):
+            older.unlink()
+        plans = result.plans[: args.top]
+        files += [(args.out_dir / f"plan{n}.yaml", plan) for n, plan in enumerate(plans, 1)]
+    for path, plan in files:
+        predicted = None
+        # Other verbs refuse kernels that were never measured.
+        if args.fallback is None:
+            predicted = predicted_section(plan.trial, graph, soc_sha256(args.soc))
+        write_plan(path, plan.trial.plan, predicted)

@@ -1,0 +1,300 @@
+"""One space to search: priced, searched, and its plans scored."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from nnstretch.errors import NoPlan
+from nnstretch.plan import Plan, Segment
+from nnstretch.stretch.cost.cost_model import estimate_plan
+from nnstretch.stretch.cost.failover_costs import with_alternatives
+from nnstretch.stretch.cost.iso_mac import equal_macs
+from nnstretch.stretch.lowering.lower import lower, single_processor_plan
+from nnstretch.stretch.search.alternatives import k_best
+from nnstretch.stretch.search.branch_and_bound import ExactSearch
+from nnstretch.stretch.search.constraints import MemoryLimit, NetworkLimits
+from nnstretch.stretch.search.cost_tables import CostTables
+from nnstretch.stretch.search.label_setting.labels import PlanPath
+from nnstretch.stretch.search.search_result import ScoredPlan, SearchResult, plan_error_us
+from nnstretch.stretch.search.search_space import SearchSpace
+from nnstretch.stretch.search.segment_options import (
+    SegmentOption,
+    most_meetings,
+    price_options,
+)
+from nnstretch.stretch.search.statistics import least_macs, log10_size, refusals
+from nnstretch.trial import Trial
+
+Progress = Callable[[str, int, int], None]
+AGREES = 1e-6
+"""Relative difference up to which tables and the lowered plan agree on a latency."""
+LIMIT_NAMES = {"max_held": "memory or max_params"}
+"""Limits of a network whose name says too little."""
+
+
+class OutOfTime(Exception):
+    """The time limit of a search has passed."""
+
+
+STOPS = (KeyboardInterrupt, OutOfTime)
+"""What ends a search early."""
+
+
+def until(deadline_s: float, progress: Progress | None) -> Progress:
+    """Return a progress that raises OutOfTime once `time.perf_counter` is past the deadline."""
+
+    def tell(what: str, done: int, of: int) -> None:
+        if time.perf_counter() > deadline_s:
+            raise OutOfTime
+        if progress is not None:
+            progress(what, done, of)
+
+    return tell
+
+
+@dataclass
+class SearchProblem:
+    """One space to search, within limits of the whole network."""
+
+    tables: CostTables
+    limits: NetworkLimits
+    progress: Progress
+    max_params: float = math.inf
+    gap: float = 0.0
+    """The search is over when nothing can be faster by more than this share."""
+    options: tuple[SegmentOption, ...] = ()
+    """Priced by `solve`."""
+    stopped_by: type[BaseException] | None = None
+    """What ended the search early."""
+
+    def __post_init__(self) -> None:
+        self.space = self.tables.space
+        self.originals = {p: self.estimate_original(p) for p in self.space.processors}
+
+    def estimate_original(self, processor: str) -> Trial:
+        """Estimate the original network on one processor."""
+        graph = self.space.analysis.graph
+        return self.estimate(single_processor_plan(graph, graph.name, processor), ())
+
+    def estimate(self, plan: Plan, processors: Sequence[str]) -> Trial:
+        """Lower and estimate a plan; originals of its segments run on the fastest processor."""
+        cost_model = self.space.cost_model
+        lowered = lower(self.space.analysis, plan)
+        return estimate_plan(lowered, cost_model.soc, cost_model, processors)
+
+    def solve(self, top: int) -> SearchResult:
+        """Search, and score the plans. Raises NoPlan where none satisfies the limits."""
+        search: ExactSearch | None = None
+        try:
+            self.options = price_options(self.tables, self.progress)
+            self.check_reachable()
+            search = self.search_within_memory()
+        except STOPS as stop:
+            self.stopped_by = type(stop)
+        if search is None or (self.stopped_by and search.best is None):
+            plans = self.original_as_fallback()
+        else:
+            plans = [] if search.best is None else [self.plan_from_path(search.best)]
+        if not plans:
+            raise NoPlan(self.explain_no_plan(search))
+        if search is None:
+            return self.unsearched_result(self.score(plans[0]))
+        if self.stopped_by is None:
+            plans += self.other_plans(search, top)
+        scored = [self.score(plan) for plan in plans]
+        proven = 1 if self.space.exact else 0
+        scored[proven:] = sorted(scored[proven:], key=lambda plan: plan.trial.latency_us)
+        return self.result(scored, search)
+
+    def other_plans(self, search: ExactSearch, top: int) -> list[Plan]:
+        """Return up to `top` - 1 good plans that differ from the best; none where time ends."""
+        try:
+            plans = [self.plan_from_path(path) for path in k_best(search, top - 1)]
+            return [plan for plan in plans if self.fits(plan)]
+        except STOPS as stop:
+            self.stopped_by = type(stop)
+            return []
+
+    def unsearched_result(self, scored: ScoredPlan) -> SearchResult:
+        """Return the original as the plan of a search that ended before all was priced."""
+        return SearchResult(
+            plans=(scored,),
+            original=self.originals[self.space.processors[0]],
+            original_us={p: trial.latency_us for p, trial in self.originals.items()},
+            original_error_us={p: plan_error_us(trial) for p, trial in self.originals.items()},
+            refused={},
+            log10_size=0.0,
+            optimal=False,
+            lower_bound_us=0.0,
+            search_s=0.0,
+            limits=self.space.limits,
+            fallbacks=dict(self.space.cost_model.fallbacks),
+            interrupted=self.stopped_by is KeyboardInterrupt,
+            out_of_time=self.stopped_by is OutOfTime,
+        )
+
+    def result(self, scored: list[ScoredPlan], search: ExactSearch) -> SearchResult:
+        """Return the result; nothing is proven where tables and the lowered plan disagree."""
+        best_us = scored[0].trial.latency_us
+        agrees = self.space.exact and search.best is not None
+        if agrees and search.best is not None:
+            agrees = abs(best_us / search.best.latency_us - 1) < AGREES
+        optimal = search.is_proven(0.0) and agrees
+        lower_bound_us = 0.0
+        if optimal:
+            lower_bound_us = best_us
+        elif agrees:
+            lower_bound_us = min(best_us, max(0.0, search.lower_bound_us))
+        return SearchResult(
+            plans=tuple(scored),
+            original=self.originals[self.space.processors[0]],
+            original_us={p: trial.latency_us for p, trial in self.originals.items()},
+            original_error_us={p: plan_error_us(trial) for p, trial in self.originals.items()},
+            refused=refusals(self.tables, self.options),
+            log10_size=log10_size(self.tables),
+            optimal=optimal,
+            lower_bound_us=lower_bound_us,
+            search_s=0.0,
+            limits=self.space.limits,
+            fallbacks=dict(self.space.cost_model.fallbacks),
+            interrupted=self.stopped_by is KeyboardInterrupt,
+            out_of_time=self.stopped_by is OutOfTime,
+        )
+
+    def search_within(self, limits: NetworkLimits) -> ExactSearch:
+        """Search until done or stopped; return how far it came."""
+        search = ExactSearch(self.tables, self.options, limits, self.gap, self.progress)
+        try:
+            search.run()
+        except STOPS as stop:
+            self.stopped_by = type(stop)
+        return search
+
+    def search_within_memory(self) -> ExactSearch:
+        """Search for plans with weights that fit into memory and within `max_params`.
+
+        Both seldom bind: they are limits only where the best plan without them breaks them.
+        """
+        search = self.search_within(self.limits)
+        best = None if search.best is None else self.plan_from_path(search.best)
+        if best is not None and not self.fits(best):
+            before_us = search.lower_bound_us
+            self.space.whole_limited = self.max_params < math.inf
+            within = replace(self.limits, max_held=self.max_held())
+            if self.stopped_by is not None:
+                return ExactSearch(self.tables, self.options, within, self.gap)
+            search = self.search_within(within)
+            search.bound_us = max(search.bound_us, before_us)
+        search.limits = replace(self.limits, max_held=self.max_held())
+        return search
+
+    def max_held(self) -> tuple[float, ...]:
+        """Return the parameters that each of the space's holders may hold."""
+        limits = max_params_held(self.space)
+        return (*limits, self.max_params) if self.space.whole_limited else limits
+
+    def fits(self, plan: Plan) -> bool:
+        """Return whether the weights of a plan fit the processors, and are not too many."""
+        if not self.space.limited and self.max_params == math.inf:
+            return True
+        trial = self.estimate(plan, self.space.processors)
+        if trial.params > self.max_params:
+            return False
+        return MemoryLimit(self.space.cost_model.soc)(trial) is None
+
+    def plan_from_path(self, path: PlanPath) -> Plan:
+        """Return the plan of a path; neighbouring segments on one processor become one."""
+        space, segments = self.space, list[Segment]()
+        for number, options in path.steps:
+            option = self.options[number]
+            branches, end = option.describe(options), space.cuts[option.j].name
+            before = segments[-1] if segments else None
+            if len(branches) == 1 and before is not None and before.branches == branches:
+                segments[-1] = Segment(before.start, end, branches)
+            else:
+                start = space.cuts[option.i].name
+                segments.append(Segment(start, end, branches, option.merge))
+        graph = space.analysis.graph
+        shape = graph.inputs[0].spec.shape
+        return Plan(graph.name, shape, tuple(segments), space.cost_model.soc.name)
+
+    def original_as_fallback(self) -> list[Plan]:
+        """Return the fastest original that keeps the limits, for an early interrupt."""
+        limits = self.limits
+        for trial in sorted(self.originals.values(), key=lambda trial: trial.latency_us):
+            is_within = limits.min_macs <= trial.macs <= limits.max_macs
+            is_large = trial.params >= limits.min_params and not limits.min_meetings
+            if is_within and is_large and self.fits(trial.plan):
+                return [trial.plan]
+        return []
+
+    def score(self, plan: Plan) -> ScoredPlan:
+        """Return a plan with cost, error and the baseline of equal MACs."""
+        space, cost_model = self.space, self.space.cost_model
+        lowered = lower(space.analysis, plan)
+        trial = estimate_plan(lowered, cost_model.soc, cost_model, space.processors)
+        trial = with_alternatives(trial, lowered, cost_model.soc)
+        iso_mac = equal_macs(
+            space.analysis, cost_model.soc, cost_model, space.processors, trial.macs
+        )
+        return ScoredPlan(trial, plan_error_us(trial), iso_mac)
+
+    def check_reachable(self) -> None:
+        """Check limits on MACs and meeting points. Raises NoPlan where the rules leave no plan."""
+        graph, meetings = self.space.analysis.graph, self.limits.min_meetings
+        most = max(0, most_meetings(self.options, self.space.last)[0])
+        if meetings > most:
+            raise NoPlan(
+                f"no plan for {graph.name} meets {meetings} times, the limits leave {most} at most"
+            )
+        if self.limits.max_macs < math.inf:
+            least = least_macs(self.tables, self.options)
+            if self.limits.max_macs < least * (1 - 1e-9):
+                raise NoPlan(
+                    f"no plan for {graph.name} has at most"
+                    f" {self.limits.max_macs:.4g} MACs, the limits leave none below {least:.4g}"
+                )
+
+    def explain_no_plan(self, search: ExactSearch | None) -> str:
+        """Return why the search has no plan, in one line."""
+        graph, limits = self.space.analysis.graph, self.limits
+        refused = refusals(self.tables) if self.stopped_by is None else {}
+        counts = ", ".join(f"{name} {count}" for name, count in refused.items()) or "none"
+        wanted = f"MACs {limits.min_macs:.4g} to {limits.max_macs:.4g}"
+        wanted += f", parameters from {limits.min_params:.4g} to {self.max_params:.4g}"
+        if limits.min_meetings:
+            wanted += f", {limits.min_meetings} meeting points at least"
+        for p, most in zip(self.space.limited, max_params_held(self.space), strict=True):
+            wanted += f", {most / 1e6:.4g}M parameters on {p}"
+        limits_at_end = limits if search is None else search.limits
+        contradicting = self.contradictions(limits_at_end)
+        ended = ""
+        if self.stopped_by is not None:
+            ended = ", interrupted" if self.stopped_by is KeyboardInterrupt else ", out of time"
+        return (
+            f"no plan for {graph.name}, bounds {wanted} (original {graph.macs} MACs, {graph.params}"
+            f" parameters){contradicting}, refused by constraint: {counts}{ended}"
+        )
+
+    def contradictions(self, limits: NetworkLimits) -> str:
+        """Return which limits of the whole network contradict: without one of them there is a plan.
+
+        Empty where the search was stopped, or no single limit stands against the others.
+        """
+        names = []
+        for name, otherwise in asdict(NetworkLimits()).items():
+            if self.stopped_by is None and getattr(limits, name) != otherwise:
+                without = replace(limits, **{name: otherwise})
+                search = ExactSearch(self.tables, self.options, without, 1.0, self.progress)
+                if search.run().best is not None:
+                    names.append(LIMIT_NAMES.get(name, name))
+        return f", contradicting: {', '.join(names)}" if names else ""
+
+
+def max_params_held(space: SearchSpace) -> tuple[float, ...]:
+    """Return the parameters that each processor with a memory limit can hold."""
+    soc = space.cost_model.soc
+    return tuple((soc.processor(p).memory_bytes or 0) / soc.element_bytes for p in space.limited)

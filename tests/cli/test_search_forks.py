@@ -1,0 +1,97 @@
+"""`nnstretch search` with limits on how long branches run apart and how often they meet.
+
+And what it refuses by name, fronts of meeting points, a gap to stop at, every plan a file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.test_cli import NET, called, refused
+from cli.test_search_cli import COMMON, shown
+
+from nnstretch.cli.loaded_model import load_model_argument
+from nnstretch.files.plan_yaml import read_plan
+from nnstretch.stretch.lowering.lower import lower
+
+Searched = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("forks")
+    (folder / "net.py").write_text(NET)
+    return f"{folder}/net.py:make"
+
+
+@pytest.fixture
+def searched(capsys: pytest.CaptureFixture[str], model: str) -> Searched:
+    def run(*flags: str) -> dict[str, Any]:
+        status, out, err = called(capsys, "search", model, *COMMON, "--json", *flags)
+        assert status == 0, err
+        return dict(json.loads(out))
+
+    return run
+
+
+def test_forks_are_short_branches_meet_often_and_every_plan_is_a_file(
+    searched: Searched, capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "plans"
+    asked = ("--max-fork", "0.5x", "--min-meetings", "2", "--alpha", "2", "--beta", "1.5")
+    found = searched(*asked, "--top", "2", "--out-dir", str(folder))
+    network_macs = found["original"]["macs"]
+    assert found["limits"]["max_fork"] == 0.5
+    for number, plan in enumerate(found["plans"], 1):
+        assert plan["meetings"] >= 2
+        written = read_plan(folder / f"plan{number}.yaml")
+        assert [s.end for s in written.segments] == [s["end"] for s in plan["segments"]]
+    analysis = load_model_argument(model).analysis
+    for plan in map(read_plan, folder.iterdir()):
+        for part in lower(analysis, plan).segments:
+            assert not part.segment.branched or part.original.macs <= 0.5 * network_macs
+    assert len(list(folder.iterdir())) == len(found["plans"])
+    line = refused(capsys, "search", model, *COMMON, *asked, "--out-dir", str(folder))
+    assert "it holds plan1.yaml" in line
+    searched(*asked, "--out-dir", str(folder), "--overwrite")
+    assert [path.name for path in folder.iterdir()] == ["plan1.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (("--max-fork", "0"), "--max-fork is 0, command line, no work fits"),
+        (("--min-meetings", "99"), "make has 6 cuts where branches may meet"),
+        (("--min-meetings", "1", "--processors", "cpu"), "nothing branches on cpu alone"),
+        (("--gap", "-0.1"), "gap is -0.1, search settings"),
+        (("--min-params", "2x", "--max-params", "1x"), "parameters cannot be at least"),
+        (("--max-fork", "0.01x", "--min-meetings", "1"), "meets 1 times, the limits leave 0"),
+        (("--min-macs", "1.2x", "--max-params", "0.1x"), "contradicting: min_macs, memory or max"),
+    ],
+)
+def test_what_no_plan_can_keep_is_named(
+    capsys: pytest.CaptureFixture[str], model: str, flags: tuple[str, ...], line: str
+) -> None:
+    assert line in refused(capsys, "search", model, *COMMON, *flags)
+
+
+def test_a_front_of_meeting_points(searched: Searched, tmp_path: Path) -> None:
+    picture = tmp_path / "meetings.svg"
+    flags = ("--pareto", "meetings", "--pareto-steps", "3", "--picture", str(picture))
+    found = searched(*flags, "--alpha", "2", "--beta", "1.5")
+    (front,) = found["pareto"]
+    assert all(point["meetings"] >= point["asked"] for point in front["points"])
+    counts = [point["meetings"] for point in front["points"]]
+    assert counts == sorted(set(counts))
+    assert "meeting points of the plan" in picture.read_text()
+    assert "latency against meeting points" in shown(found)
+
+
+def test_a_gap_is_kept_to(searched: Searched) -> None:
+    best, near = searched(), searched("--gap", "0.3")
+    assert near["gap"] <= 0.3
+    assert near["plans"][0]["latency_ms"] * 0.7 <= best["plans"][0]["latency_ms"]
