@@ -248,7 +248,7 @@ def random_instance(seed: int, neighbours: bool = False) -> Instance:
         rng.choice((0.3, 0.5, 0.7, 0.9)),
     )
     merges = rng.choice((("concat",), ("concat", "project")))
-    soc, bounds, forks = random_chip(rng, names), random_bounds(rng, graph), Random(-seed)
+    soc, bounds, forks = random_chip(rng, names), random_bounds(rng, graph), Random(f"forks {seed}")
     if neighbours:
         soc = replace(soc, neighbours=random_neighbours(Random(seed), names))
     if forks.random() < 0.3:
