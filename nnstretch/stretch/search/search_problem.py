@@ -284,13 +284,16 @@ class SearchProblem:
 
         Empty where the search was stopped, or no single limit stands against the others.
         """
+        unlimited = asdict(NetworkLimits())
+        set_names = [name for name in unlimited if getattr(limits, name) != unlimited[name]]
+        if self.stopped_by is not None or len(set_names) < 2:
+            return ""
         names = []
-        for name, otherwise in asdict(NetworkLimits()).items():
-            if self.stopped_by is None and getattr(limits, name) != otherwise:
-                without = replace(limits, **{name: otherwise})
-                search = ExactSearch(self.tables, self.options, without, 1.0, self.progress)
-                if search.run().best is not None:
-                    names.append(LIMIT_NAMES.get(name, name))
+        for name in set_names:
+            without = replace(limits, **{name: unlimited[name]})
+            search = ExactSearch(self.tables, self.options, without, 1.0, self.progress)
+            if search.run().best is not None:
+                names.append(LIMIT_NAMES.get(name, name))
         return f", contradicting: {', '.join(names)}" if names else ""
 
 
