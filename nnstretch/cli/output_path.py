@@ -38,6 +38,12 @@ def check_writable(path: str | Path | None, *sources: str | Path | None) -> Path
     return out
 
 
+def check_folder(path: Path | None, option: str) -> None:
+    """Refuse a folder of results that is something else. Raises BadInput."""
+    if path is not None and path.exists() and not path.is_dir():
+        raise BadInput(f"{option} is {path}, command line, it is a file, name a folder")
+
+
 def check_replaceable(folder: Path, finished: str | None, overwrite: bool) -> None:
     """Refuse to replace finished work unasked; `finished` says what it is, None without any.
 

@@ -46,7 +46,7 @@ from nnstretch.serve.infer import (
     encode_answer,
 )
 from nnstretch.serve.metrics import Metrics
-from nnstretch.serve.network_server import NetworkServer, ServedApplication
+from nnstretch.serve.network_server import NetworkServer
 from nnstretch.serve.request_body import (
     HEADER_LENGTH,
     BodyBudget,
@@ -55,6 +55,7 @@ from nnstretch.serve.request_body import (
     header_length,
     read_body,
 )
+from nnstretch.serve.served_application import ServedApplication
 
 LOG = logging.getLogger("nnstretch")
 STATUS: tuple[tuple[type[NnstretchError], int], ...] = (

@@ -8,7 +8,8 @@ from typing import Any
 from nnstretch.bundle.manifest import Port
 from nnstretch.bundle.pipeline_view import torch_spec
 from nnstretch.serve.infer import DEFAULT_LEVEL, LEVELS
-from nnstretch.serve.network_server import NetworkServer, ServedApplication
+from nnstretch.serve.network_server import NetworkServer
+from nnstretch.serve.served_application import ServedApplication
 from nnstretch.serve.tensors import datatype_of
 
 VERSION = "1"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from math import inf
 
-from nnstretch.errors import Cancelled, DeadlineMissed, UnknownName, closest
+from nnstretch.errors import UnknownName, closest
 from nnstretch.files.workload.service_record import RecordedRequest, RecordedTask
 from nnstretch.run.loaded_network import Given
 from nnstretch.run.requests.open_requests import (
@@ -29,11 +29,10 @@ from nnstretch.schedule.executors.threads import ThreadExecutor
 from nnstretch.schedule.loop.processor_queue import Queueing
 from nnstretch.schedule.policies.priority_classes import PriorityClasses
 from nnstretch.schedule.policies.table import find_policy
-from nnstretch.schedule.simulation.application import Application
 from nnstretch.schedule.simulation.settings import SimulationSettings
 from nnstretch.schedule.simulation.simulate import cost_rows, policy_setting
+from nnstretch.serve.served_application import AdmittedRequest, ServedApplication, end_of
 from nnstretch.serve.served_network import ServedNetwork
-from nnstretch.serve.statistics import ApplicationStatistics
 from nnstretch.task import Task
 from nnstretch.trace import Span
 
@@ -54,29 +53,6 @@ class HostOptions:
     disturbances: Disturbances = Disturbances()  # noqa: RUF009 (frozen)
 
 
-@dataclass(slots=True, eq=False)
-class ServedApplication:
-    """An application while it is served."""
-
-    application: Application
-    network: ServedNetwork
-    open: OpenRequests
-    tasks_of: Callable[..., tuple[Task, ...]]
-    limit: int
-    """Open requests; one more is refused."""
-    statistics: ApplicationStatistics = field(default_factory=ApplicationStatistics)
-
-
-@dataclass(slots=True, eq=False)
-class AdmittedRequest:
-    """A request of which the scheduler has heard and that has not ended."""
-
-    served: ServedApplication
-    entry: OpenRequest
-    admitted_us: float
-    tasks: list[RecordedTask] = field(default_factory=list)
-
-
 class NetworkServer(ScheduledServer):
     """A thread and a bounded queue for each processor, and one thread that schedules.
 
@@ -90,9 +66,11 @@ class NetworkServer(ScheduledServer):
         networks: Mapping[str, ServedNetwork],
         options: HostOptions = HostOptions(),
         on_end: Callable[[RecordedRequest], None] | None = None,
+        on_round: Callable[[int, float, float], None] | None = None,
     ) -> None:
-        """Begin to serve; `networks` by name of the application. Raises UnknownName for a policy
-        that is not there.
+        """Begin to serve; `networks` by name of the application. `on_round` is told, on the
+        scheduling thread, what `EventLoop.on_round` is. Raises UnknownName for a policy that is not
+        there.
         """
         find_policy(settings.policy)
         self.settings, self._options, self._on_end = settings, options, on_end
@@ -108,6 +86,7 @@ class NetworkServer(ScheduledServer):
         self._admitted: dict[int, AdmittedRequest] = {}
         with self._beginning():
             self._scheduler = self._schedule()
+            self._scheduler.loop.on_round = on_round
             self.applications = self._open_applications(networks)
             """By name."""
 
@@ -287,12 +266,3 @@ class NetworkServer(ScheduledServer):
             tuple(admitted.tasks),
         )
         self._tell(served, ended)
-
-
-def end_of(entry: OpenRequest, error: Exception | None, now_us: float) -> str:
-    """Return how a request ended, as records say it."""
-    if entry.reply.cancelled() or isinstance(error, Cancelled):
-        return "cancelled"
-    if isinstance(error, DeadlineMissed):
-        return "dropped" if now_us < entry.deadline_us else "missed"
-    return "answered" if entry.reply.exception() is None else "failed"

@@ -80,6 +80,7 @@ def test_a_workload_that_cannot_be_served(
         (("net.nns", "--record", "none/r"), "no folder none"),
         (("net.nns", "--record", "net.nns"), "own input"),
         (("net.nns", "--max-body-mb", "0"), "--max-body-mb is 0"),
+        (("net.nns", "--log", "net.nns"), "--log is net.nns, command line, it is a file"),
         (("net.nns", "--max-bodies-mb", "1"), "one request alone may have 64"),
         (("net.nns", "./net.nns"), "net.nns and ./net.nns, command line, both are called net"),
         (("net.nns", "--policy", "ef"), "unknown policy 'ef'"),

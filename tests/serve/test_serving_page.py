@@ -18,7 +18,7 @@ import pytest
 from support.bundles import branched_bundle
 
 from nnstretch.bundle.bundle import write_bundle
-from nnstretch.files.workload.service_record import read_record
+from nnstretch.files.workload.service_record import ServiceRecord, read_record
 from nnstretch.files.workload.workload_yaml import read_workload
 
 PAGE = Path(__file__).parents[2] / "docs" / "serving.md"
@@ -95,7 +95,7 @@ def test_curl_on_the_socket(folder: Path) -> None:
 def test_tritonclient_and_hey_on_a_port(folder: Path) -> None:
     pytest.importorskip("tritonclient.http")
     port = free_port()
-    command = f"{LISTEN.replace('8000', str(port))} --record record.jsonl"
+    command = f"{LISTEN.replace('8000', str(port))} --record record.jsonl --log logs"
     with server(folder, command):
         out = run_python(folder, block("python", "tritonclient"), port)
         assert out.splitlines()[0] == "2 answers"
@@ -111,6 +111,25 @@ def test_tritonclient_and_hey_on_a_port(folder: Path) -> None:
     record = read_record(folder / "record.jsonl")
     assert [request.end for request in record.requests] == ["answered"] * answered
     assert sorted(request.priority for request in record.requests)[-1] == 49
+    check_cedr_logs(folder / "logs" / "experiment0", record)
+
+
+def check_cedr_logs(folder: Path, record: ServiceRecord) -> None:
+    """What CEDR's scripts read says what the record says."""
+    rows: dict[str, list[dict[str, str]]] = {}
+    for name in ("timing", "appruntime", "schedule"):
+        lines = (folder / f"{name}_trace.log").read_text(encoding="utf-8").splitlines()
+        rows[name] = [dict(pair.split(": ") for pair in line.split(", ")) for line in lines]
+    tasks = [task for request in record.requests for task in request.tasks]
+    starts = sorted(round(task.start_us * 1000) for task in tasks)
+    assert [int(row["ref_start_time"]) for row in rows["timing"]] == starts
+    ids = [str(request.request) for request in record.requests]
+    assert [row["app_id"] for row in rows["appruntime"]] == ids
+    for row, request in zip(rows["appruntime"], record.requests, strict=True):
+        lifetime_us = request.ended_us - request.arrived_us
+        assert abs(int(row["app_lifetime"]) - 1000 * lifetime_us) < 2
+    assert sum(int(row["ready_queue_size"]) for row in rows["schedule"][:-1]) >= len(tasks)
+    assert "total_scheduling_overhead" in rows["schedule"][-1]
 
 
 def test_the_workload_of_the_page_can_be_read(folder: Path) -> None:

@@ -5,6 +5,7 @@
     nnstretch serve workload.yaml --policy heft_rt      a workload: limits, deadlines, priorities
     nnstretch serve net.nns --socket net.sock              on a Unix socket instead
     nnstretch serve workload.yaml --record r.jsonl      arrivals and tasks, line by line
+    nnstretch serve workload.yaml --log logs            CEDR's log files, written at the end
     nnstretch serve workload.yaml --soc mi9             on an emulated chip
 
 A workload as `simulate` reads it; `arrivals` may be absent, for clients bring their requests:
@@ -40,7 +41,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.arguments import finite_number, whole_number
-from nnstretch.cli.output_path import check_writable
+from nnstretch.cli.output_path import check_folder, check_writable
 from nnstretch.cli.serve.show import show as show
 from nnstretch.errors import BadInput
 
@@ -80,6 +81,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="listen on a Unix socket that only its user may open, instead of a port",
     )
     add("--record", type=Path, metavar="FILE.jsonl", help="write every request as it ends")
+    add("--log", type=Path, metavar="FOLDER", help="write CEDR's log files at the end")
     add(
         "--max-body-mb",
         type=finite_number,
@@ -134,6 +136,7 @@ def check(args: argparse.Namespace) -> None:
     if args.body_timeout_s <= 0:
         raise BadInput(f"--body-timeout-s is {args.body_timeout_s:g}, command line, above 0 it is")
     check_writable(args.record, *args.models)
+    check_folder(args.log, "--log")
 
 
 def workload_of(args: argparse.Namespace) -> tuple[WorkloadFile, Path]:
@@ -216,6 +219,7 @@ def serve(
     """Serve until a signal; return what became of all requests."""
     from nnstretch import __version__
     from nnstretch.cli.serve.result_json import result_json
+    from nnstretch.schedule.simulation.cedr_logs import CedrLogs
     from nnstretch.serve.application import InferenceApplication
     from nnstretch.serve.http_server import DrainingServer, serve_http
     from nnstretch.serve.metrics import Metrics
@@ -223,13 +227,18 @@ def serve(
     from nnstretch.serve.request_body import HttpLimits
 
     options = HostOptions(loaded.emulated, loaded.dilation, factors)
+    logs = None if args.log is None else CedrLogs()
     with observing(args, loaded) as observers:
         on_end = observers.append
         server = NetworkServer(
-            loaded.settings, loaded.networks, options, lambda end: tell_all(observers, end)
+            *(loaded.settings, loaded.networks, options),
+            on_end=lambda end: tell_all(observers, end),
+            on_round=None if logs is None else logs.on_round,
         )
         metrics = Metrics(server)
         on_end(metrics.observe)
+        if logs is not None:
+            on_end(logs.on_request)
         limits = HttpLimits(
             int(args.max_body_mb * MIB), int(args.max_bodies_mb * MIB), args.body_timeout_s
         )
@@ -239,6 +248,8 @@ def serve(
         result = result_json(server, server.now_us)
     if args.record is not None:
         result["record"] = str(args.record)
+    if logs is not None:
+        result["log"] = str(logs.write(args.log))
     if http.interrupted:
         result["interrupted"] = True
     return result

@@ -29,3 +29,5 @@ def show(result: dict[str, Any], console: Console) -> None:
     )
     if "record" in result:
         console.print(f"record in {result['record']}", highlight=False, soft_wrap=True)
+    if "log" in result:
+        console.print(f"logs in {result['log']}", highlight=False, soft_wrap=True)

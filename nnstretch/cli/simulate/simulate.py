@@ -43,7 +43,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.output_path import check_writable
+from nnstretch.cli.output_path import check_folder, check_writable
 from nnstretch.cli.simulate.show import show as show
 from nnstretch.cli.simulate.watcher import Watcher, window_us
 from nnstretch.errors import BadInput
@@ -151,5 +151,4 @@ def check(args: argparse.Namespace) -> None:
     for file in (args.trace, args.report, args.svg):
         check_writable(file, args.workload)
     window_us(args.window)
-    if args.log is not None and args.log.exists() and not args.log.is_dir():
-        raise BadInput(f"--log is {args.log}, command line, it is a file, name a folder")
+    check_folder(args.log, "--log")

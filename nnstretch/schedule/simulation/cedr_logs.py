@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nnstretch.files.atomic import write_text
+from nnstretch.files.workload.service_record import RecordedRequest
 from nnstretch.schedule.request import RequestOutcome
 from nnstretch.schedule.simulation.simulate import ApplicationRun
 from nnstretch.trace import Span
 
 
 class CedrLogs:
-    """Collects lines while a simulation runs, and writes them to `FOLDER/experimentN`."""
+    """Collects lines while networks run or are simulated, and writes `FOLDER/experimentN`."""
 
     def __init__(self) -> None:
         self._tasks: list[tuple[float, str]] = []
@@ -30,19 +31,39 @@ class CedrLogs:
     def on_span(self, span: Span) -> None:
         """Note a task."""
         task = span.task
-        number = self._ended.get(task.request, 0)
-        self._ended[task.request] = number + 1
+        times_us = span.start_us, span.end_us
+        self._note_task(task.request, task.plan, task.subgraph, span.processor, times_us)
+
+    def _note_task(
+        self, request: int, name: str, task: str, processor: str, times_us: tuple[float, float]
+    ) -> None:
+        start_us, end_us = times_us
+        number = self._ended.get(request, 0)
+        self._ended[request] = number + 1
         pairs = {
-            "app_id": task.request,
-            "app_name": task.plan,
+            "app_id": request,
+            "app_name": name,
             "task_id": number,
-            "task_name": task.subgraph,
-            "resource_name": span.processor,
-            "ref_start_time": nanoseconds(span.start_us),
-            "ref_stop_time": nanoseconds(span.end_us),
-            "actual_exe_time": nanoseconds(span.end_us) - nanoseconds(span.start_us),
+            "task_name": task,
+            "resource_name": processor,
+            "ref_start_time": nanoseconds(start_us),
+            "ref_stop_time": nanoseconds(end_us),
+            "actual_exe_time": nanoseconds(end_us) - nanoseconds(start_us),
         }
-        self._tasks.append((span.start_us, line_of(pairs)))
+        self._tasks.append((start_us, line_of(pairs)))
+
+    def on_request(self, request: RecordedRequest) -> None:
+        """Note a request that a server has ended, with its tasks; it has a line of its own where it
+        was answered.
+        """
+        number, name = request.request, request.application
+        for task in request.tasks:
+            times_us = task.start_us, task.end_us
+            self._note_task(number, name, task.task, task.processor, times_us)
+        self._ended.pop(number, None)
+        if request.end == "answered":
+            first_us = min(task.start_us for task in request.tasks)
+            self._note_instance(number, name, request.arrived_us, first_us, request.ended_us)
 
     def on_round(self, waited: int, began_s: float, ended_s: float) -> None:
         """Note a round of decisions, in times of this host."""
@@ -62,13 +83,17 @@ class CedrLogs:
     ) -> None:
         """Note an instance that has ended; one that was given up has no line, as it never ran."""
         self._ended.pop(number, None)
-        if outcome.error is not None:
-            return
-        arrival, start = nanoseconds(outcome.arrived_us), nanoseconds(first_us)
-        end = nanoseconds(outcome.ended_us)
+        if outcome.error is None:
+            name = run.application.name
+            self._note_instance(number, name, outcome.arrived_us, first_us, outcome.ended_us)
+
+    def _note_instance(
+        self, number: int, name: str, arrived_us: float, first_us: float, ended_us: float
+    ) -> None:
+        arrival, start, end = map(nanoseconds, (arrived_us, first_us, ended_us))
         pairs = {
             "app_id": number,
-            "app_name": run.application.name,
+            "app_name": name,
             "arrival": arrival,
             "start": start,
             "end": end,
