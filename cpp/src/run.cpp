@@ -303,21 +303,40 @@ void print(const Network& network, const Arguments& arguments, const Runtime& ru
   const double throughput = static_cast<double>(arguments.repeat) / outcome.seconds;
   const char* form =
       arguments.json
-          ? "{\"network\": %s, \"kernels\": \"%s\", \"instruction_set\": \"%s\", \"policy\": \"%s\", \"inferences\": %ld, "
+          ? "{\"network\": %s, \"kernels\": \"%s\", \"library_calls\": %zu, \"instruction_set\": \"%s\", \"policy\": \"%s\", \"inferences\": %ld, "
             "\"latency_ms\": {\"min\": %.4f, \"median\": %.4f, \"p90\": %.4f, \"p99\": %.4f}, "
             "\"critical_path_ms\": %.4f, \"throughput_per_s\": %.3f, \"too_late\": %ld, "
             "\"tasks\": %zu, \"arena_bytes\": %lld, \"start_ms\": %.2f}\n"
-          : "%s (kernels %s, %s), policy %s, %ld inferences\n"
+          : "%s (kernels %s for %zu calls, %s), policy %s, %ld inferences\n"
             "latency: min %.3f ms, median %.3f, p90 %.3f, p99 %.3f; critical path of the last %.3f\n"
             "throughput: %.2f per second, %ld too late\n"
             "%zu tasks, %lld bytes of working memory an inference, ready after %.1f ms\n";
   const std::string name = arguments.json ? quoted(network.name()) : network.name();
   const bool library = uses_library(arguments.kernels);
   const char* kernels = library ? kernel_library() : "portable";
-  std::printf(form, name.c_str(), kernels, instruction_set(), arguments.policy.c_str(), arguments.repeat,
+  const Prepared& prepared = network.prepared(arguments.kernels, host_only(arguments.elements));
+  const std::size_t counted = library ? prepared.library_calls() : network.calls().size();
+  std::printf(form, name.c_str(), kernels, counted, instruction_set(), arguments.policy.c_str(), arguments.repeat,
               sorted.front() / 1000, quantile(sorted, 0.5) / 1000, quantile(sorted, 0.9) / 1000,
               quantile(sorted, 0.99) / 1000, path_us / 1000, throughput, outcome.too_late,
               network.tasks().size(), static_cast<long long>(network.arena_floats() * 4), start_ms);
+}
+
+// One element of the host leaves no choice that measured costs could decide, but whether a
+// deadline can be met.
+bool needs_costs(const Arguments& arguments) {
+  return arguments.elements.size() > 1 || arguments.elements[0].vendor ||
+         arguments.elements[0].emulated || arguments.deadline_us < kNever ||
+         !arguments.graph.empty() || arguments.policy == "planned";
+}
+
+std::vector<CostRow> rows_of(const Network& network, const Arguments& arguments) {
+  if (arguments.costs.empty() && !needs_costs(arguments))
+    return std::vector<CostRow>(network.tasks().size(), CostRow{1.0});
+  const CostTable costs =
+      arguments.costs.empty() ? measure_costs(network, arguments.elements, arguments.kernels, 3)
+                              : read_costs(arguments.costs);
+  return task_costs(network, costs, arguments.elements);
 }
 
 void run(int count, char** words) {
@@ -342,11 +361,9 @@ void run(int count, char** words) {
   options.kernels = arguments.kernels;
   options.queueing = arguments.queueing;
   options.trace_spans = arguments.trace.empty() ? network->tasks().size() * 64 : 1000000;
-  const CostTable costs = arguments.costs.empty() ? measure_costs(*network, arguments.elements, arguments.kernels, 3)
-                                                  : read_costs(arguments.costs);
   const auto places = static_cast<std::size_t>(arguments.places);
   Runtime runtime(options);
-  std::vector<CostRow> rows = task_costs(*network, costs, arguments.elements);
+  std::vector<CostRow> rows = rows_of(*network, arguments);
   if (arguments.policy == "planned") keep_placements(*network, arguments.elements, rows);
   if (!arguments.graph.empty()) {
     write_graph(arguments.graph, *network, arguments.elements, rows);

@@ -49,22 +49,10 @@ bool few_channels(const View& view, std::int64_t groups) {
   return groups == 1 && view.shape[1] <= 4;
 }
 
-Desc preferred(const View& view, Layout layout) {
-  const Desc given = desc_of(view, layout);
-  const Dims dims = dims_of(view);
-  // A dense one means "as the caller has it", anything but blocks is worth a reorder.
-  const bool blocks = given != dense_of(dims) && view.contiguous();
-  return layout == Layout::blocks || blocks ? given : any_of(dims);
-}
-
 }  // namespace
 
 bool offers_convolution(const Conv2d& conv, const Call& call) {
-  const View& weight = call.reads[1];
-  const bool constant = weight.storage == Storage::weights && weight.contiguous() &&
-                        (call.reads.size() < 3 || !call.reads[2].present() ||
-                         call.reads[2].storage == Storage::weights);
-  return constant && has_activation(conv.activation);
+  return constant_weights(call) && has_activation(conv.activation);
 }
 
 std::unique_ptr<Kernel> convolution(const Conv2d& conv, const Request& request) {

@@ -54,6 +54,21 @@ Desc desc_of(const View& view, Layout layout) {
   return Desc(dims, dnnl::memory::data_type::f32, block() == 16 ? Tag::nChw16c : Tag::nChw8c);
 }
 
+Desc preferred(const View& view, Layout layout) {
+  const Desc given = desc_of(view, layout);
+  const Dims dims = dims_of(view);
+  // A dense one means "as the caller has it", anything but blocks is worth a reorder.
+  const bool blocks = given != dense_of(dims) && view.contiguous();
+  return layout == Layout::blocks || blocks ? given : any_of(dims);
+}
+
+bool constant_weights(const Call& call) {
+  const View& weight = call.reads[1];
+  return weight.storage == Storage::weights && weight.contiguous() &&
+         (call.reads.size() < 3 || !call.reads[2].present() ||
+          call.reads[2].storage == Storage::weights);
+}
+
 bool is_fast(const char* implementation) {
   return std::strstr(implementation, "jit") || std::strstr(implementation, "brg");
 }

@@ -22,6 +22,10 @@ Desc desc_of(const View& view, Layout layout);
 Desc any_of(const Dims& dims);
 Desc dense_of(const Dims& dims);
 Dims dims_of(const View& view);
+// How a primitive should have a map: as it lies where that is in blocks, else as oneDNN likes.
+Desc preferred(const View& view, Layout layout);
+// Whether weights and bias are there when the network is opened.
+bool constant_weights(const Call& call);
 
 enum class In : std::uint8_t { read, write, packed, scratch };
 

@@ -20,6 +20,9 @@ RUNTIME_PARTS = ("CMakeLists.txt", "include", "src")
 CMAKE = """\
 cmake_minimum_required(VERSION 3.18)
 project(exported_network CXX C)
+set(CMAKE_CXX_STANDARD 17)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()
@@ -56,8 +59,8 @@ PRESETS = {
                 {"CMAKE_BUILD_TYPE": "RelWithDebInfo", "NNSTRETCH_SANITIZE": "thread"},
             ),
             (
-                "aarch64",
-                "build-aarch64",
+                "cross",
+                "build-cross",
                 {
                     "CMAKE_BUILD_TYPE": "Release",
                     "CMAKE_SYSTEM_NAME": "Linux",

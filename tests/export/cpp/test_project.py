@@ -235,6 +235,17 @@ def test_bad_arguments_and_files_are_one_line(built: Path, tmp_path: Path) -> No
         assert done.stderr.count("\n") == 1
 
 
+def test_every_file_is_compiled_as_the_standard_that_it_needs(built: Path, tmp_path: Path) -> None:
+    """Compilers differ in what they take without being told."""
+    options = ["-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", "-DNNSTRETCH_ONEDNN=OFF"]
+    command = ["cmake", "-S", str(built), "-B", str(tmp_path), *options]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    entries = json.loads((tmp_path / "compile_commands.json").read_text())
+    files = {Path(entry["file"]).name: entry["command"].split() for entry in entries}
+    assert {"network.cpp", "run.cpp", "runtime.cpp"} <= set(files)
+    assert [name for name, words in files.items() if "-std=c++17" not in words] == []
+
+
 def test_verb_writes_a_folder_and_says_what_was_not_built(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

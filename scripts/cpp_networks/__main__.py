@@ -1,0 +1,26 @@
+"""Networks as C++: what is translated and right, on which boards, how fast, how well two cores share.
+
+python scripts/cpp_networks table --journal cpp_networks.jsonl --out docs/results/cpp_networks.md
+python scripts/cpp_networks boards --out docs/results/cpp_boards.md
+python scripts/cpp_networks speed --out docs/results/cpp_speed.md
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser
+
+import boards
+import speed
+import table
+
+from nnstretch.bench.commands import parser_of_parts, run_part
+
+
+def arguments() -> ArgumentParser:
+    """Return the parser of this command."""
+    return parser_of_parts(__doc__, {"table": table, "boards": boards, "speed": speed})
+
+
+if __name__ == "__main__":
+    sys.exit(run_part(arguments()))
