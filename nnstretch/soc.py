@@ -93,6 +93,16 @@ class Neighbour:
 
 
 @dataclass(frozen=True, slots=True)
+class BranchedError:
+    """How far off branched networks were that were not used to fit the chip."""
+
+    relative_error: float
+    """Root-mean-square error, a share of the latency."""
+    interval_factor: float
+    """90% of networks take between the predicted latency over this and times this."""
+
+
+@dataclass(frozen=True, slots=True)
 class Soc:
     """A chip: its processors in order of preference, and a predictor for each."""
 
@@ -113,6 +123,8 @@ class Soc:
     """Fusion rules by processor, where they are not `MOBILE_FUSION`."""
     neighbours: tuple[Neighbour, ...] = ()
     """What processors lose beside others, where it depends on what they do."""
+    branched_error: BranchedError | None = None
+    """None where no branched network was measured: the error of the slowest branch counts."""
 
     def processor(self, name: str) -> Processor:
         """Return a processor by name. Raises UnknownName for a name that the chip lacks."""
@@ -148,13 +160,17 @@ class Soc:
         return [n for n in self.neighbours if n.processor == processor and n.busy_factor > 1]
 
     def predictor(self, price_key: str) -> Predictor:
-        """Return the predictor of a price key. Raises KeyError for a processor without one."""
+        """Return the predictor of a price key; alone where it knows nothing of neighbours.
+
+        Raises KeyError for a processor without one.
+        """
         name, _, beside = price_key.partition(BESIDE)
-        if not beside:
-            return self.predictors[name]
+        predictor = self.predictors[name]
+        if not beside or not hasattr(predictor, "beside"):
+            return predictor
         names = beside.split("+")
         factor = max(n.busy_factor for n in self.slowing(name) if n.beside in names)
-        return cast(NeighbourPredictor, self.predictors[name]).beside(factor)
+        return cast(NeighbourPredictor, predictor).beside(factor)
 
     def processor_among(self, name: str, team: Iterable[str]) -> Processor:
         """Return a processor with the copies that it pays in a fork with a team.

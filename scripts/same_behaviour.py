@@ -102,7 +102,7 @@ COMMANDS = {
     "export_original": f"export {NET} --soc mi9 --processor cpu --weights original/weights.safetensors --out original.nns",
     "export_litert": "export plan.yaml --soc mi9 --weights branched/weights.safetensors --format litert --out lite.nns",
     "export_int8": "export plan.yaml --soc mi9 --weights branched/weights.safetensors --format litert --int8 --calibration digits "
-    "--calibration-images 8 --out int8.nns",
+    "--calibration-images 8 --max-drop 100 --out int8.nns",
     "quantize": "quantize digits --plan plan.yaml --weights branched/weights.safetensors --data.image_px 64 --images 20 "
     "--calibration 16 --max-drop 100 --out net.tflite",
     "run_virtual": "run net.nns --soc mi9 --mode spatial --clock virtual --repeat 2 --trace run.json --output out.npy",

@@ -26,6 +26,7 @@ from nnstretch.predict.roofline import Roofline
 from nnstretch.predict.soc_file import (
     SOC_FORMAT,
     SocFile,
+    branched_error_of,
     link_of,
     neighbour_of,
     processor_of,
@@ -73,6 +74,7 @@ def load_soc(name: str | Path) -> Soc:
         provenance=file.provenance,
         fusion={name: rules for name, rules in fusion.items() if rules != MOBILE_FUSION},
         neighbours=tuple(map(neighbour_of, file.neighbours)),
+        branched_error=branched_error_of(file.branched_error),
     )
 
 

@@ -10,7 +10,7 @@ from nnstretch.files.limits import Length, OneOf, Only
 from nnstretch.graph import ELEMENT_BYTES
 from nnstretch.predict.roofline import AtLeastOne
 from nnstretch.predict.sampled_range import Amount
-from nnstretch.soc import Link, Neighbour, Processor, Soc
+from nnstretch.soc import BranchedError, Link, Neighbour, Processor, Soc
 
 SOC_FORMAT = 1
 PROCESSOR_KINDS = ("cpu", "gpu", "dsp", "npu")
@@ -78,6 +78,14 @@ class NeighbourRow:
 
 
 @dataclass(frozen=True, slots=True)
+class BranchedErrorRow:
+    """How far off branched networks were."""
+
+    relative_error: Amount
+    interval_factor: AtLeastOne
+
+
+@dataclass(frozen=True, slots=True)
 class SocFile:
     """A chip; predictors have files of their own."""
 
@@ -90,6 +98,7 @@ class SocFile:
     merge: LinkRow
     contention: Annotated[tuple[ContentionRow, ...], Length()]
     neighbours: Annotated[tuple[NeighbourRow, ...], Length()] = ()
+    branched_error: BranchedErrorRow | None = None
 
     def __post_init__(self) -> None:
         names = [processor.name for processor in self.processors]
@@ -122,6 +131,8 @@ def soc_document(soc: Soc) -> dict[str, Any]:
     }
     if soc.neighbours:
         document["neighbours"] = [asdict(neighbour) for neighbour in soc.neighbours]
+    if soc.branched_error is not None:
+        document["branched_error"] = asdict(soc.branched_error)
     return document
 
 
@@ -160,3 +171,8 @@ def link_of(row: LinkRow) -> Link:
 def neighbour_of(row: NeighbourRow) -> Neighbour:
     """Return the neighbour that a row of the file describes."""
     return Neighbour(row.processor, row.beside, row.busy_factor, link_of(row.copy_in))
+
+
+def branched_error_of(row: BranchedErrorRow | None) -> BranchedError | None:
+    """Return the error of branched networks that a row of the file describes."""
+    return None if row is None else BranchedError(row.relative_error, row.interval_factor)

@@ -8,7 +8,7 @@ processor it stays there, so a network on one accelerator crosses to it and back
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from nnstretch.errors import BadPlan
@@ -77,6 +77,10 @@ def segment_cost(
         for branch, processor in zip(branches, processors, strict=True)
     )
     merge_us = soc.merge.cost_us(bytes_out) if several else 0.0
+    if several and soc.branched_error is not None:
+        share = soc.branched_error.relative_error
+        times_us = [share * (cost.latency_us + sync_us + merge_us) for cost in priced]
+        priced = tuple(replace(c, error_us=us) for c, us in zip(priced, times_us, strict=True))
     return SegmentCost(start, end, priced, sync_us, merge_us, original_us, original_macs)
 
 

@@ -20,7 +20,7 @@ from nnstretch.files.atomic import write_text
 from nnstretch.predict import load_soc
 from nnstretch.predict.roofline import Rates, Roofline
 from nnstretch.predict.save_soc import save_soc
-from nnstretch.soc import Link, Processor, Soc
+from nnstretch.soc import BranchedError, Link, Processor, Soc
 
 ROOT = Path(__file__).parents[2]
 ASSUMED_ERROR = 0.5
@@ -149,6 +149,8 @@ def moved(link: Link, by: Ratios) -> Link:
 
 def derived(mi9: Soc, name: str, chip: Specification) -> Soc:
     """A chip of mi9's form: without its DSP where `chip` has none."""
+    off = mi9.branched_error
+    assert off is not None
     kept = [p for p in mi9.processors if p.kind != "dsp" or chip.dsp]
     names = {p.name for p in kept}
     predictors, processors = {}, []
@@ -166,8 +168,16 @@ def derived(mi9: Soc, name: str, chip: Specification) -> Soc:
         dtype=mi9.dtype,
         predictors=predictors,
         merge=moved(mi9.merge, ratios(chip, "cpu")),
-        contention={pair: factor for pair, factor in mi9.contention.items() if pair <= names},
         calibrated=False,
+        branched_error=BranchedError(
+            rounded(off.relative_error + ASSUMED_ERROR),
+            rounded(off.interval_factor * (1 + ASSUMED_ERROR)),
+        ),
+        neighbours=tuple(
+            replace(n, copy_in=moved(n.copy_in, ratios(chip, n.beside)))
+            for n in mi9.neighbours
+            if {n.processor, n.beside} <= names
+        ),
         provenance=(
             f"derived from mi9 by public specifications of {chip.chip}; no latency of it was ever"
             " published, errors are assumptions"
@@ -194,7 +204,7 @@ every rate is mi9's, times the ratio of the public specification that bounds it.
 
 {ratios}
 
-Contention and channel widths are mi9's.{notes}
+What branches lose beside each other, and channel widths, are mi9's.{notes}
 
 Error: {errors}. That is mi9's error on networks left out plus {assumed:.0%}. The {assumed:.0%} is an assumption, not a
 measurement: the true error is unknown and may be larger. Compare plans with these numbers; promise nothing on them.

@@ -57,6 +57,13 @@ class Crossing:
     gpu_in: Link
     gpu_out: Link
     merge: Link
+    enqueue: Link
+    """The main thread brings what the GPU reads to floats and enqueues its branch."""
+
+    @property
+    def convert(self) -> Link:
+        """Return the part that depends on size: no other branch of the host starts before."""
+        return Link(0.0, self.enqueue.us_per_kib)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +104,12 @@ def line(x: Sequence[float], y: Sequence[float]) -> Link:
 
 
 def crossing(stages: Sequence[Stage]) -> Crossing:
-    """Launch gap over KiB in, output gap over KiB out, concatenation over KiB merged."""
+    """Launch gap and enqueueing over KiB in, output gap over KiB out, merge over KiB merged."""
     return Crossing(
         line([s.kib_in for s in stages], [s.launch_us for s in stages]),
         line([s.gpu_kib_out for s in stages], [s.output_us for s in stages]),
         line([s.gpu_kib_out + s.dsp_kib_out for s in stages], [s.merge_us for s in stages]),
+        line([s.kib_in for s in stages], [s.enqueue_us for s in stages]),
     )
 
 

@@ -52,11 +52,9 @@ PARAMETERS = (
     Parameter("dsp.bytes_per_us", 5000, 200, 30e3),
     Parameter("dsp.group_us", 30, 0.5, 300),
     Parameter("dsp.piece_us_per_thousand", 2, 0.1, 100),
-    Parameter("gpu.sync_us", 500, 50, 2000, 0.5),
+    Parameter("gpu.wake_us", 170, 20, 2000, 0.5),
     Parameter("dsp.fixed_us", 150, 10, 1000),
     Parameter("dsp.us_per_kib", 0.5, 0.05, 5),
-    Parameter("cpu+gpu", 1.1, 1, 2),
-    Parameter("cpu+dsp", 1.1, 1, 2),
 )
 NAMES = tuple(p.name for p in PARAMETERS)
 START, LOW, HIGH, SPREAD = (

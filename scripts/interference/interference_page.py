@@ -122,7 +122,7 @@ meet once in between, and the branch behind that goes to the CPU although that w
 speed is still more than half of the GPU's there. In the stretch with the CPU busy this costs {cost:.0%}.
 
 A moved sub-graph takes what bundles predict for it there: copies, and contention as though it alone had moved. What its neighbours then
-lose by contention is not emulated; on `mi9` that is a factor of 1.25 where CPU and DSP work at once.
+lose by contention is not emulated; on `mi9` that is up to a factor of 2 on what the CPU multiplies while the DSP works.
 """
 
 

@@ -7,7 +7,8 @@ MACs and parameters.
 Six networks on C+G, C+D, G+D and C+G+D. Every search runs in a process of its own. Finished rows go
 to a journal beside --out (`NAME.rows.jsonl`), so an interrupted run goes on where it stopped; rows
 of other sources or data are searched again. `--no-search` writes the page from the journal alone.
-`--limits alpha=0.7,segment_macs=0.6` loosens what a search must keep to.
+`--limits alpha=0.7,segment_macs=0.6` loosens what a search must keep to. `--before FOLDER` searches
+nothing and prices the published plans by another state of the chip's predictors, too.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 import torch
 from comparison_page import Results, page
 from comparison_rows import COMBINATIONS, Row, Searched, Task, chosen, limits_of, tasks_of
+from plans_page import plans_page
 from published_plans import Phone
 from search_journal import (
     SOC,
@@ -79,6 +81,12 @@ def arguments() -> argparse.ArgumentParser:
         default=None,
         metavar="NAME=X,..",
         help=f"of {', '.join(asdict(SegmentLimits()))}; others keep their defaults",
+    )
+    parser.add_argument(
+        "--before",
+        metavar="FOLDER",
+        default=None,
+        help="a chip to price the published plans with, too; no search",
     )
     parser.add_argument("--no-search", action="store_true", help="use the journal's rows only")
     parser.add_argument(
@@ -225,6 +233,12 @@ def main() -> int:
     args = arguments().parse_args()
     torch.set_num_threads(1)
     settings = settings_of(args)
+    if args.before is not None:
+        text = plans_page(load_soc(args.before), load_soc(SOC))
+        if args.out is not None:
+            write_text(Path(args.out), text)
+        print(text)
+        return 0
     results = compare(args.networks, args.combinations, settings)
     text = page(results)
     if args.out is not None:

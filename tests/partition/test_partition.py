@@ -39,6 +39,8 @@ from nnstretch.structure.segment_cost import CROSSES, BranchDemand, segment_cost
 
 GRAPH = residual()
 MI9 = load_soc("mi9")
+PAIRED = replace(MI9, neighbours=(), contention={frozenset({"cpu", "dsp"}): 1.25})
+"""With one factor for a pair, as chips of other machines have it."""
 
 
 def one(stages: int | None, *processors: str, soc: Soc = MI9, **wish: Any) -> Partition:
@@ -86,7 +88,7 @@ def test_a_stage_pays_for_every_tensor_that_crosses_both_ways_and_for_contention
     """Cut inside a block: the main path and the shortcut."""
     names = {node.name: i for i, node in enumerate(GRAPH.nodes)}
     unit_of = [int(i > names["relu10"]) for i in range(len(GRAPH.nodes))]
-    found = partitions(GRAPH, MI9, PartitionRequest(None, ("cpu", "dsp")), unit_of)[0]
+    found = partitions(GRAPH, PAIRED, PartitionRequest(None, ("cpu", "dsp")), unit_of)[0]
     dsp = next(
         share for stage in found.stages for share in stage.shares if share.processor == "dsp"
     )
@@ -99,7 +101,7 @@ def test_a_stage_pays_for_every_tensor_that_crosses_both_ways_and_for_contention
     )
     piece = found.subgraphs[0 if first else 1]
     assert dsp.compute_us == pytest.approx(
-        1.247 * CostModel(MI9).estimate_graph(piece, "dsp").latency_us
+        1.25 * CostModel(MI9).estimate_graph(piece, "dsp").latency_us
     )
 
 
@@ -180,7 +182,7 @@ def test_where_layouts_depend_on_the_split_stages_are_priced_anew_and_nothing_is
         MI9.rules("cpu"),
         blocked=ChannelBlockedLayout(block=8, align=8, ops=frozenset({"relu", "add"})),
     )
-    soc = replace(MI9, fusion={"cpu": rules}, predictors={**MI9.predictors, "cpu": Anything()})
+    soc = replace(PAIRED, fusion={"cpu": rules}, predictors={**MI9.predictors, "cpu": Anything()})
     found = one(2, "cpu", "dsp", soc=soc)
     assert not found.proven
     share = next(
@@ -192,7 +194,7 @@ def test_where_layouts_depend_on_the_split_stages_are_priced_anew_and_nothing_is
         if stage.shares[0].processor == "cpu"
     )
     assert share.compute_us == pytest.approx(
-        1.247 * CostModel(soc).estimate_graph(piece, "cpu").latency_us
+        1.25 * CostModel(soc).estimate_graph(piece, "cpu").latency_us
     )
 
 
@@ -219,18 +221,14 @@ def test_wishes_that_do_not_fit_are_refused() -> None:
 
 
 def test_copies_of_a_processor_slow_others_down_as_it_does() -> None:
-    soc, names = instantiate(MI9, ("cpu", "cpu", "dsp"))
+    soc, names = instantiate(PAIRED, ("cpu", "cpu", "dsp"))
     assert names == ("cpu0", "cpu1", "dsp")
-    assert (
-        soc.contention_factor(frozenset({"cpu1", "dsp"}))
-        == MI9.contention_factor(frozenset({"cpu", "dsp"}))
-        == 1.247
-    )
+    assert soc.contention_factor(frozenset({"cpu1", "dsp"})) == 1.25
     assert soc.contention_factor(frozenset({"cpu0", "cpu1"})) == 1.0
     assert instantiate(MI9, ())[0].processors == MI9.processors
-    again = instances_named_by(MI9, ["cpu1", "dsp", "cpu0"])
+    again = instances_named_by(PAIRED, ["cpu1", "dsp", "cpu0"])
     assert [processor.name for processor in again.processors] == ["cpu1", "cpu0", "dsp", "gpu"]
-    assert again.contention_factor(frozenset({"cpu1", "dsp"})) == 1.247
+    assert again.contention_factor(frozenset({"cpu1", "dsp"})) == 1.25
     with pytest.raises(UnknownName, match="unknown processor 'npu0'"):
         instances_named_by(MI9, ["npu0"])
 
@@ -356,9 +354,6 @@ def test_a_plan_becomes_stages_that_are_branched(
         ("s1.cpu", "s1.dsp", "s1.merge"),
     ]
     known = {processor.name: processor for processor in MI9.processors}
-    assert MI9.contention_factor(frozenset(known)) > 1, (
-        "a third processor makes the other two slower"
-    )
     assert predicted_bottleneck_us(read_bundle(out).manifest, known) == pytest.approx(
         1000 * result["bottleneck_ms"]
     )

@@ -87,8 +87,8 @@ def by_stage(values: list[tuple[str, float]]) -> dict[str, float]:
 def test_whole_networks_are_met_within_five_percent_on_average() -> None:
     found = errors()
     assert len(found) == 24
-    assert sum(map(abs, found.values())) / len(found) <= 0.05
-    assert max(abs(error) for config, error in found.items() if config != "EN-L4-CD") <= 0.10
+    assert sum(map(abs, found.values())) / len(found) <= 0.045
+    assert max(map(abs, found.values())) <= 0.11
 
 
 def test_the_card_prints_the_errors_that_the_shipped_numbers_make() -> None:
@@ -104,17 +104,23 @@ def test_errors_with_a_network_left_out_keep_their_promise() -> None:
         percent(row[1]) for config, row in rows.items() if len(config.rsplit("-", 1)[1]) > 1
     ]
     assert (len(single), len(branched)) == (18, 6)
-    assert sum(single) / 18 <= 10
-    assert sum(branched) / 6 <= 15
+    assert sum(single) / 18 <= 6.5
+    assert sum(branched) / 6 <= 8
 
 
-def test_errors_with_a_branched_row_left_out_keep_their_promise() -> None:
-    left_out = {config: percent(row[2]) for config, row in printed().items() if row[2] != "-"}
-    assert len(left_out) == 6
-    assert all(len(config.rsplit("-", 1)[1]) == 2 for config in left_out)
-    trusted = [error for config, error in left_out.items() if config != "EN-L4-CD"]
-    assert sum(trusted) / 5 <= 7
-    assert sum(left_out.values()) / 6 <= 12
+def test_errors_with_a_row_left_out_keep_their_promise() -> None:
+    left_out = {config: float(row[2].removesuffix("%")) for config, row in printed().items()}
+    branched = [off for config, off in left_out.items() if len(config.rsplit("-", 1)[1]) == 2]
+    assert (len(left_out), len(branched)) == (24, 6)
+    assert sum(map(abs, branched)) / 6 <= 8
+    assert (sum(map(abs, left_out.values())) - sum(map(abs, branched))) / 18 <= 6
+    error = load_soc("mi9").branched_error
+    assert error is not None
+    inside = [
+        1 / error.interval_factor <= 1 + off / 100 <= error.interval_factor for off in branched
+    ]
+    assert sum(inside) / 6 >= 0.85
+    assert error.relative_error == pytest.approx(0.075, abs=0.01)
 
 
 def test_gpu_kernels_of_every_stage_add_up_to_the_measured_time() -> None:
@@ -132,6 +138,7 @@ def test_a_meeting_point_costs_what_the_profiled_one_did() -> None:
     """Launch, map and what the host takes beside them: four stages of R-34-DG, two runs each."""
     soc = load_soc("mi9")
     gpu = soc.processor("gpu")
+    convert = soc.processor_among("cpu", ("gpu",)).copy_in
     off: dict[str, list[float]] = defaultdict(list)
     for row in (row for row in timed() if row["kernel_index"] == "1"):
         last = next(
@@ -142,9 +149,12 @@ def test_a_meeting_point_costs_what_the_profiled_one_did() -> None:
             int(last["cout"]) * int(last["hw_out"]) ** 2,
         )
         host_us = float(row["gpu_push_us"]) + float(row["gpu_wait_us"])
-        off["launch"].append(gpu.copy_in.cost_us(moved_in) / float(row["launch_gap_us"]) - 1)
+        launch_us = gpu.copy_in.cost_us(moved_in) - convert.cost_us(moved_in)
+        off["launch"].append(launch_us / float(row["launch_gap_us"]) - 1)
         off["map"].append(gpu.copy_out.cost_us(moved_out) / float(row["out_gap_us"]) - 1)
-        off["sync"].append(gpu.sync_us / (host_us - float(row["unmapQ_to_outMap_us"])) - 1)
+        converted_us = convert.cost_us(moved_in)
+        rest_us = host_us - float(row["unmapQ_to_outMap_us"])
+        off["sync"].append((gpu.sync_us + converted_us) / rest_us - 1)
         around_us = gpu.copy_in.cost_us(moved_in) + gpu.copy_out.cost_us(moved_out) + gpu.sync_us
         off["whole"].append((around_us + float(row["kernel_span_us"])) / host_us - 1)
     mean = {name: sum(map(abs, errors)) / len(errors) for name, errors in off.items()}

@@ -11,10 +11,11 @@ import pytest
 
 from nnstretch.errors import BrokenFile
 from nnstretch.kernel import Kernel
+from nnstretch.partition.branched_stages import contention_of
 from nnstretch.predict import load_soc
 from nnstretch.predict.roofline import Rates, Roofline
 from nnstretch.predict.save_soc import save_soc
-from nnstretch.soc import Link, Neighbour, Processor, Soc
+from nnstretch.soc import BranchedError, Link, Neighbour, Processor, Soc
 from nnstretch.soc_instances import instantiate
 from nnstretch.structure.segment_cost import BranchDemand, segment_cost
 
@@ -82,9 +83,26 @@ def test_a_branch_starts_behind_what_the_host_does_for_its_neighbour() -> None:
     assert start_us("cpu", "dsp") == start_us("gpu", "dsp") == [0.0, 0.0]
 
 
+def test_a_pipeline_adds_at_most_the_factor_that_a_segment_has_not_paid() -> None:
+    work = {name: BranchDemand(name, 100.0, 0.0, 0, 0) for name in ("cpu", "dsp")}
+    alone, fork = segment_cost(SOC, [work["cpu"]]), segment_cost(SOC, list(work.values()))
+    everybody = frozenset(("cpu", "dsp"))
+    assert contention_of("cpu", alone, SOC, everybody) == 2.0
+    assert contention_of("cpu", fork, SOC, everybody) == 1.0
+    assert contention_of("dsp", fork, SOC, everybody) == 1.0
+
+
+def test_errors_of_branches_are_those_of_branched_networks_where_some_were_measured() -> None:
+    work = [BranchDemand(name, 100.0, 30.0, 0, 0) for name in ("cpu", "dsp")]
+    soc = replace(SOC, merge=Link(10.0), branched_error=BranchedError(0.1, 1.3))
+    assert [b.error_us for b in segment_cost(soc, work).branches] == pytest.approx([11.0, 11.0])
+    assert segment_cost(soc, work[:1]).branches[0].error_us == 30.0
+    assert segment_cost(SOC, work).branches[0].error_us == 30.0
+
+
 def test_neighbours_come_back_from_their_file_and_follow_copies(tmp_path: Path) -> None:
     save_soc(SOC, tmp_path)
-    assert load_soc(tmp_path).neighbours == SOC.neighbours
+    assert load_soc(tmp_path) == SOC
     copied, _ = instantiate(SOC, ("cpu", "cpu", "dsp"))
     assert copied.price_key("cpu1", ("cpu1", "dsp")) == "cpu1 beside dsp"
     assert copied.processor_among("cpu0", ("gpu",)).copy_in == Link(3.0, 1.0)

@@ -118,7 +118,9 @@ def test_mi9_is_a_chip_of_three_processors() -> None:
     assert [p.name for p in soc.processors] == ["cpu", "gpu", "dsp"]
     assert soc.element_bytes == 1
     assert soc.calibrated
-    assert soc.contention_factor(frozenset(("cpu", "gpu", "dsp"))) == max(soc.contention.values())
+    assert soc.contention_factor(frozenset(("cpu", "gpu", "dsp"))) == 1
+    assert soc.price_key("cpu", ("cpu", "gpu", "dsp")) == "cpu beside dsp"
+    assert soc.processor_among("cpu", ("cpu", "gpu")).copy_in.us_per_kib > 0
     assert soc.processor("cpu").copy_in == Link()
 
 
@@ -193,7 +195,7 @@ BROKEN = [
     (
         "soc.json",
         put(600, "processors", 1, "handover_us"),
-        r"processors\[1\], .*handover_us 600 of sync_us 503.4",
+        r"processors\[1\], .*handover_us 600 of sync_us 3",
     ),
     (
         "soc.json",
@@ -212,7 +214,7 @@ BROKEN = [
     ),
     (
         "soc.json",
-        put(["cpu", "npu"], "contention", 0, "processors"),
+        put([{"processors": ["cpu", "npu"], "factor": 1.5}], "contention"),
         r"contention\[0\] is of .*known are",
     ),
     ("soc.json", put("gpu", "processors", 0, "name"), "each named once"),

@@ -55,9 +55,15 @@ def test_the_profile_is_the_fact_sheets(profile: tuple[Stage, ...]) -> None:
     assert [stage.dsp_first for stage in profile] == [True, True, True, False]
 
 
-def test_the_chips_one_hand_over_is_the_mean_of_the_four(profile: tuple[Stage, ...]) -> None:
-    gpu, dsp = load_soc("mi9").processor("gpu"), load_soc("mi9").processor("dsp")
-    assert gpu.enqueue_us == pytest.approx(sum(stage.enqueue_us for stage in profile) / 4)
+def test_the_chips_hand_over_grows_with_what_is_converted_as_the_four_did(
+    profile: tuple[Stage, ...],
+) -> None:
+    soc = load_soc("mi9")
+    gpu, dsp = soc.processor("gpu"), soc.processor("dsp")
+    convert = soc.processor_among("cpu", ("gpu",)).copy_in
+    for stage, channels, side in zip(profile, (64, 96, 144, 304), (56, 56, 28, 14), strict=True):
+        handed_over_us = gpu.enqueue_us + convert.cost_us(channels * side**2)
+        assert handed_over_us == pytest.approx(stage.enqueue_us, rel=0.1)
     assert (gpu.asynchronous, dsp.asynchronous, dsp.blocks_host) == (True, False, False)
 
 

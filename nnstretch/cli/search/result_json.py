@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from nnstretch.stretch.search.explain import Explanation, SegmentVerdict
     from nnstretch.stretch.search.pareto import ParetoFront, ParetoPoint, SensitivityRow
     from nnstretch.stretch.search.search_result import ScoredPlan, SearchResult
+    from nnstretch.trial import Trial
 
 
 def as_json(
@@ -46,7 +47,10 @@ def as_json(
         "out_of_time": result.out_of_time,
         "lower_bound_ms": result.lower_bound_us / 1000,
         "search_s": result.search_s,
-        "plans": [plan_json(plan, result, analysis) for plan in result.plans],
+        "plans": [
+            plan_json(plan, result, analysis) | interval_json(plan.trial, soc)
+            for plan in result.plans
+        ],
     }
 
 
@@ -73,6 +77,14 @@ def plan_json(
         "rates_share": None if limit is None else speedup / limit,
         "segments": segments_json(trial, lower(analysis, trial.plan)),
     }
+
+
+def interval_json(trial: Trial, soc: Soc) -> dict[str, Any]:
+    """Return within what 90% of networks like a branched plan lie; nothing where unmeasured."""
+    if soc.branched_error is None or not any(s.branched for s in trial.plan.segments):
+        return {}
+    factor, latency_ms = soc.branched_error.interval_factor, trial.latency_us / 1000
+    return {"interval_ms": [latency_ms / factor, latency_ms * factor]}
 
 
 def rates_limit(result: SearchResult, macs: int) -> float | None:
