@@ -6,9 +6,10 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from importlib import import_module
 
-from nnstretch.task import Task
+from nnstretch.task import Task, filled_quickly
 
 
+@filled_quickly
 @dataclass(frozen=True, slots=True)
 class Span:
     """One task on one processor."""
@@ -40,6 +41,7 @@ class Failure:
     """ProcessorFailed where the processor went; anything else is the task's own."""
 
 
+@filled_quickly
 @dataclass(frozen=True, slots=True)
 class TimerEvent:
     """A time that somebody asked to be told of."""

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from math import inf
 
 from nnstretch.errors import DeadlineMissed, ProcessorFailed
-from nnstretch.task import Task
+from nnstretch.task import Task, filled_quickly
 
 SLACK = 64
 """Deadlines of answered requests that may stay in the heap beside as many as are open."""
 
 
+@filled_quickly
 @dataclass(frozen=True, slots=True)
 class Request:
     """One input on its way through a network."""
@@ -27,6 +28,7 @@ class Request:
     """Its tasks are not moved because a processor is slow, only where it is lost."""
 
 
+@filled_quickly
 @dataclass(frozen=True, slots=True)
 class RequestOutcome:
     """The end of a request."""

@@ -60,12 +60,17 @@ class CostRows:
         row = self._rows.get(kind)
         return self._new_row(task, kind) if row is None else row
 
+    def row_of(self, kind: Kind) -> Row:
+        """Return the costs of a kind of which there was a task."""
+        return self._rows[kind]
+
     def mask(self, task: Task) -> int:
         """Return which processors can run a task: bit N for number N. Raises as `row` does."""
-        mask = self._masks.get((task.plan, task.subgraph, task.processor))
+        kind = task.plan, task.subgraph, task.processor
+        mask = self._masks.get(kind)
         if mask is None:
-            self.row(task)
-            mask = self._masks[self.kind(task)]
+            self._new_row(task, kind)
+            mask = self._masks[kind]
         return mask
 
     def ready_us(self, task: Task) -> Sequence[float] | None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import inf, isfinite
 
 from nnstretch.protocols import Choice, ProcessorState
-from nnstretch.schedule.costs.cost_rows import CostRows, Row
+from nnstretch.schedule.costs.cost_rows import CostRows, Kind, Row
 from nnstretch.schedule.policies.finish import earliest_finish
 from nnstretch.schedule.policies.waiting import FirstInFirstOut, LeastKeyFirst
 from nnstretch.task import Task
@@ -81,7 +81,8 @@ class LargestMeanFirst:
     def __init__(self, costs: CostRows) -> None:
         self._costs = costs
         self._waiting = LeastKeyFirst(costs)
-        self._means: dict[Row, float] = {}
+        self._means: dict[Kind, tuple[Row, float]] = {}
+        """Of every kind its row, and the mean of that."""
         first: dict[str, int] = {}
         for number, processor in enumerate(costs.processors):
             first.setdefault(processor.kind, number)
@@ -89,11 +90,11 @@ class LargestMeanFirst:
 
     def add(self, task: Task, /) -> None:
         """Let a task wait among those of its mean cost."""
-        row = self._costs.row(task)
-        mean_us = self._means.get(row)
-        if mean_us is None:
-            mean_us = self._means[row] = self._mean(row)
-        self._waiting.add(task, -mean_us)
+        row, kind = self._costs.row(task), self._costs.kind(task)
+        known = self._means.get(kind)
+        if known is None or known[0] is not row:
+            known = self._means[kind] = row, self._mean(row)
+        self._waiting.add(task, -known[1])
 
     def withdraw(self, task: Task, /) -> None:
         """Forget a task."""

@@ -10,7 +10,7 @@ from math import inf
 from random import Random
 
 from nnstretch.protocols import Choice, ProcessorState
-from nnstretch.schedule.costs.cost_rows import CostRows, Row
+from nnstretch.schedule.costs.cost_rows import CostRows, Kind, Row
 from nnstretch.schedule.policies.waiting import FirstInFirstOut, open_mask
 from nnstretch.task import Task
 
@@ -100,15 +100,16 @@ class CheapestType:
     def __init__(self, costs: CostRows) -> None:
         self._costs = costs
         self._types = [processor.kind for processor in costs.processors]
-        self._masks: dict[Row, int] = {}
+        self._masks: dict[Kind, tuple[Row, int]] = {}
+        """Of every kind its row, and the mask of that."""
 
     def mask(self, task: Task) -> int:
         """Return the mask of these processors."""
-        row = self._costs.row(task)
-        mask = self._masks.get(row)
-        if mask is None:
-            mask = self._masks[row] = self._mask(row)
-        return mask
+        row, kind = self._costs.row(task), self._costs.kind(task)
+        known = self._masks.get(kind)
+        if known is None or known[0] is not row:
+            known = self._masks[kind] = row, self._mask(row)
+        return known[1]
 
     def _mask(self, row: Row) -> int:
         best_us, best = inf, ""

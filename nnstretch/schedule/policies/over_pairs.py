@@ -13,7 +13,7 @@ from math import inf
 from nnstretch.protocols import Choice, ProcessorState
 from nnstretch.schedule.costs.cost_rows import CostRows
 from nnstretch.schedule.policies.finish import earliest_finish, earliest_start
-from nnstretch.schedule.policies.waiting import CheapestFirst
+from nnstretch.schedule.policies.waiting import CheapestFirst, KindQueue
 from nnstretch.task import Task, WorkKey
 
 
@@ -42,18 +42,17 @@ class EarliestPair:
         if self._costs.arrivals is not None:
             return self._scan(now_us, processors)
         best_us, first = inf, 0
-        choice: tuple[Task, ProcessorState] | None = None
+        kind: KindQueue | None = None
+        best: ProcessorState | None = None
         for state in processors:
             cheapest = self._waiting.cheapest(state.index) if state.open else None
             if cheapest is None:
                 continue
-            cost_us, number, task = cheapest
+            cost_us, number, queue = cheapest
             end_us = (state.free_us if state.free_us > now_us else now_us) + cost_us
             if end_us < best_us or (end_us == best_us and number < first):
-                best_us, first, choice = end_us, number, (task, state)
-        if choice is not None:
-            self._waiting.remove(choice[0])
-        return choice
+                best_us, first, kind, best = end_us, number, queue, state
+        return None if kind is None else (self._waiting.take(kind), best)
 
     def _scan(self, now_us: float, processors: Sequence[ProcessorState]) -> Choice | None:
         best_us, choice = inf, None

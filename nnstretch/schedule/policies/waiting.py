@@ -9,9 +9,12 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from operator import itemgetter
 
 from nnstretch.protocols import ProcessorState
-from nnstretch.schedule.costs.cost_rows import CostRows
+from nnstretch.schedule.costs.cost_rows import CostRows, Kind, Row
 from nnstretch.task import Task
 
 MOST_STALE = 64
@@ -132,6 +135,18 @@ class LeastKeyFirst:
         return task
 
 
+@dataclass(slots=True, eq=False)
+class KindQueue:
+    """Waiting tasks of one kind in the order in which they came."""
+
+    row: Row
+    """What they cost now."""
+    tasks: OrderedDict[str, tuple[int, Task]] = field(default_factory=OrderedDict)
+    """Number and task, by name."""
+    head: int = 0
+    """Number of the first; 0 where none waits."""
+
+
 class CheapestFirst:
     """Waiting tasks by kind, and on each processor the one that costs least.
 
@@ -141,39 +156,42 @@ class CheapestFirst:
 
     def __init__(self, costs: CostRows) -> None:
         self._costs = costs
-        self._kinds: dict[object, OrderedDict[str, tuple[int, Task]]] = {}
-        self._heaps: list[list[tuple[float, int, Task]]] = [[] for _ in costs.processors]
+        self._kinds: dict[object, KindQueue] = {}
+        self._heaps: list[list[tuple[float, int, KindQueue]]] = [[] for _ in costs.processors]
         self._added = 0
         costs.watch(self._cost_changed)
 
     def add(self, task: Task) -> None:
         """Add a task behind those of its kind."""
-        kind = self._costs.kind(task)
-        queue = self._kinds.get(kind)
+        queue = self._kinds.get(self._costs.kind(task))
         if queue is None:
-            queue = self._kinds[kind] = OrderedDict()
+            queue = self._kinds[self._costs.kind(task)] = KindQueue(self._costs.row(task))
         self._added += 1
-        queue[task.name] = (self._added, task)
-        if len(queue) == 1:
-            self._push(self._added, task)
+        queue.tasks[task.name] = (self._added, task)
+        if not queue.head:
+            queue.head = self._added
+            self._push(queue)
 
     def remove(self, task: Task) -> None:
-        """Forget a task that was chosen or withdrawn; the next of its kind takes its place."""
+        """Forget a task that was withdrawn; the next of its kind takes its place."""
         queue = self._kinds[self._costs.kind(task)]
-        was_head = next(iter(queue)) == task.name
-        del queue[task.name]
-        if was_head and queue:
-            self._push(*next(iter(queue.values())))
+        number, _ = queue.tasks.pop(task.name)
+        if number == queue.head:
+            self._next_head(queue)
 
-    def cheapest(self, index: int) -> tuple[float, int, Task] | None:
-        """Return cost, number and task of the cheapest on a processor, the first of equals."""
+    def take(self, queue: KindQueue) -> Task:
+        """Remove and return the first task of a kind."""
+        task = queue.tasks.popitem(last=False)[1][1]
+        self._next_head(queue)
+        return task
+
+    def cheapest(self, index: int) -> tuple[float, int, KindQueue] | None:
+        """Return cost, number and kind of the cheapest on a processor, the first of equals."""
         heap = self._heaps[index]
         while heap:
-            cost_us, number, task = heap[0]
-            queue = self._kinds[self._costs.kind(task)]
-            entry = queue.get(task.name)
-            if entry is not None and entry[0] == number and self._costs.row(task)[index] == cost_us:
-                return heap[0]
+            cost_us, number, queue = entry = heap[0]
+            if queue.head == number and queue.row[index] == cost_us:
+                return entry
             heapq.heappop(heap)
         return None
 
@@ -181,20 +199,28 @@ class CheapestFirst:
         """Return number and task of the first of every kind, or of all where data are copied."""
         entries: list[tuple[int, Task]] = []
         for queue in self._kinds.values():
-            if queue and self._costs.arrivals is None:
-                entries.append(next(iter(queue.values())))
+            if queue.head and self._costs.arrivals is None:
+                entries.append(next(iter(queue.tasks.values())))
             else:
-                entries += queue.values()
-        entries.sort(key=lambda entry: entry[0])
+                entries += queue.tasks.values()
+        entries.sort(key=itemgetter(0))
         return entries
 
-    def _push(self, number: int, task: Task) -> None:
-        mask = self._costs.mask(task)
-        for index, cost_us in enumerate(self._costs.row(task)):
-            if mask >> index & 1:
-                heapq.heappush(self._heaps[index], (cost_us, number, task))
+    def _next_head(self, queue: KindQueue) -> None:
+        if queue.tasks:
+            queue.head = next(iter(queue.tasks.values()))[0]
+            self._push(queue)
+        else:
+            queue.head = 0
 
-    def _cost_changed(self, kind: object) -> None:
+    def _push(self, queue: KindQueue) -> None:
+        for heap, cost_us in zip(self._heaps, queue.row, strict=True):
+            if cost_us < inf:
+                heapq.heappush(heap, (cost_us, queue.head, queue))
+
+    def _cost_changed(self, kind: Kind) -> None:
         queue = self._kinds.get(kind)
-        if queue:
-            self._push(*next(iter(queue.values())))
+        if queue is not None:
+            queue.row = self._costs.row_of(kind)
+            if queue.head:
+                self._push(queue)
