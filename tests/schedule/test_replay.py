@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,7 +41,14 @@ BESIDE = 1.5
 COSTS_US = {"big": {"head": 3000.0, "tail": 2000.0}, "small": {"whole": 1500.0}}
 
 
-def served(policy: str = "eft", requests: int = 150, spread: bool = False) -> ServiceRecord:
+def served(
+    policy: str = "eft",
+    requests: int = 150,
+    spread: bool = False,
+    beside_factor: float = BESIDE,
+    deadline_us: float = 1e6,
+    **how: Any,
+) -> ServiceRecord:
     """A record of a server that is itself simulated, so that everything of it is known."""
     tasks = {
         "big": (Task("head", "head"), Task("tail", "tail", frozenset({"head"}))),
@@ -55,17 +64,16 @@ def served(policy: str = "eft", requests: int = 150, spread: bool = False) -> Se
                 samples_us[key] = [cost_us * width for width in widths]
     applications = [
         Application(name, own_tasks(name, tasks[name]), ExponentialArrivals(9000.0), requests,
-                    deadline_us=20_000.0)
+                    deadline_us=deadline_us)
         for name in COSTS_US
     ]  # fmt: skip
-    beside = dict.fromkeys(times_us, BESIDE)
+    beside = dict.fromkeys(times_us, beside_factor)
     measured = MeasuredTimes(samples_us, beside, HostCosts(0.0, 60.0, 30.0))
-    return recorded(
-        SimulationSettings(
-            *(tuple(applications), CORES, times_us, policy),
-            **{"durations": "measured", "measured": measured, "seed": 7},
-        )
+    setting = SimulationSettings(
+        *(tuple(applications), CORES, times_us, policy),
+        **{"durations": "measured", "measured": measured, "seed": 7},
     )
+    return recorded(replace(setting, **how))
 
 
 def recorded(setting: SimulationSettings) -> ServiceRecord:
@@ -96,7 +104,9 @@ def recorded(setting: SimulationSettings) -> ServiceRecord:
         applications.append(
             RecordedApplication(application.name, 0, application.deadline_us, None, tuple(kinds))
         )
-    processors = tuple(RecordedProcessor(core.name, core.kind) for core in CORES)
+    processors = tuple(
+        RecordedProcessor(core.name, core.kind, core.queue_depth) for core in setting.processors
+    )
     header = RecordHeader(
         *("0.1.0", "w.yaml", setting.policy, setting.queueing, setting.correction, 0),
         *(processors, tuple(applications)),
@@ -115,6 +125,36 @@ def test_recorded_durations_give_the_recorded_latencies(policy: str) -> None:
         assert now.summary_ms() == pytest.approx(was.summary_ms(), rel=1e-6)
     used = {name: us / result.makespan_us for name, us in result.busy_us.items()}
     assert used == pytest.approx(recorded_utilisation(record), rel=1e-3)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_a_replay_hands_over_as_far_ahead_as_the_server_did(depth: int) -> None:
+    """What lies in a processor's queue starts without waiting for the scheduler."""
+    cores = tuple(replace(core, queue_depth=depth) for core in CORES)
+    record = served(spread=True, processors=cores)
+    check_replay(record)
+
+
+def test_a_replay_ends_requests_at_their_deadline_as_the_server_does() -> None:
+    """Equal tasks take equal times, so what the record does not say is drawn as it was."""
+    cores = tuple(replace(core, queue_depth=2) for core in CORES)
+    how = {"processors": cores, "ends_at_deadline": True}
+    record = served(requests=300, beside_factor=1.0, deadline_us=7_000.0, **how)
+    missed = sum(request.end == "missed" for request in record.requests)
+    assert missed > 5
+    runs = check_replay(record)
+    assert sum(run.dropped for run in runs) == missed
+
+
+def check_replay(record: ServiceRecord) -> tuple[ApplicationRun, ...]:
+    """Check that the same requests are answered after the same time."""
+    result = Simulation(replay_settings(record, None, None, 0)).run()
+    for run in result.runs:
+        requests = [r for r in record.requests if r.application == run.application.name]
+        was = recorded_latencies(requests)
+        assert run.latencies.count == was.count
+        assert run.latencies.summary_ms() == pytest.approx(was.summary_ms(), rel=1e-6)
+    return result.runs
 
 
 def test_another_policy_hears_the_same_arrivals() -> None:

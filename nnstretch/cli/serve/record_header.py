@@ -17,7 +17,7 @@ from nnstretch.serve.network_server import DEFAULT_LIMIT
 
 def record_header(settings: SimulationSettings, workload: str, version: str) -> RecordHeader:
     """Return the header of a record."""
-    processors = [RecordedProcessor(p.name, p.kind) for p in settings.processors]
+    processors = [RecordedProcessor(p.name, p.kind, p.queue_depth) for p in settings.processors]
     applications = [recorded_application(app, settings) for app in settings.applications]
     return RecordHeader(
         version,

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
+from nnstretch.bundle.manifest import QUEUE_DEPTH
 from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.files.journal import decode_row
 from nnstretch.files.json_text import parse_json
@@ -34,6 +35,8 @@ class RecordedProcessor:
 
     name: Name
     kind: Name
+    queue_depth: Annotated[int, Range(1, 1_000)] = QUEUE_DEPTH
+    """Tasks that it was handed at a time, if they were there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,13 +63,18 @@ class ContendedExecutor:
         duration_us: DurationOf,
         beside: Callable[[Task, str], float],
         host: HostCosts = HostCosts(),
+        is_wanted: Callable[[Task], bool] | None = None,
     ) -> None:
-        """Create the clock. `duration_us` and `beside` are told of a task and its processor."""
+        """Create the clock. `duration_us` and `beside` are told of a task and its processor.
+
+        A task that is not wanted when it comes to start takes no time.
+        """
         self.now_us = 0.0
         self.processors = processors
         self._duration_us = duration_us
         self._beside = beside
         self._host = host
+        self._is_wanted = is_wanted
         self._host_free_us = 0.0
         self._in_flight: Counter[str] = Counter()
         self._queues: dict[str, deque[QueuedWork]] = {p.name: deque() for p in processors}
@@ -183,7 +188,9 @@ class ContendedExecutor:
             return
         queued = queue.popleft()
         beside = self._beside(queued.task, name)
-        self._running[name] = RunningWork(queued, now_us, queued.duration_us, beside)
+        is_wanted = self._is_wanted is None or self._is_wanted(queued.task)
+        duration_us = queued.duration_us if is_wanted else 0.0
+        self._running[name] = RunningWork(queued, now_us, duration_us, beside)
 
     def _push_event(self, at_us: float, event: Event) -> None:
         self._pushed += 1

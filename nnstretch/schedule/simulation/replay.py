@@ -42,8 +42,9 @@ def replay_settings(
 ) -> SimulationSettings:
     """Return a simulation of the requests of a record.
 
-    Arrivals are the recorded ones. Durations are, too, unless they are `measured`. `policy` may be
-    another than the server's; it is told the costs that the server's was told.
+    Arrivals are the recorded ones; requests end at their deadline, as on the server. Durations are
+    recorded ones, too, unless they are `measured`. `policy` may be another than the server's; it is
+    told the costs that the server's was told.
     """
     header = record.header
     by_application = requests_in_order(record)
@@ -57,7 +58,7 @@ def replay_settings(
     recorded_us = None if measured is not None else durations_us(by_application)
     return SimulationSettings(
         tuple(applications),
-        tuple(Processor(processor.name, processor.kind, 1) for processor in header.processors),
+        tuple(Processor(p.name, p.kind, p.queue_depth) for p in header.processors),
         times_us,
         policy or header.policy,
         queueing=header.queueing,
@@ -66,6 +67,7 @@ def replay_settings(
         correction=header.correction,
         measured=measured or MeasuredTimes({}, host=host_costs(record)),
         recorded_us=recorded_us,
+        ends_at_deadline=True,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nnstretch.protocols import Executor
@@ -46,6 +46,8 @@ class SimulationSettings:
     """What `measured` durations are drawn from; its host costs count for recorded ones, too."""
     recorded_us: Mapping[str, Sequence[Mapping[str, float]]] | None = None
     """What tasks took, by application and sub-graph, for each instance; goes before durations."""
+    ends_at_deadline: bool = False
+    """Whether instances are given up when their deadline is over, as on a server, or end late."""
 
 
 def durations_of(settings: SimulationSettings) -> DurationSource | None:
@@ -59,13 +61,22 @@ def durations_of(settings: SimulationSettings) -> DurationSource | None:
     return DrawnDurations(settings.times_us, settings.seed, settings.durations, settings.spread)
 
 
-def clock_of(settings: SimulationSettings, durations: DurationSource | None) -> Executor:
-    """Return the clock: that of a measured host, where one was, else of ideal processors."""
+def clock_of(
+    settings: SimulationSettings,
+    durations: DurationSource | None,
+    is_wanted: Callable[[Task], bool],
+) -> Executor:
+    """Return the clock: that of a measured host, where one was, else of ideal processors.
+
+    A host passes over tasks that are not wanted any more when they come to start.
+    """
     measured = settings.measured
     if durations is not None and measured is not None:
         # What a record says was slowed by what ran beside it already.
         beside = measured.beside_factor if settings.recorded_us is None else unhindered
-        return ContendedExecutor(settings.processors, durations.duration_us, beside, measured.host)
+        return ContendedExecutor(
+            *(settings.processors, durations.duration_us, beside, measured.host, is_wanted)
+        )
     handovers_us = {}
     if settings.handover_us:
         handovers_us = dict.fromkeys(settings.times_us, settings.handover_us)

@@ -42,7 +42,7 @@ class ApplicationRun:
     refused: int = 0
     """Because too many were open."""
     dropped: int = 0
-    """Given up by the policy."""
+    """Given up by the policy, or at their deadline."""
     missed: int = 0
     """Ended after their deadline, or given up."""
     open: int = 0
@@ -113,7 +113,7 @@ class Simulation:
         self._open: dict[int, OpenInstance] = {}
         self._number = 0
         costs = cost_rows(settings)
-        self._clock = clock_of(settings, self._durations)
+        self._clock = clock_of(settings, self._durations, self._is_open)
         self.scheduler = RequestScheduler(
             settings.processors,
             make_policy(settings, costs, self._clock),
@@ -163,7 +163,11 @@ class Simulation:
         self._count_open(1)
         run.open += 1
         self._open[number] = instance
-        self.scheduler.submit(Request(number, tasks))
+        ends_us = deadline_us if self._settings.ends_at_deadline else inf
+        self.scheduler.submit(Request(number, tasks, ends_us))
+
+    def _is_open(self, task: Task) -> bool:
+        return task.request in self._open
 
     def _ended(self, span: Span) -> None:
         result, duration_us = self.result, span.end_us - span.start_us
