@@ -10,6 +10,7 @@ train/, quantize.py, export/, partition/, run/, accelerate/, bench/, schedule/, 
 serve/, report.py, doctor/. They share:
 
 arguments.py     the parser; MODEL, SOC, shapes, quantities
+profile_check.py what `profile --check` tells
 loaded_model.py  the network and chip that the arguments name
 output_path.py   checks of paths before any long work
 progress.py      progress bars

@@ -19,6 +19,11 @@ covers it. A folder that is there keeps what it has; the budget is then what thi
 
   nnstretch profile --out latency_predictors/host --backend onnxruntime --budget-s 420
   nnstretch profile --out phone --backend litert --budget-s 420 --processors big=7,little=0
+--check FOLDER measures about ten kernels of a profile again, in their medleys, and says for each
+what it took then and takes now. The exit status is 0 where the profile fits (eight of ten within
+15%, median within 10%) and 1 where it does not, or where others disturb too much to tell.
+
+  nnstretch profile --check latency_predictors/host
   nnstretch profile --out quick --budget-s 30 --validate none
   nnstretch profile --out latency_predictors/host --budget-s 60 --for det.onnx@1,3,320,320
 """
@@ -60,11 +65,16 @@ def count(text: str) -> int:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments to its parser."""
-    parser.add_argument(
+    folders = parser.add_mutually_exclusive_group(required=True)
+    folders.add_argument(
         "--out",
         metavar="FOLDER",
-        required=True,
         help="where the chip is written; its name is the chip's name",
+    )
+    folders.add_argument(
+        "--check",
+        metavar="FOLDER",
+        help="measure ten kernels of this profile again, and say whether it still fits",
     )
     parser.add_argument(
         "--backend", default="onnxruntime", help="onnxruntime (default), litert, openvino or torch"
@@ -114,6 +124,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> dict[str, Any]:
     """Run the verb and return its result as JSON data."""
     started_s = perf_counter()
+    if args.check is not None:
+        return check(args)
     from nnstretch.cli.progress import progress_stages
     from nnstretch.profile import profile
 
@@ -136,6 +148,20 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
             progress=progress,
         )
     return document(result)
+
+
+def check(args: argparse.Namespace) -> dict[str, Any]:
+    """Check a profile and return the result as JSON data.
+
+    Raises BadInput beside arguments of a new profile, or for a folder that is no profile.
+    """
+    from nnstretch.cli.profile_check import check_json
+
+    if args.targets or args.fresh or args.processors or args.dtype:
+        raise BadInput(
+            "--check stands alone, command line, leave out --for, --fresh, --processors and --dtype"
+        )
+    return check_json(args.check)
 
 
 def target_graphs(text: str) -> list[Graph]:
@@ -210,6 +236,11 @@ def document(result: ProfileResult) -> dict[str, Any]:
 
 def show(result: dict[str, Any], console: Any) -> None:
     """Print the result for people."""
+    if "verdict" in result:
+        from nnstretch.cli.profile_check import show_check
+
+        show_check(result, console)
+        return
     from rich.table import Table
 
     from nnstretch.cli.progress import warn_uncalibrated

@@ -8,6 +8,7 @@ interleaved_timing.py  interleaved timing
 fusion_probe.py        which operators a backend fuses
 fusion_report.py       fused kernels beside the launches of ONNX Runtime
 uncertainty.py         which kernels are predicted badly
+check_profile.py       whether a profile still fits this machine
 validation.py          held-out networks
 system_costs.py        queue round trips, merges, copies, contention
 contention_worker.py   process that keeps a core busy

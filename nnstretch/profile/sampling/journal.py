@@ -39,6 +39,26 @@ class BatchRow:
     """What others cost; nobody counted it in files of earlier versions."""
 
 
+@dataclass(frozen=True, slots=True)
+class JournalHead:
+    """First line of a journal: what its samples have in common."""
+
+    format: Annotated[int, Range(FORMAT, FORMAT)]
+    backend: str
+    version: str
+    dtype: str
+    machine: str
+    cores: tuple[tuple[int | None, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Medley:
+    """Samples that were measured in turns."""
+
+    cluster: int
+    samples: tuple[Sample, ...]
+
+
 @dataclass
 class ProfileJournal:
     """Appends whole batches; a line that was cut off by a kill is dropped when it is read again."""
@@ -120,11 +140,33 @@ def open_journal(
             )
     for at, row in enumerate(rows[1:], 2):
         batch = decode_row(BatchRow, without_unknown(row), path, at)
-        samples = [Sample(entry.kernel, entry.us, entry.reference_us) for entry in batch.samples]
-        samples_by_cluster.setdefault(batch.cluster, []).extend(samples)
+        samples_by_cluster.setdefault(batch.cluster, []).extend(samples_of(batch))
         journal.spent_s += batch.spent_s
         journal.noise += batch.noise
     return journal, samples_by_cluster
+
+
+def samples_of(batch: BatchRow) -> tuple[Sample, ...]:
+    """Return the samples of a row."""
+    return tuple(Sample(entry.kernel, entry.us, entry.reference_us) for entry in batch.samples)
+
+
+def read_medleys(path: Path) -> tuple[JournalHead, list[Medley]]:
+    """Read a journal of any backend and machine, medley by medley.
+
+    Raises BrokenFile where it is none of ours.
+    """
+    rows = read_journal(path)
+    if not rows:
+        raise BrokenFile(f"no line, {path}, a journal begins with its head")
+    head: JournalHead = decode_row(JournalHead, rows[0], path, 1)
+    medleys = []
+    for at, row in enumerate(rows[1:], 2):
+        batch = decode_row(BatchRow, without_unknown(row), path, at)
+        if not all(entry.us for entry in batch.samples):
+            raise BrokenFile(f"a sample without rounds, {path} line {at}, each has some")
+        medleys.append(Medley(batch.cluster, samples_of(batch)))
+    return head, medleys
 
 
 def without_unknown(row: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,169 @@
+"""Measure some kernels of a profile again: whether it still fits this machine.
+
+Kernels are measured in the medley that they were profiled in, because how long one takes depends on
+its company, and the medleys take turns with all that the sampler knows about other work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from nnstretch.errors import BadInput, BrokenFile
+from nnstretch.profile.activity.activity_watch import ActivityWatch
+from nnstretch.profile.activity.steady_rounds import (
+    Attempt,
+    faster_half_us,
+    may_stop,
+    merge_attempts,
+    steady_rounds,
+)
+from nnstretch.profile.backends.meter import Meter
+from nnstretch.profile.backends.registry import meter_for
+from nnstretch.profile.machine import ACCELERATORS, clusters, description, pin_process
+from nnstretch.profile.sampling.journal import NAME, JournalHead, read_medleys
+from nnstretch.profile.sampling.kernel_sampler import REFERENCE, RETRIES, ROUNDS
+from nnstretch.profile.sampling.sample import Sample
+
+MEDLEYS = 5
+OF_EACH = 2
+"""Kernels that are compared; the others of a medley are their company."""
+LEAST_TOGETHER = 4
+LEAST_US = 20.0
+"""A kernel shorter than this varies with the harness."""
+NEAR = 0.15
+"""How far off a kernel may be."""
+MOST_OFF = 0.2
+"""Share of the kernels that may be further off."""
+DRIFT = 0.10
+"""How far off the median may be."""
+FITS, DIFFERS, UNKNOWN = "fits", "does not fit", "cannot tell"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedKernel:
+    """One kernel, then and now."""
+
+    name: str
+    then_us: float
+    now_us: float
+    steady: bool
+    """Whether enough of its rounds were undisturbed now."""
+
+    @property
+    def ratio(self) -> float:
+        """Return how many times as long it takes now."""
+        return self.now_us / self.then_us
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileCheck:
+    """Kernels measured again, and what else has changed."""
+
+    kernels: tuple[CheckedKernel, ...]
+    changed: tuple[str, ...]
+    """Machine and runtime, where they are not those of the profile."""
+
+    @property
+    def ratios(self) -> list[float]:
+        """Return the ratios of the kernels that nobody disturbed."""
+        return [kernel.ratio for kernel in self.kernels if kernel.steady]
+
+    @property
+    def verdict(self) -> str:
+        """Return whether the profile fits; unknown where others disturbed most kernels."""
+        return judge(self.ratios, len(self.kernels))
+
+
+def judge(ratios: Sequence[float], kernels: int) -> str:
+    """Return the verdict from the ratios of undisturbed kernels among so many."""
+    if 2 * len(ratios) <= kernels:
+        return UNKNOWN
+    far = sum(abs(ratio - 1) > NEAR for ratio in ratios)
+    drift = abs(float(np.median(ratios)) - 1)
+    return FITS if far <= MOST_OFF * len(ratios) and drift <= DRIFT else DIFFERS
+
+
+def check_profile(
+    folder: Path,
+    progress: Callable[[str, float, float], None],
+    watch: ActivityWatch | None = None,
+    meter: Meter | None = None,
+) -> ProfileCheck:
+    """Measure kernels of the profile in a folder again, on the core of its first cluster.
+
+    Raises BadInput for a folder that holds no profile or none of a core of this machine, BrokenFile
+    where its files are wrong, UnknownName for a backend that nobody knows.
+    """
+    if not (folder / NAME).is_file():
+        raise BadInput(
+            f"no profile in {folder}, no {NAME} there, `nnstretch profile --out` makes it"
+        )
+    head, medleys = read_medleys(folder / NAME)
+    meter = meter or meter_for(head.backend, head.dtype)
+    cluster = min((medley.cluster for medley in medleys), default=ACCELERATORS)
+    core_clusters = clusters()
+    if not 0 <= cluster < len(core_clusters):
+        raise BadInput(f"no core of cluster {cluster} here, {folder / NAME}, it has kernels of it")
+    chosen = choose_medleys([m.samples for m in medleys if m.cluster == cluster])
+    if not chosen:
+        raise BrokenFile(
+            f"too few kernels, {folder / NAME}, a check needs {LEAST_TOGETHER} at once"
+        )
+    checked: list[CheckedKernel] = []
+    with pin_process(core_clusters[cluster].cores[0]):
+        for done, samples in enumerate(chosen):
+            progress("measuring kernels again", done, len(chosen))
+            checked += measure_again(samples, meter, watch or ActivityWatch())
+    return ProfileCheck(tuple(checked), changes(head, meter))
+
+
+def changes(head: JournalHead, meter: Meter) -> tuple[str, ...]:
+    """Return what of machine and runtime is not as it was."""
+    pairs = (("machine", head.machine, description()), ("runtime", head.version, meter.version))
+    return tuple(f"{what} was {then}, is {now}" for what, then, now in pairs if then != now)
+
+
+def choose_medleys(medleys: Sequence[Sequence[Sample]]) -> list[Sequence[Sample]]:
+    """Return some medleys, evenly from short to long ones, each with enough kernels."""
+    whole = [medley for medley in medleys if len(medley) >= LEAST_TOGETHER]
+    whole.sort(key=lambda medley: sum(sample.latency_us for sample in medley))
+    if len(whole) <= MEDLEYS:
+        return list(whole)
+    places = np.linspace(0, len(whole) - 1, MEDLEYS + 2)[1:-1]
+    return [whole[round(place)] for place in places]
+
+
+def choose_kernels(samples: Sequence[Sample]) -> list[Sample]:
+    """Return the kernels of a medley to compare, from its middle where they are long enough."""
+    order = sorted(samples, key=lambda sample: sample.latency_us)
+    long = [sample for sample in order if sample.latency_us >= LEAST_US]
+    order = long if len(long) >= OF_EACH else order[-OF_EACH:]
+    return [order[(2 * k + 1) * len(order) // (2 * OF_EACH)] for k in range(OF_EACH)]
+
+
+def measure_again(
+    samples: Sequence[Sample], meter: Meter, watch: ActivityWatch
+) -> list[CheckedKernel]:
+    """Measure a medley, again while others disturb, and return the kernels to compare."""
+    chains = [(REFERENCE,), *((sample.kernel,) for sample in samples)]
+    attempts: list[Attempt] = []
+    while len(attempts) <= RETRIES:
+        attempts.append(watch.attempt(lambda: meter.measure(chains, ROUNDS)))
+        if may_stop(attempts, 1 + RETRIES):
+            break
+    _, *rounds = steady_rounds(merge_attempts(attempts))
+    now = {sample.kernel.key: kept for sample, kept in zip(samples, rounds, strict=True)}
+    return [
+        CheckedKernel(
+            f"{sample.kernel.kind} {'x'.join(map(str, sample.kernel.shape_out))}",
+            sample.latency_us,
+            faster_half_us(now[sample.kernel.key].times_us),
+            now[sample.kernel.key].steady,
+        )
+        for sample in choose_kernels(samples)
+        if now[sample.kernel.key].times_us
+    ]

@@ -1,0 +1,80 @@
+"""A profile checked: the kernels it was made of, then and now."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from support.fake_meter import FakeMeter, law_us
+from support.quiet_watch import quiet_watch, watch_of
+
+from nnstretch.cli import main
+from nnstretch.errors import BrokenFile
+from nnstretch.kernel import MOBILE_FUSION, Kernel
+from nnstretch.profile.activity.machine_activity import OtherWork
+from nnstretch.profile.check_profile import DIFFERS, FITS, UNKNOWN, check_profile, judge
+from nnstretch.profile.sampling.journal import NAME, open_journal
+from nnstretch.profile.sampling.kernel_generator import generate_kernels, load_prior
+from nnstretch.profile.sampling.sample import Sample
+
+HEAD = {"backend": "fake", "version": "fake 0", "dtype": "float32", "machine": "there"}
+
+
+@dataclass
+class SlowerMeter(FakeMeter):
+    """Everything takes so many times as long as it did."""
+
+    factor: float = 1.0
+
+    def measure(self, chains: list[tuple[Kernel, ...]], rounds: int, /) -> list[tuple[float, ...]]:
+        measured = super().measure(chains, rounds)
+        return [tuple(self.factor * us for us in times) for times in measured]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    journal, _ = open_journal(tmp_path, HEAD)
+    kernels = generate_kernels(load_prior(), MOBILE_FUSION, 0)
+    for _ in range(8):
+        medley = [next(kernels) for _ in range(10)]
+        journal.append(0, [Sample(kernel, (law_us(kernel),) * 12) for kernel in medley], 1.0)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.02, FITS), (1.3, DIFFERS), (0.7, DIFFERS)])
+def test_a_machine_that_changed_does_not_fit(folder: Path, factor: float, verdict: str) -> None:
+    meter = SlowerMeter(factor=factor)
+    checked = check_profile(folder, lambda *_: None, quiet_watch(), meter)
+    assert len(checked.kernels) == 10
+    assert [kernel.ratio for kernel in checked.kernels] == pytest.approx([factor] * 10, rel=1e-3)
+    assert checked.verdict == verdict
+    assert checked.changed[1] == "runtime was fake 0, is fake 1"
+    assert len(meter.seen) > 50, "kernels are measured in the company that they had"
+
+
+def test_nothing_is_told_of_kernels_that_others_disturb(folder: Path) -> None:
+    crowded = OtherWork(wall_s=1.0, waited_s=0.6, interruptions=100_000)
+    checked = check_profile(folder, lambda *_: None, watch_of([crowded] * 15), FakeMeter())
+    assert checked.ratios == []
+    assert checked.verdict == UNKNOWN
+
+
+def test_two_of_ten_may_be_off_and_the_median_may_not() -> None:
+    assert judge([1.0] * 8 + [1.5, 0.5], 10) == FITS
+    assert judge([1.0] * 7 + [1.5] * 3, 10) == DIFFERS
+    assert judge([1.12] * 10, 10) == DIFFERS
+    assert judge([1.0] * 5, 10) == UNKNOWN
+
+
+def test_a_folder_that_is_no_profile_is_refused(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["profile", "--check", str(tmp_path / "none")]) == 1
+    assert "no profile in" in capsys.readouterr().err
+    assert main(["profile", "--check", str(folder), "--fresh"]) == 1
+    assert "--check stands alone" in capsys.readouterr().err
+    (folder / NAME).write_text(json.dumps({"format": 1, "backend": "fake"}) + "\n")
+    with pytest.raises(BrokenFile, match=r"samples\.jsonl line 1"):
+        check_profile(folder, lambda *_: None, quiet_watch(), FakeMeter())
