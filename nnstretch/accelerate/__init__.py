@@ -16,6 +16,7 @@ bounds.py           the rate that no schedule beats
 torch_call.py       a part of an operator's output, with torch
 execute.py          the schedule carried out in memory of the planned layout
 explain.py          rules and numbers behind a step, a group, a tensor
+chip_pictures.py    what pictures of a schedule show, as JSON
 sweep.py            throughput against one field of the description
 accelerate.py       a network on a machine, as JSON
 """

@@ -8,7 +8,8 @@ partition.json, run_pipeline.json and trace_pipeline.json: what `partition --jso
 --mode pipeline --json --trace trace_pipeline.json`. Where a trace holds a prediction and a run,
 both are drawn on top of each other, and the five sub-graphs that are furthest from their prediction
 are named, on the page and with --json. FOLDER may be the journal of `nnstretch simulate sweep`, or
-what `nnstretch simulate --json` printed: latency against rate, policies, pools, queues.
+what `nnstretch simulate --json` printed: latency against rate, policies, pools, queues. FOLDER may
+be the chip.json that `nnstretch accelerate --out` writes: groups, memory, engines, roofline.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ SUMMARY = "show a whole story as one HTML page"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments to its parser."""
-    folder = "folder with search.json and its neighbours, one trace, or a sweep's journal"
+    folder = (
+        "folder with search.json and its neighbours, one trace, a sweep's journal, or a chip.json"
+    )
     parser.add_argument("folder", metavar="FOLDER", type=Path, help=folder)
     parser.add_argument(
         "--out", metavar="FILE.html", type=Path, required=True, help="page to write"
@@ -41,7 +44,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.report.load.trace_diff import largest
 
     check_writable(args.out, args.folder)
-    if args.folder.is_file() and write_simulations(args.folder, args.out):
+    if args.folder.is_file() and write_special(args.folder, args.out):
         return {"report": str(args.out), "differences": []}
     report_data = write_report(args.folder, args.out)
     largest_differences = largest(report_data.timelines, report_data.runs)
@@ -49,9 +52,11 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     return {"report": str(args.out), "differences": differences}
 
 
-def write_simulations(path: Path, out: Path) -> bool:
-    """Write the page of a sweep's journal or of a simulation's result; False for other files."""
+def write_special(path: Path, out: Path) -> bool:
+    """Write the page of a sweep's journal, of a simulation or of a chip; False for other files."""
     from nnstretch.files.atomic import write_text
+    from nnstretch.report.chips.chip_page import chip_page
+    from nnstretch.report.chips.chip_view import ChipView
     from nnstretch.report.load.json_files import decode_at, read_json
     from nnstretch.report.simulations.simulation_page import simulation_page
     from nnstretch.report.simulations.sweep_data import read_sweep_data
@@ -62,7 +67,13 @@ def write_simulations(path: Path, out: Path) -> bool:
         write_text(out, sweep_page(read_sweep_data(path)))
         return True
     document = read_json(path)
-    if not isinstance(document, dict) or not {"apps", "policy"} <= document.keys():
+    if not isinstance(document, dict):
+        return False
+    if {"chip", "engines", "buffers"} <= document.keys():
+        chip_view: ChipView = decode_at(ChipView, document, str(path))
+        write_text(out, chip_page(chip_view))
+        return True
+    if not {"apps", "policy"} <= document.keys():
         return False
     view: SimulationView = decode_at(SimulationView, document, str(path))
     write_text(out, simulation_page(view))

@@ -3,6 +3,7 @@
 page.py             whole page
 page_shell.py       what every page consists of
 simulations/        pages of simulated workloads
+chips/              the page of a schedule inside an accelerator
 chapters/           chapters and first screens
 charts/             pictures as SVG
 load/               folder -> data

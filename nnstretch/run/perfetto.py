@@ -11,7 +11,7 @@ and arrows lead an item from stage to stage (`nnstretch/run/pipelines/item_trace
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -52,6 +52,8 @@ class TraceLabels:
     """Where tasks are stages of a pipeline."""
     stages: Mapping[str, str] = field(default_factory=dict)
     """Stage by sub-graph, copy and stage."""
+    counters: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    """Levels by name, each from an instant on, us: bytes in a buffer."""
 
     def is_merge(self, task: Task) -> bool:
         """Return whether a task merges branches."""
@@ -116,6 +118,8 @@ def events(traces: Mapping[str, Trace], labels: TraceLabels) -> Iterator[Event]:
             pairs = _item_pairs(trace, labels.pipeline)
         yield from _arrows(pid, places, pairs)
         yield from _depths(pid, trace)
+        for counter, levels in labels.counters.items():
+            yield from (_level(pid, counter, at_us, level) for at_us, level in levels)
         yield from _instants(pid, places, trace)
 
 
@@ -209,14 +213,12 @@ def _depths(pid: int, trace: Trace) -> Iterator[Event]:
         depth = 0
         for at_us, together in groupby(changes, key=lambda change: round(change[0], 3)):
             depth += sum(change for _, change in together)
-            yield {
-                "ph": "C",
-                "pid": pid,
-                "tid": 0,
-                "name": f"queue {processor}",
-                "ts": at_us,
-                "args": {"tasks": depth},
-            }
+            yield _level(pid, f"queue {processor}", at_us, depth, "tasks")
+
+
+def _level(pid: int, name: str, at_us: float, level: float, unit: str = "bytes") -> Event:
+    args = {unit: level}
+    return {"ph": "C", "pid": pid, "tid": 0, "name": name, "ts": at_us, "args": args}
 
 
 def _instants(pid: int, places: Mapping[Place, int], trace: Trace) -> Iterator[Event]:

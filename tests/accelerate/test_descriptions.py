@@ -67,6 +67,18 @@ def test_assumed_values_are_listed() -> None:
     assert load_accelerator("stcp920", ["local_buffer.size=64KiB"]).local.size_bytes == 65536
 
 
+@pytest.mark.parametrize(("size", "size_bytes"), [("512B", 512), ("2KiB", 2048), ("1GiB", 1 << 30)])
+def test_an_assumed_size_may_have_any_unit_of_sizes(size: str, size_bytes: int) -> None:
+    machine = load_accelerator("stcp920", [f"local_buffer.size={size}"])
+    assert machine.local.size_bytes == size_bytes
+
+
+@pytest.mark.parametrize("setting", ["local_buffer.size=4GHz", "clock=1KiB", "clock=GHz"])
+def test_an_assumed_value_of_another_kind_is_refused(setting: str) -> None:
+    with pytest.raises(BadInput, match="no value in"):
+        load_accelerator("stcp920", [setting])
+
+
 def changed(tmp_path: Path, old: str, new: str) -> str:
     text = (package_data("accelerators") / "stcp920.yaml").read_text(encoding="utf-8")
     assert old in text

@@ -33,6 +33,8 @@ UNITS = {
 }
 COUNT, SIZE = ("count", "tile"), ("B", "KiB", "MiB", "GiB")
 RATE, CLOCK = ("B/s", "GB/s", "TB/s"), ("Hz", "MHz", "GHz")
+UNIT_KINDS = (COUNT, SIZE, RATE, CLOCK)
+"""Units of which one may stand for another."""
 UNKNOWN = "unknown"
 """Value of a number that nobody published."""
 KINDS = ("published", "derived", "assumed")

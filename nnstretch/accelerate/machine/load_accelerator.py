@@ -91,16 +91,16 @@ def override(file: AcceleratorFile, assume: Sequence[str]) -> AcceleratorFile:
 
 
 def parse_value(text: str, number: Number) -> float | None:
-    """Return a value in the number's unit; the text may name one of its own."""
-    from nnstretch.accelerate.machine.accelerator_file import UNITS
+    """Return a value in the number's unit; the text may name another one of the same kind."""
+    from nnstretch.accelerate.machine.accelerator_file import UNIT_KINDS, UNITS
 
-    for unit, factor in UNITS.items():
-        if unit in ("B", "x") or not text.endswith(unit):
-            continue
-        try:
-            return float(text[: -len(unit)]) * factor / UNITS[number.unit]
-        except ValueError:
-            continue
+    of_kind = next((kind for kind in UNIT_KINDS if number.unit in kind), (number.unit,))
+    for unit in sorted(of_kind, key=len, reverse=True):
+        if text.endswith(unit):
+            try:
+                return float(text[: -len(unit)]) * UNITS[unit] / UNITS[number.unit]
+            except ValueError:
+                return None
     try:
         return float(text)
     except ValueError:

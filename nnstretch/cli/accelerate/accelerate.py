@@ -11,6 +11,8 @@ the chip by name. Every number is modelled, none measured.
   nnstretch accelerate torchvision:resnet50 --accelerator stcp920 --batch 64 --explain grouping
   nnstretch accelerate timm:resnet18 --accelerator stcp920 --sweep local_buffer.size=0.25MiB:4MiB
   nnstretch accelerate timm:vit_base_patch16_224 --accelerator mychip.yaml --batch 8
+  nnstretch accelerate timm:resnet18 --accelerator stcp920 --out r18
+  nnstretch report r18/chip.json --out r18.html
 
 Policies: ddr (every layer through DDR), gb (results in the global buffer), lb (in the local ones),
 ordered (groups in ordered parts), graphturbo (the same, engines run ahead across layers), best
@@ -21,6 +23,7 @@ docs/accelerator.md says how to describe a machine, what is modelled and what is
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,7 +83,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="groups, parts, order, scopes and bindings by hand, as --out writes them",
     )
     parser.add_argument(
-        "--out", metavar="FOLDER", default=None, help="folder for schedule.yaml, made if need be"
+        "--out",
+        metavar="FOLDER",
+        default=None,
+        help="folder for schedule.yaml and chip.json (for nnstretch report), made if need be",
     )
     parser.add_argument(
         "--explain",
@@ -112,6 +118,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> dict[str, Any]:
     """Run the verb and return its result as JSON data. Raises BadInput, UnknownName, BadPlan."""
     from nnstretch.accelerate.accelerate import AccelerateRequest, accelerate, result_json
+    from nnstretch.accelerate.chip_pictures import chip_document
     from nnstretch.accelerate.explain import explain
     from nnstretch.accelerate.machine.load_accelerator import load_accelerator, require_type
     from nnstretch.accelerate.machine.rates import ChipRates
@@ -132,8 +139,6 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     )
     network = load_network(args.model, args.input, args.outputs)
     result = accelerate(network.graph, request)
-    if out is not None:
-        write_text(out / "schedule.yaml", schedule_yaml(result.schedule))
     answer = result_json(result, args.model)
     if args.check:
         answer["max_abs_error"] = check_numbers(network, result)
@@ -142,6 +147,9 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     if args.sweep is not None:
         settings = (args.accelerator, args.assume, args.sweep)
         answer["sweep"] = sweep(network.graph, request, *settings)
+    if out is not None:
+        write_text(out / "schedule.yaml", schedule_yaml(result.schedule))
+        write_text(out / "chip.json", json.dumps(chip_document(result, answer)) + "\n")
     if trace_path is not None:
         write_trace(trace_path, result.schedule, args.model)
     return answer
@@ -173,12 +181,14 @@ def check_numbers(network: NetworkBatches, result: AccelerateResult) -> float:
 
 
 def write_trace(path: Path, schedule: ClusterSchedule, model: str) -> None:
-    """Write what each engine of a cluster does when, for ui.perfetto.dev."""
+    """Write what each engine of a cluster does and what each buffer holds, for ui.perfetto.dev."""
+    from nnstretch.accelerate.chip_pictures import bytes_over_time
     from nnstretch.accelerate.engines.simulate import trace_of
     from nnstretch.run.perfetto import TraceLabels, write_traces
 
     trace = trace_of(schedule.instructions, schedule.needs)
-    write_traces(path, {"one cluster (modelled)": trace}, TraceLabels(model, {}), "modelled")
+    labels = TraceLabels(model, {}, counters=bytes_over_time(schedule))
+    write_traces(path, {"one cluster (modelled)": trace}, labels, "modelled")
 
 
 def load_network(

@@ -1,0 +1,75 @@
+"""What pictures of a schedule show is the schedule; the page says it and refuses what is none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.random_chip_graphs import random_graph, random_machine
+
+from nnstretch.accelerate.chip_graph import chip_graph
+from nnstretch.accelerate.chip_pictures import bytes_over_time
+from nnstretch.accelerate.machine.rates import ChipRates
+from nnstretch.accelerate.policies import ScheduleOptions, schedule_cluster
+from nnstretch.cli import run_verb
+from nnstretch.errors import BadPlan
+
+NET = """
+from torch import nn
+def net():
+    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1))
+"""
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_buffer_holds_more_than_it_has_at_any_instant(seed: int) -> None:
+    machine = random_machine(seed)
+    chip = chip_graph(random_graph(seed), "fp16")
+    try:
+        schedule = schedule_cluster(chip, ChipRates(machine, "fp16"), ScheduleOptions())
+    except BadPlan:
+        return
+    room = {"local buffer": machine.local_bytes, "global buffer": machine.shared_bytes}
+    for name, levels in bytes_over_time(schedule).items():
+        assert 0 < max(level for _, level in levels) <= room[name]
+        assert levels[-1][1] == 0
+        assert levels == sorted(levels, key=lambda at: at[0])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    (tmp_path / "nets.py").write_text(NET, encoding="utf-8")
+    small = ("--assume", "local_buffer.size=2KiB", "--batch", "4", "--per-cluster", "4")
+    command = [f"{tmp_path / 'nets.py'}:net", "--accelerator", "stcp920", *small]
+    outputs = ("--out", str(tmp_path), "--trace", str(tmp_path / "trace.json"))
+    sweep = ("--sweep", "ddr.bandwidth=1GB/s:4GB/s", "--input", "1,3,16,16")
+    assert run_verb("accelerate", [*command, *outputs, *sweep, "--json"]) == 0, (
+        capsys.readouterr().err
+    )
+    capsys.readouterr()
+    return tmp_path
+
+
+def test_the_page_shows_groups_tensors_engines_and_the_knee(folder: Path) -> None:
+    document = json.loads((folder / "chip.json").read_text(encoding="utf-8"))
+    parts = sum(group["parts"] for group in document["groups"])
+    assert len(document["kernels"]) == parts > 1
+    assert max(kernel["end_us"] for kernel in document["kernels"]) == pytest.approx(
+        document["latency_us"]
+    )
+    assert run_verb("report", [str(folder / "chip.json"), "--out", str(folder / "p.html")]) == 0
+    page = (folder / "p.html").read_text(encoding="utf-8")
+    shown = [tensor["name"] for buffer in document["buffers"] for tensor in buffer["tensors"]]
+    for words in (*shown, "dma_in", "Roofline", f"knee: {document['sweep']['knee']}"):
+        assert words in page
+    trace = json.loads((folder / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
+    assert {e["name"] for e in trace if e["ph"] == "C"} == {"local buffer", "global buffer"}
+
+
+def test_a_wrong_field_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = json.loads((folder / "chip.json").read_text(encoding="utf-8"))
+    document["buffers"][0]["tensors"][0]["end_us"] = -1
+    (folder / "wrong.json").write_text(json.dumps(document), encoding="utf-8")
+    assert run_verb("report", [str(folder / "wrong.json"), "--out", str(folder / "p.html")]) == 1
+    assert "buffers[0].tensors[0].end_us" in capsys.readouterr().err
