@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from math import exp, log
 
 EXACT = 65_536
@@ -17,7 +18,7 @@ class Latencies:
         self.count = 0
         self.total_us = 0.0
         self.most_us = 0.0
-        self._exact: list[float] = []
+        self._exact = array("d")
         self._buckets: dict[int, int] = {}
 
     def add(self, latency_us: float) -> None:
@@ -32,7 +33,7 @@ class Latencies:
         if len(self._exact) >= EXACT:
             for kept_us in self._exact:
                 self._fold(kept_us)
-            self._exact.clear()
+            del self._exact[:]
 
     @property
     def mean_us(self) -> float:
@@ -67,7 +68,7 @@ class Latencies:
             return
         for kept_us in self._exact:
             self._fold(kept_us)
-        self._exact.clear()
+        del self._exact[:]
         for bucket, number in latencies._buckets.items():
             self._buckets[bucket] = self._buckets.get(bucket, 0) + number
         self.count += latencies.count
