@@ -18,12 +18,13 @@ import torch
 from cpp_trial import INPUTS, LIMIT, NetworkRow, build_runtime, examine
 from cpp_zoo import names
 
-from nnstretch.bench.commands import command_line
 from nnstretch.bench.markdown import markdown_table
 from nnstretch.files.atomic import write_text
 from nnstretch.files.journal import append_rows, decode_row, read_journal
 
 PAGE = Path("docs/results/cpp_networks.md")
+COMMAND = "python scripts/cpp_networks table"
+"""Whatever part of it made the last rows: the page is written from the whole journal."""
 HEADS = (
     *("network", "calls", "oneDNN's", "error, portable", "error, oneDNN", "translate s", "build s"),
     *("eager ms", "portable ms", "oneDNN ms", "arena MB", "alive MB"),
@@ -54,7 +55,7 @@ def page(rows: list[NetworkRow], asked: int) -> str:
         f" magnitude, {INPUTS} inputs each), {len(rows) - len(built)} refused. The arena is at most"
         f" 1.1 times the most bytes alive in {len(tight)}.",
         "",
-        f"Made by `{command_line()}`, one thread, both kernel sets in turns with PyTorch eager, the"
+        f"Made by `{COMMAND}`, one thread, both kernel sets in turns with PyTorch eager, the"
         " least of all turns; other programs ran on the machine, so that only numbers of one row"
         " may be compared, and those roughly.",
         "",
