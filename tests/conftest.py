@@ -14,6 +14,11 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--instances`: how many questions the search and brute force are both asked."""
+    parser.addoption("--instances", type=int, default=120, metavar="N")
+
+
 @pytest.fixture(scope="module")
 def quick_collections() -> Iterator[None]:
     """Let `gc.collect` look at what this module's tests make, not at every library's objects."""

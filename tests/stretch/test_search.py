@@ -9,7 +9,15 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from support.brute_force import NETWORK, BruteForce, Instance, chip, random_instance, within
+from support.brute_force import (
+    NETWORK,
+    BruteForce,
+    Instance,
+    chip,
+    four_processors,
+    random_instance,
+    within,
+)
 
 from nnstretch.errors import BadInput, NoPlan, UnknownName
 from nnstretch.stretch.cost.cost_model import estimate_plan
@@ -21,10 +29,6 @@ from nnstretch.stretch.search.constraints import (
     constraints_of,
 )
 from nnstretch.stretch.search.search import MAX_PARAMS, search
-
-INSTANCES = 240
-
-SEEDS = range(INSTANCES)
 
 
 def check_is_optimal(one: Instance) -> None:
@@ -48,9 +52,19 @@ def check_is_optimal(one: Instance) -> None:
     assert [constraint(trial) for constraint in constraints_of(one.limits, one.soc)] == [None] * 5
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_optimum_is_what_brute_force_finds(seed: int) -> None:
-    check_is_optimal(random_instance(seed))
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Draw as many questions as `--instances` says."""
+    if "instance" in metafunc.fixturenames:
+        metafunc.parametrize("instance", range(metafunc.config.getoption("--instances")))
+
+
+def test_the_optimum_is_what_brute_force_finds(instance: int) -> None:
+    check_is_optimal(random_instance(instance))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3, 7])
+def test_the_optimum_of_four_processors_is_what_brute_force_finds(seed: int) -> None:
+    check_is_optimal(four_processors(seed))
 
 
 @pytest.mark.parametrize("seed", range(0, 60, 4))

@@ -265,6 +265,17 @@ def random_instance(seed: int, neighbours: bool = False) -> Instance:
     )
 
 
+def four_processors(seed: int) -> Instance:
+    """A big and a little CPU cluster, a GPU and an NPU that share out one small network."""
+    rng = Random(f"four {seed}")
+    graph = residual(((rng.choice((16, 32)), 1),), 16, 16)
+    limits = SegmentLimits(3.0, 1.5, 0.3, 0.5, 0.0, rng.choice((0.3, 0.7)))
+    least_macs = rng.choice((0.0, 0.8)) * graph.macs
+    bounds = NetworkLimits(least_macs, min_params=rng.choice((0.0, 0.7)) * graph.params)
+    soc = random_chip(rng, ("big", "little", "gpu", "npu"))
+    return Instance(graph, soc, limits, bounds, 2, ("concat",))
+
+
 @dataclass(frozen=True)
 class Way:
     """One way to cross one segment."""
@@ -330,7 +341,7 @@ class BruteForce:
         if j == len(self.space.cuts) - 1:
             return
         sizes = list(product(self.space.depths(i, j), self.space.widths(j).tolist()))
-        for team in (t for n in range(2, 4) for t in combinations(self.instance.processors, n)):
+        for team in (t for n in range(2, 5) for t in combinations(self.instance.processors, n)):
             for merge in self.instance.merges:
                 if merge == "project" and width_in != self.full[i]:
                     continue
