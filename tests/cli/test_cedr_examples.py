@@ -63,3 +63,16 @@ def test_shipped_signal_graphs_are_those_that_the_script_writes(tmp_path: Path) 
         name = f"{make.__name__}.json"
         write_graph(tmp_path / name, make(described["code_beside_an_fft_us"]), PROVENANCE)
         assert (tmp_path / name).read_text() == (EXAMPLES / name).read_text()
+
+
+def test_a_misspelt_type_of_the_pool_is_refused_and_one_that_idles_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (EXAMPLES / "signal.yaml").read_text().replace("model: ", f"model: {EXAMPLES}/")
+    path = tmp_path / "mix.yaml"
+    path.write_text(text.replace("  fft: 1", "  fff: 1"))
+    assert main(["simulate", str(path)]) == 1
+    assert "no application has a cost on fff" in (error := capsys.readouterr().err)
+    assert "fft" in error
+    path.write_text(text.replace("  fft: 1", "  zip: 1"))
+    assert simulate(capsys, str(path))["utilisation"]["zip"] == 0  # type: ignore[index]

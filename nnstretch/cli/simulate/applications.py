@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.simulate.measured import measured_over, measured_times
 from nnstretch.cli.simulate.pool import Pool, pool_of
-from nnstretch.errors import BadInput
+from nnstretch.errors import BadInput, closest
 from nnstretch.files.workload.arrival_csv import read_arrivals
 from nnstretch.files.workload.measured_costs import read_measured_costs
 from nnstretch.files.workload.workload import ApplicationSettings, ArrivalSettings, WorkloadFile
@@ -69,6 +69,8 @@ def simulation_settings(
         applications.append(application_of(settings, timed.tasks, folder))
         times_us |= own_times(settings.name, timed.times_us)
         transfers_us |= own_transfers(settings.name, timed.transfers_us)
+    if soc is None:
+        check_pool(pool, graphs, {processor for _, processor in times_us})
     return SimulationSettings(
         tuple(applications),
         pool.processors,
@@ -220,6 +222,21 @@ def check_places(settings: ApplicationSettings, timed: TimedTasks, pool: Pool) -
             raise BadInput(
                 f"{task.subgraph} of {settings.name} can run nowhere, workload, the pool is"
                 f" {pooled}"
+            )
+
+
+def check_pool(pool: Pool, graphs: Mapping[str, TaskGraph], used: set[str]) -> None:
+    """Check that no processor idles because its type is misspelt. Raises BadInput naming it."""
+    columns: dict[str, None] = {}
+    for graph in graphs.values():
+        columns |= dict.fromkeys(processor.kind for processor in graph.processors)
+    absent = [column for column in columns if not pool.has(column)]
+    for processor in pool.processors:
+        near = closest(processor.kind, absent)
+        if processor.name not in used and near:
+            raise BadInput(
+                f"no application has a cost on {processor.name}, pool, nothing could run on it"
+                f"{near}"
             )
 
 
