@@ -10,7 +10,7 @@ from torch import nn
 
 from nnstretch.errors import UnsupportedOp
 from nnstretch.export.onnx import rename_io
-from nnstretch.export.onnx.convert import close_shapes, export_model
+from nnstretch.export.onnx.convert import OnnxRunner, close_shapes, export_model
 
 
 def test_sizes_that_the_exporter_left_open_are_said() -> None:
@@ -47,9 +47,27 @@ class Windows(nn.Module):
     """Attention in windows, of five dimensions, which PyTorch's exporter does not translate."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return nn.functional.scaled_dot_product_attention(x, x, x)
+        mask = torch.zeros(*x.shape[:-1], x.shape[-2])
+        return nn.functional.scaled_dot_product_attention(x, x, x, mask)
 
 
 def test_a_refusal_of_the_exporter_says_the_first_cause() -> None:
     with pytest.raises(UnsupportedOp, match="cannot export s0 to ONNX, AssertionError, only 4D"):
         export_model("s0", Windows(), (torch.zeros(1, 2, 2, 4, 8),))
+
+
+class WindowAttention(nn.Module):
+    """Attention of q, k and v that stand side by side in the last dimension."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the attention, with the input's dimensions but for the last."""
+        query, key, value = x.chunk(3, -1)
+        return nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 2, 5, 24), (3, 5, 24)])
+def test_attention_over_windows_or_without_heads_is_exported(shape: tuple[int, ...]) -> None:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    model = export_model("windows", WindowAttention(), (x,))
+    computed = OnnxRunner(model.SerializeToString()).run(x.numpy())
+    torch.testing.assert_close(torch.from_numpy(computed), WindowAttention()(x))

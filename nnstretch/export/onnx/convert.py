@@ -14,6 +14,7 @@ from torch import nn
 from nnstretch.bundle.manifest import Port
 from nnstretch.capture.silence import silence_python
 from nnstretch.errors import Mismatch, UnsupportedOp
+from nnstretch.export.onnx.attention import FourDimensionalAttention
 from nnstretch.export.onnx.rename_io import rename_io
 from nnstretch.graph import TensorSpec
 
@@ -30,7 +31,7 @@ def export_model(name: str, module: nn.Module, inputs: tuple[torch.Tensor, ...])
     Raises UnsupportedOp with PyTorch's first reason where an operator has no ONNX form.
     """
     try:
-        with silence_python(), torch.no_grad():
+        with silence_python(), torch.no_grad(), FourDimensionalAttention():
             program = torch.onnx.export(
                 module.eval(),
                 inputs,
