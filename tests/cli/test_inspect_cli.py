@@ -86,7 +86,7 @@ def test_predict_prices_all_outputs(capsys: pytest.CaptureFixture[str], nets: Pa
     for row in result["kernels"]:
         kernels_ms[row["processor"]] += row["latency_ms"]
     to_host_kib = (4 + 10) * 16 * 16 / 1024
-    copies_ms = 0.1254 + 0.4472 * (3 * 32 * 32 / 1024 + to_host_kib) / 1000
+    copies_ms = 0.1106 + 0.4204 * (3 * 32 * 32 / 1024 + to_host_kib) / 1000
     assert result["latency_ms"]["dsp"] == pytest.approx(kernels_ms["dsp"] + copies_ms)
 
 
