@@ -44,14 +44,16 @@ def check_folder(path: Path | None, option: str) -> None:
         raise BadInput(f"{option} is {path}, command line, it is a file, name a folder")
 
 
-def check_replaceable(folder: Path, finished: str | None, overwrite: bool) -> None:
+def check_replaceable(
+    folder: Path, finished: str | None, overwrite: bool, option: str = "--out"
+) -> None:
     """Refuse to replace finished work unasked; `finished` says what it is, None without any.
 
     Raises BadInput.
     """
     if finished is not None and not overwrite:
         raise BadInput(
-            f"cannot write {folder}, it holds {finished}, name another --out or replace it with"
+            f"cannot write {folder}, it holds {finished}, name another {option} or replace it with"
             " --overwrite"
         )
 

@@ -17,15 +17,15 @@ validation. What did not fit is listed on the card.
 --for NETWORK measures the kernels of that network first, and others near them, so that `predict`
 covers it. A folder that is there keeps what it has; the budget is then what this run may add.
 
-  nnstretch profile --out latency_predictors/host --backend onnxruntime --budget-s 420
-  nnstretch profile --out phone --backend litert --budget-s 420 --processors big=7,little=0
 --check FOLDER measures about ten kernels of a profile again, in their medleys, and says for each
 what it took then and takes now. The exit status is 0 where the profile fits (eight of ten within
 15%, median within 10%) and 1 where it does not, or where others disturb too much to tell.
 
-  nnstretch profile --check latency_predictors/host
+  nnstretch profile --out latency_predictors/host --backend onnxruntime --budget-s 420
+  nnstretch profile --out phone --backend litert --budget-s 420 --processors big=7,little=0
   nnstretch profile --out quick --budget-s 30 --validate none
   nnstretch profile --out latency_predictors/host --budget-s 60 --for det.onnx@1,3,320,320
+  nnstretch profile --check latency_predictors/host
 """
 
 from __future__ import annotations
@@ -41,6 +41,19 @@ if TYPE_CHECKING:
     from nnstretch.graph import Graph
     from nnstretch.profile.profile_request import ProfileResult
 
+BUDGET_S, KERNELS = 420.0, 20_000
+NEW_PROFILE: dict[str, tuple[str, Any]] = {
+    "--for": ("targets", []),
+    "--fresh": ("fresh", False),
+    "--processors": ("processors", None),
+    "--backend": ("backend", "onnxruntime"),
+    "--dtype": ("dtype", None),
+    "--budget-s": ("budget_s", BUDGET_S),
+    "--validate": ("validate", "few"),
+    "--kernels": ("kernels", KERNELS),
+    "--seed": ("seed", 0),
+}
+"""What a new profile is made with, and its defaults: not for --check."""
 SUMMARY = "measure this machine's kernels and fit a latency predictor"
 
 
@@ -85,8 +98,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget-s",
         type=seconds,
-        default=420.0,
-        help="seconds of the whole run, all processors together (default 420)",
+        default=BUDGET_S,
+        help=f"seconds of the whole run, all processors together (default {BUDGET_S:g})",
     )
     parser.add_argument(
         "--for",
@@ -115,8 +128,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kernels",
         type=count,
-        default=20_000,
-        help="most kernels to measure on one core (default 20000)",
+        default=KERNELS,
+        help=f"most kernels to measure on one core (default {KERNELS})",
     )
     parser.add_argument("--seed", type=whole_number, default=0, help="of the draw of kernels")
 
@@ -157,10 +170,9 @@ def check(args: argparse.Namespace) -> dict[str, Any]:
     """
     from nnstretch.cli.profile_check import check_json
 
-    if args.targets or args.fresh or args.processors or args.dtype:
-        raise BadInput(
-            "--check stands alone, command line, leave out --for, --fresh, --processors and --dtype"
-        )
+    for option, (name, default) in NEW_PROFILE.items():
+        if getattr(args, name) != default:
+            raise BadInput(f"{option} with --check, command line, it is about a new profile")
     return check_json(args.check)
 
 

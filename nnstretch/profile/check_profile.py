@@ -99,9 +99,12 @@ def check_profile(
     where its files are wrong, UnknownName for a backend that nobody knows.
     """
     if not (folder / NAME).is_file():
-        raise BadInput(
-            f"no profile in {folder}, no {NAME} there, `nnstretch profile --out` makes it"
-        )
+        why = "there is no such folder"
+        if folder.is_dir():
+            why = f"it holds no {NAME}, kernels that `nnstretch profile` measured on this machine"
+        elif folder.exists():
+            why = "it is a file, name the folder of a profile"
+        raise BadInput(f"no profile in {folder}, --check, {why}")
     head, medleys = read_medleys(folder / NAME)
     meter = meter or meter_for(head.backend, head.dtype)
     cluster = min((medley.cluster for medley in medleys), default=ACCELERATORS)

@@ -134,7 +134,7 @@ def remove_stale(path: Path) -> None:
     except OSError:
         return
     if not stat.S_ISSOCK(mode):
-        raise BadInput(f"cannot listen on {path}, it is a file, name another")
+        raise BadInput(f"cannot listen on {path}, it is no socket, name another")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, suppress(OSError):
         probe.connect(str(path))
         raise BadInput(f"cannot listen on {path}, somebody else does, name another")

@@ -75,7 +75,7 @@ def test_an_assumed_size_may_have_any_unit_of_sizes(size: str, size_bytes: int) 
 
 @pytest.mark.parametrize("setting", ["local_buffer.size=4GHz", "clock=1KiB", "clock=GHz"])
 def test_an_assumed_value_of_another_kind_is_refused(setting: str) -> None:
-    with pytest.raises(BadInput, match="no value in"):
+    with pytest.raises(BadInput, match="no number of its unit in"):
         load_accelerator("stcp920", [setting])
 
 
@@ -141,3 +141,12 @@ def test_a_type_that_the_machine_lacks_is_refused() -> None:
     assert require_type(machine, None) == "fp16"
     with pytest.raises(BadInput, match="no type fp32, stcp920, it computes in fp16, int8"):
         require_type(machine, "fp32")
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["clock=0", "ddr.bandwidth=0", "matrix.rows=2.5", "clusters=0", "vector.lanes=0", "cores=1.5"],
+)
+def test_an_assumed_value_keeps_the_limits_of_its_field(setting: str) -> None:
+    with pytest.raises(BadInput, match=f"needed is a .*number of .* in .*, --assume {setting}"):
+        load_accelerator("stcp920", [setting])

@@ -74,7 +74,7 @@ def test_a_workload_that_cannot_be_served(
     [
         (("net.nns", "--port", "65536"), "--port is 65536"),
         (("net.nns", "--host", "256.1.1.1"), "cannot listen on 256.1.1.1 port 8000"),
-        (("net.nns", "--socket", "w.yaml"), "w.yaml, it is a file"),
+        (("net.nns", "--socket", "w.yaml"), "w.yaml, it is no socket"),
         (("net.nns", "--socket", "none/s"), "none/s"),
         (("net.nns", "--socket", "s" * 200), "a socket's path"),
         (("net.nns", "--record", "none/r"), "no folder none"),

@@ -100,6 +100,7 @@ def test_what_does_not_fit_is_refused_by_name(
         ("--input", f"{inputs[0]}={array}") * 2: f"--input names {inputs[0]} twice",
         ("--output", f"{outputs[0]}={new}", "--output", f"{outputs[1]}={new}"): "twice",
         ("--output", f"{outputs[0]}={new}", "--trace", new): "it is --output, too",
+        ("--output", f"nothing={new}"): f"has no output 'nothing' but {', '.join(outputs)}",
     }
     for arguments, message in cases.items():
         assert run_verb("run", [str(net), "--repeat", "1", *arguments]) == 1
@@ -117,4 +118,14 @@ def test_formats_with_one_input_refuse_several(
     assert run_verb("export", [model, "--input", SHAPES, "--out", out, *option]) == 1
     refusal = capsys.readouterr().err
     assert f"{' '.join(option)} of {model}, command line, it has 2 inputs and 2 outputs" in refusal
+    assert not Path(out).exists()
+
+
+def test_an_input_that_is_handed_out_unchanged_is_refused(
+    net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "same.py").write_text(NETWORK.replace("return torch.relu(both)", "return image"))
+    model, out = f"{tmp_path}/same.py:make", str(tmp_path / "new.nns")
+    assert run_verb("export", [model, "--input", SHAPES, "--out", out]) == 1
+    assert "it returns its input unchanged (image)" in capsys.readouterr().err
     assert not Path(out).exists()

@@ -74,7 +74,7 @@ def test_a_folder_that_is_no_profile_is_refused(
     assert main(["profile", "--check", str(tmp_path / "none")]) == 1
     assert "no profile in" in capsys.readouterr().err
     assert main(["profile", "--check", str(folder), "--fresh"]) == 1
-    assert "--check stands alone" in capsys.readouterr().err
+    assert "--fresh with --check" in capsys.readouterr().err
     (folder / NAME).write_text(json.dumps({"format": 1, "backend": "fake"}) + "\n")
     with pytest.raises(BrokenFile, match=r"samples\.jsonl line 1"):
         check_profile(folder, lambda *_: None, quiet_watch(), FakeMeter())

@@ -63,21 +63,26 @@ class Number:
         return 0.0 if isinstance(self.value, str) else self.value * UNITS[self.unit]
 
 
-def of_unit(units: tuple[str, ...], least: float = 0.0, above: float = -1.0) -> Only:
-    """Return the rule that a number has one of some units and is not too small."""
+def of_unit(
+    units: tuple[str, ...], least: float = 0.0, above: float = -1.0, whole: bool = False
+) -> Only:
+    """Return the rule that a number has one of some units, is not too small, and `whole` or not."""
 
     def holds(number: Number) -> bool:
         if number.unit not in units:
             return False
         if isinstance(number.value, str):
             return True
+        if whole and number.value != int(number.value):
+            return False
         return number.value >= least and number.value > above
 
     low = f"more than {above:g}" if above >= 0 else f"at least {least:g}"
-    return Only(holds, f"a number of {low} in {' or '.join(units)}")
+    what = "whole number" if whole else "number"
+    return Only(holds, f"a {what} of {low} in {' or '.join(units)}")
 
 
-Count = Annotated[Number, of_unit(COUNT, 1)]
+Count = Annotated[Number, of_unit(COUNT, 1, whole=True)]
 Size = Annotated[Number, of_unit(SIZE, above=0)]
 Bandwidth = Annotated[Number, of_unit(RATE, above=0)]
 Clock = Annotated[Number, of_unit(CLOCK, above=0)]

@@ -6,13 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from nnstretch.accelerate.machine.accelerator_file import UNKNOWN, AcceleratorFile, Number, entries
 from nnstretch.chip.accelerator import Accelerator, Dram, MatrixUnit, OnChipBuffer, VectorUnit
 from nnstretch.chip.instances import DDR
 from nnstretch.errors import BadInput, BrokenFile, UnknownName, closest
 from nnstretch.files.decode import decode, require_format
+from nnstretch.files.limits import Only
 from nnstretch.files.package_data import package_data
 from nnstretch.files.read import read_text
 from nnstretch.files.strict_yaml import parse_yaml
@@ -81,21 +82,31 @@ def override(file: AcceleratorFile, assume: Sequence[str]) -> AcceleratorFile:
         assert isinstance(number, Number)
         value = parse_value(text, number) if equals else None
         if value is None or not math.isfinite(value) or value < 0:
+            units = " or ".join(units_of(number))
             raise BadInput(
-                f"no value in {setting!r}, --assume, write {name}=NUMBER in {number.unit}, or with"
-                " its unit"
+                f"no number of its unit in {setting!r:.80}, --assume, write {name}=NUMBER in"
+                f" {number.unit}, or with its unit ({units})"
             )
         changed = replace(number, value=value, kind="assumed", source="--assume")
-        file = with_entry(file, name.split("."), changed)
+        try:
+            file = with_entry(file, name.split("."), changed)
+        except ValueError as error:
+            raise BadInput(f"{error}, --assume {setting:.80}") from None
     return file
+
+
+def units_of(number: Number) -> tuple[str, ...]:
+    """Return the units in which a number may be written."""
+    from nnstretch.accelerate.machine.accelerator_file import UNIT_KINDS
+
+    return next((kind for kind in UNIT_KINDS if number.unit in kind), (number.unit,))
 
 
 def parse_value(text: str, number: Number) -> float | None:
     """Return a value in the number's unit; the text may name another one of the same kind."""
-    from nnstretch.accelerate.machine.accelerator_file import UNIT_KINDS, UNITS
+    from nnstretch.accelerate.machine.accelerator_file import UNITS
 
-    of_kind = next((kind for kind in UNIT_KINDS if number.unit in kind), (number.unit,))
-    for unit in sorted(of_kind, key=len, reverse=True):
+    for unit in sorted(units_of(number), key=len, reverse=True):
         if text.endswith(unit):
             try:
                 return float(text[: -len(unit)]) * UNITS[unit] / UNITS[number.unit]
@@ -108,8 +119,9 @@ def parse_value(text: str, number: Number) -> float | None:
 
 
 def with_entry(row: Any, path: list[str], value: Number) -> Any:
-    """Return a row with one entry replaced."""
+    """Return a row with one entry replaced. Raises ValueError where its field forbids the value."""
     if len(path) == 1:
+        check_limits(type(row), path[0], value)
         return replace(row, **{path[0]: value})
     inner = with_entry(getattr(row, path[0]), path[1:], value)
     return replace(row, **{path[0]: inner})
@@ -178,3 +190,13 @@ def require_type(machine: Accelerator, element_type: str | None) -> str:
             f" {', '.join(machine.element_types)}"
         )
     return element_type
+
+
+def check_limits(kind: type, name: str, value: Number) -> None:
+    """Check a number by its field's annotation. Raises ValueError `FIELD is VALUE, WHY`."""
+    hint = get_type_hints(kind, include_extras=True)[name]
+    arms = (hint, *get_args(hint)) if get_origin(hint) is not Annotated else (hint,)
+    for arm in arms:
+        for limit in getattr(arm, "__metadata__", ()):
+            if isinstance(limit, Only) and not limit.holds(value):
+                raise ValueError(f"{name} is {value.value} {value.unit}, needed is {limit.needed}")

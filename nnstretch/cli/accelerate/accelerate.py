@@ -128,6 +128,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.files.atomic import write_text
     from nnstretch.files.read import as_path
 
+    check_budget(args.budget_s)
     out = None if args.out is None else prepare_folder(Path(args.out))
     trace_path = check_writable(args.trace, args.accelerator, args.model)
     machine = load_accelerator(args.accelerator, args.assume, args.policy)
@@ -153,6 +154,12 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     if trace_path is not None:
         write_trace(trace_path, result.schedule, args.model)
     return answer
+
+
+def check_budget(budget_s: float) -> None:
+    """Check --budget-s. Raises BadInput for a negative one."""
+    if budget_s < 0:
+        raise BadInput(f"--budget-s is {budget_s:g}, command line, write 0 or more")
 
 
 def prepare_folder(folder: Path) -> Path:

@@ -56,7 +56,7 @@ def check_format(args: argparse.Namespace, graph: Graph) -> None:
         counts = f"{len(graph.inputs)} inputs and {len(graph.outputs)} outputs"
         raise BadInput(
             f"{what} of {args.model}, command line, it has {counts}; only ONNX takes several"
-            " (choose one output with --outputs)"
+            + (" (choose one output with --outputs)" if len(graph.inputs) == 1 else "")
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os.path
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,11 @@ def files_by_name(
     files: dict[str, Path] = {}
     for text in texts:
         name, separator, file = text.partition("=")
+        if separator and name not in names and "/" not in name and not os.path.exists(text):
+            raise BadInput(
+                f"{option} {text[:80]}, command line, {model} has no {option[2:]} {name[:40]!r} but"
+                f" {', '.join(names)[:120]}"
+            )
         if not separator or name not in names:
             name, file = UNNAMED, text
         if name == UNNAMED and (len(names) > 1 or len(texts) > 1):

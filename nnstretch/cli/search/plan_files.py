@@ -32,7 +32,7 @@ def check_folder(args: argparse.Namespace) -> None:
     if not folder.exists() and not folder.parent.is_dir():
         raise BadInput(f"cannot write {folder}, no folder {folder.parent}, create it first")
     plans = [path.name for path in numbered_plans(folder)]
-    check_replaceable(folder, ", ".join(plans[:3]) or None, args.overwrite)
+    check_replaceable(folder, ", ".join(plans[:3]) or None, args.overwrite, "--out-dir")
 
 
 def numbered_plans(folder: Path) -> list[Path]:

@@ -148,7 +148,14 @@ def check(args: argparse.Namespace) -> None:
         )
     if args.seed is not None and args.seed < 0:
         raise BadInput(f"--seed is {args.seed}, command line, write 0 or more")
-    for file in (args.trace, args.report, args.svg):
+    files = [file for file in (args.trace, args.report, args.svg) if file is not None]
+    for file in files:
         check_writable(file, args.workload)
+    if len({file.resolve() for file in files}) < len(files):
+        raise BadInput(f"{files[-1]} is written twice, command line, name a file for each")
+    if args.window is not None and args.svg is None and args.report is None:
+        raise BadInput(
+            f"--window {args.window} without --svg or --report, command line, there is no chart"
+        )
     window_us(args.window)
     check_folder(args.log, "--log")

@@ -29,6 +29,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nnstretch.cli.output_path import check_folder
 from nnstretch.errors import BadInput, NnstretchError, one_line
 
 if TYPE_CHECKING:
@@ -62,8 +63,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.report.simulations.sweep_data import DECISIONS, JOURNAL, sweep_data
     from nnstretch.schedule.policies.table import find_policy
 
-    if args.workers < 1 and args.workers != -1:
-        raise BadInput(f"--workers is {args.workers}, command line, write 1 or more")
+    check(args)
     sweep = read_sweep(args.sweep)
     path = workload_path(args.sweep, sweep.workload)
     workload = read_workload(path)
@@ -81,6 +81,10 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         raise BadInput(f"another sweep is in {args.out}, --out, name another folder")
     done = rows[1:]
     waiting = configurations[len(done) :]
+    if args.decision_times and not waiting and not decisions.exists():
+        raise BadInput(
+            f"no --decision-times, {args.out}, its sweep is complete and was made without"
+        )
     with progress("simulating") as tick, workers_of(args):
         for row, times in results(workload, waiting, path.parent, args.workers):
             append_rows(journal, [row])
@@ -97,6 +101,15 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         "journal": str(journal),
         "tables": [str(file) for file in write_tables(args.out, data)],
     }
+
+
+def check(args: argparse.Namespace) -> None:
+    """Refuse arguments that make no sense, before anything is read. Raises BadInput."""
+    if args.workers < 1 and args.workers != -1:
+        raise BadInput(
+            f"--workers is {args.workers}, command line, write 1 or more, or -1 for all cores"
+        )
+    check_folder(args.out, "--out")
 
 
 def workload_path(sweep: Path, name: str) -> Path:

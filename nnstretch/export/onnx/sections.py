@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from nnstretch.bundle.manifest import Port
+from nnstretch.errors import UnsupportedOp
 from nnstretch.export.onnx.convert import (
     OnnxRunner,
     check_close,
@@ -54,6 +55,7 @@ def section_file(
 
     Raises UnsupportedOp, Mismatch.
     """
+    check_outputs(name, tuple(inputs), outputs)
     with torch.no_grad():
         results = module.eval()(*inputs.values())
     written = dict(zip(outputs, results if isinstance(results, tuple) else (results,), strict=True))
@@ -74,6 +76,17 @@ def section_file(
     named = {path for path, _ in module.named_parameters()}
     parameters = tuple((path, spec) for path, spec in tensors.items() if path in named)
     return SectionFile(data, ports_of(inputs), ports_of(written), error, parameters)
+
+
+def check_outputs(name: str, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    """Check that each output is a tensor of its own. Raises UnsupportedOp."""
+    for output in outputs:
+        if output in inputs or outputs.count(output) > 1:
+            same = "input unchanged" if output in inputs else "output twice"
+            raise UnsupportedOp(
+                f"cannot export {name} to ONNX, it returns its {same} ({output}), choose other"
+                " outputs with --outputs"
+            )
 
 
 def ports_of(values: Mapping[str, torch.Tensor]) -> tuple[Port, ...]:

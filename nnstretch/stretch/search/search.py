@@ -127,7 +127,9 @@ def check_meetings(space: SearchSpace, min_meetings: int) -> None:
     cuts = space.last - 1 if space.processor_sets() else 0
     if not 0 <= min_meetings <= cuts:
         where = f"{space.analysis.graph.name} has {cuts} cuts where branches may meet"
-        if not space.processor_sets():
+        if min_meetings < 0:
+            where = "it is a count from 0"
+        elif not space.processor_sets():
             where = f"nothing branches on {space.processors[0]} alone"
         raise BadInput(f"min_meetings is {min_meetings}, search bounds, {where}")
 
