@@ -7,9 +7,10 @@ FOLDER may also be one trace of `nnstretch run --trace`. Of a pipeline it holds 
 partition.json, run_pipeline.json and trace_pipeline.json: what `partition --json` prints, and `run
 --mode pipeline --json --trace trace_pipeline.json`. Where a trace holds a prediction and a run,
 both are drawn on top of each other, and the five sub-graphs that are furthest from their prediction
-are named, on the page and with --json. FOLDER may be the journal of `nnstretch simulate sweep`, or
-what `nnstretch simulate --json` printed: latency against rate, policies, pools, queues. FOLDER may
-be the chip.json that `nnstretch accelerate --out` writes: groups, memory, engines, roofline.
+are named, on the page and with --json. FOLDER may be what
+`nnstretch simulate sweep --out` or `nnstretch accelerate --out` wrote, or a file with what
+`nnstretch simulate --json` printed: latency against rate, policies, pools, queues; groups, memory,
+engines, roofline.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from nnstretch.cli.output_path import check_writable
 if TYPE_CHECKING:
     from rich.console import Console
 
+ALONE = ("journal.jsonl", "chip.json")
+"""Files that make a page by themselves, in folders of `simulate sweep` and `accelerate`."""
 SUMMARY = "show a whole story as one HTML page"
 
 
@@ -44,12 +47,24 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.report.load.trace_diff import largest
 
     check_writable(args.out, args.folder)
-    if args.folder.is_file() and write_special(args.folder, args.out):
+    source = story_of(args.folder)
+    if source.is_file() and write_special(source, args.out):
         return {"report": str(args.out), "differences": []}
     report_data = write_report(args.folder, args.out)
     largest_differences = largest(report_data.timelines, report_data.runs)
     differences = [{**asdict(d), "ratio": d.ratio} for d in largest_differences]
     return {"report": str(args.out), "differences": differences}
+
+
+def story_of(folder: Path) -> Path:
+    """Return the sweep's journal or the chip.json of a folder that holds nothing else to show."""
+    from nnstretch.report.load.folder import FILES
+    from nnstretch.report.load.pipeline import PIPELINE_FILES
+
+    if any((folder / name).exists() for name in (*FILES, *PIPELINE_FILES)):
+        return folder
+    alone = (folder / name for name in ALONE)
+    return next((path for path in alone if path.is_file()), folder)
 
 
 def write_special(path: Path, out: Path) -> bool:

@@ -56,7 +56,7 @@ def test_a_journal_makes_the_page_of_its_sweep_once_more(workload: Path) -> None
     out, again = workload.parent / "out", workload.parent / "again.html"
     sweep = ["simulate", "sweep", str(workload.parent / "sweep.yaml"), "--out", str(out)]
     assert main([*sweep, "--workers", "1"]) == 0
-    assert main(["report", str(out / "journal.jsonl"), "--out", str(again)]) == 0
+    assert main(["report", str(out), "--out", str(again)]) == 0
     page = again.read_text()
     assert page == (out / "report.html").read_text()
     assert "Open instances on 2 cpu + 1 fft, rate 2" in page
@@ -101,7 +101,7 @@ def test_what_simulate_prints_is_a_page_too(
     assert "30 of 30" in text
 
 
-@pytest.mark.parametrize("window", ["30:20", "a:b", "-1:5", "nan:3"])
+@pytest.mark.parametrize("window", ["30:20", "a:b", "-1:5", "nan:3", "5"])
 def test_windows_that_are_none_are_refused(
     window: str, workload: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -153,9 +153,9 @@ def check(args: argparse.Namespace) -> None:
         check_writable(file, args.workload)
     if len({file.resolve() for file in files}) < len(files):
         raise BadInput(f"{files[-1]} is written twice, command line, name a file for each")
+    window_us(args.window)
     if args.window is not None and args.svg is None and args.report is None:
         raise BadInput(
             f"--window {args.window} without --svg or --report, command line, there is no chart"
         )
-    window_us(args.window)
     check_folder(args.log, "--log")

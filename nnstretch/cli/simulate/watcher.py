@@ -19,12 +19,12 @@ def window_us(text: str | None) -> tuple[float, float]:
     """Return start and end of START:END in ms; all of the time for None. Raises BadInput."""
     if text is None:
         return 0.0, inf
-    start, _, end = text.partition(":")
+    start, colon, end = text.partition(":")
     try:
         start_us, end_us = float(start or "0") * 1000, float(end or "inf") * 1000
     except ValueError:
         start_us = end_us = -1.0
-    if not 0 <= start_us < end_us:
+    if not colon or not 0 <= start_us < end_us:
         raise BadInput(f"--window is {text}, command line, write START:END in ms, such as 0:10000")
     return start_us, end_us
 
