@@ -112,12 +112,13 @@ def open_study(
         store_config(study, name, config)
     now = config.to_flat_json()
     before = study.user_attrs[CONFIG_KEY]
-    for key in sorted({*now, *before}):
-        if now.get(key) != before.get(key):
-            raise BadInput(
-                f"study {name!r} was made for another {key}, {before.get(key)} and not"
-                f" {now.get(key)}, give another --name"
-            )
+    if keys := [key for key in sorted({*now, *before}) if now.get(key) != before.get(key)]:
+        values = [
+            f"{key}, {before.get(key, 'none')} and not {now.get(key, 'none')}" for key in keys
+        ]
+        raise BadInput(
+            f"study {name!r} was made for another {'; '.join(values)[:300]}, give another --name"
+        )
     return study
 
 
