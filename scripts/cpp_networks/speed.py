@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import tempfile
@@ -63,6 +64,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure and write the page."""
     torch.set_num_threads(1)
+    load = os.getloadavg()[0]
     rows: list[tuple[str, ...]] = []
     with tempfile.TemporaryDirectory() as folder:
         runtime = build_runtime(Path(folder) / "runtime")
@@ -73,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         branched = prepared(BRANCHED, Path(folder) / "branched", runtime)
         share = critical_share(branched.runner, args.turns)
         gains = throughput_gains(Path(folder), runtime, args.turns)
-    write_text(args.out, page(rows, share, gains))
+    write_text(args.out, page(rows, share, gains, load))
     return 0
 
 
@@ -222,14 +224,14 @@ def throughput_gains(folder: Path, runtime: Path, turns: int) -> list[float]:
     return gains
 
 
-def page(rows: Sequence[tuple[str, ...]], share: float, gains: Sequence[float]) -> str:
-    """Return the page of results."""
+def page(rows: Sequence[tuple[str, ...]], share: float, gains: Sequence[float], load: float) -> str:
+    """Return the page of results, with the mean load of the host at the start."""
     lines = [
         "# Speed of networks as C++",
         "",
-        f"Made by `{command_line()}`. One thread each, in turns, the least of all turns. Other"
-        " programs ran on the two cores meanwhile: only ratios of one row mean something, and what"
-        " needs two quiet cores (the last two lines) is a lower bound.",
+        f"Made by `{command_line()}`. One thread each, in turns, the least of all turns. The load"
+        f" of the host at the start was {load:.1f}: above 0.3, only ratios of one row mean"
+        " something, and what needs two quiet cores (the last two lines) is a lower bound.",
         "",
         *markdown_table(HEADS, list(rows)),
         "",
