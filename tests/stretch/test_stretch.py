@@ -239,6 +239,41 @@ def test_a_deeper_branch_repeats_its_last_block() -> None:
     assert four.params - two.params == 2 * (2 * 64 * 64 * 9 + 4 * 64)
 
 
+def test_a_dropped_block_leaves_the_weights_that_it_cast_for_those_behind_it() -> None:
+    class CastNorm(nn.LayerNorm):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            weight = self.weight.to(torch.float32)  # before the tensor: in the unit before it
+            x = x.to(torch.float32)
+            return nn.functional.layer_norm(x, self.normalized_shape, weight, None, 1e-6)
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.linear = CastNorm(8), nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+            return x + self.linear(self.norm(x)) * table
+
+    class Tokens(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks, self.norm = nn.ModuleList(Block() for _ in range(4)), CastNorm(8)
+            self.angles = nn.Parameter(torch.randn(4, 8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            table = self.angles.cos()
+            for block in self.blocks:
+                x = block(x, table)
+            return self.norm(x)
+
+    x = torch.randn(2, 4, 8)
+    captured = trace(Tokens(), x, "cast")
+    analysis = NetworkAnalysis(captured.graph)
+    for depth in (1, 2, 3, 5, 6):
+        plan = Plan("cast", (2, 4, 8), (Segment("input", "output", (Branch("cpu", depth),)),))
+        check_built(lower(analysis, plan), captured, x)
+
+
 def test_a_width_that_groups_cannot_make_is_refused_with_the_nearest() -> None:
     graph = trace(network([Step("grouped", 16)]), X, "grouped").graph
     name = next(cut.name for cut in NetworkAnalysis(graph).cuts if "blocks" in cut.name)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from nnstretch.errors import BadPlan
 from nnstretch.graph import Graph, Node, Weight, rename_refs
 from nnstretch.structure.blocks import BlockStage, Repeat
-from nnstretch.structure.cuts import Cut, section
+from nnstretch.structure.cuts import Cut, prune_unread, section
 
 
 def local_stages(all_stages: Sequence[BlockStage], start: Cut, end: Cut) -> tuple[BlockStage, ...]:
@@ -83,15 +83,28 @@ def repeat_nodes(repeat: Repeat) -> set[str]:
 
 
 def drop_repeat(graph: Graph, repeat: Repeat) -> Graph:
-    """Let the readers of a repeat read its input. Raises BadPlan when that is gone."""
+    """Let the readers of a repeat read its input. Raises BadPlan when that is gone.
+
+    What it computes of weights alone stays where others read it: its last unit may hold the cast
+    weights of the next.
+    """
     start = repeat.start.value
     if start not in graph.specs():
         raise BadPlan(f"cannot drop {repeat.end.name}, its input {start} is gone")
-    dropped = repeat_nodes(repeat)
+    dropped = descendants(graph, start) & repeat_nodes(repeat)
     names = {repeat.end.value: start}
     nodes = [rename_inputs(node, names) for node in graph.nodes if node.name not in dropped]
     outputs = tuple(names.get(name, name) for name in graph.outputs)
-    return prune_weights(replace(graph, nodes=tuple(nodes), outputs=outputs))
+    return prune(replace(graph, nodes=tuple(nodes), outputs=outputs))
+
+
+def descendants(graph: Graph, start: str) -> set[str]:
+    """Return the names of the nodes that need a value."""
+    carriers = {start}
+    for node in graph.nodes:
+        if not carriers.isdisjoint(node.inputs):
+            carriers.add(node.name)
+    return carriers - {start}
 
 
 def duplicate_repeat(graph: Graph, repeat: Repeat, copy: int) -> Graph:
@@ -111,7 +124,7 @@ def duplicate_repeat(graph: Graph, repeat: Repeat, copy: int) -> Graph:
     at = 1 + next(i for i, node in enumerate(graph.nodes) if node.name == end)
     following = [rename_inputs(node, {end: copy_end(repeat, copy)}) for node in graph.nodes[at:]]
     outputs = tuple(copy_end(repeat, copy) if name == end else name for name in graph.outputs)
-    return prune_weights(
+    return prune(
         replace(
             graph,
             nodes=(*graph.nodes[:at], *copies, *following),
@@ -156,9 +169,11 @@ def rename_inputs(node: Node, names: Mapping[str, str]) -> Node:
     return replace(node, args=args, kwargs=kwargs)
 
 
-def prune_weights(graph: Graph) -> Graph:
-    """Drop the weights that no node reads."""
+def prune(graph: Graph) -> Graph:
+    """Drop nodes that no output needs, and the weights that no node reads."""
+    nodes = prune_unread(graph.nodes, graph.outputs)
     read: set[str] = set()
-    for node in graph.nodes:
+    for node in nodes:
         read.update(node.inputs)
-    return replace(graph, weights=tuple(w for w in graph.weights if w.name in read))
+    weights = tuple(weight for weight in graph.weights if weight.name in read)
+    return replace(graph, nodes=nodes, weights=weights)
