@@ -7,11 +7,12 @@
 #include <vector>
 
 #include "cost_table.hpp"
-#include "json.hpp"
 #include "nnstretch/error.hpp"
 #include "nnstretch/model.hpp"
 #include "nnstretch/runtime.hpp"
+#include "runtime_options.hpp"
 #include "session.hpp"
+#include "trace.hpp"
 #include "vendor.hpp"
 
 struct nns_runtime {
@@ -67,38 +68,6 @@ nns_status ended(Status status, const Runtime& runtime) {
   if (status == Status::failed) return say(NNS_FAILED, runtime.failure().c_str());
   if (status == Status::too_late) return say(NNS_TOO_LATE, "the deadline has passed");
   return say(status_of(status), "it was cancelled");
-}
-
-bool boolean(const Json& value, const char* key) {
-  if (value.kind != Json::Kind::boolean)
-    throw Error(Status::bad_input, std::string("configuration, ") + key + ", it is true or false");
-  return value.boolean;
-}
-
-RuntimeOptions options_of(const char* config) {
-  RuntimeOptions options;
-  options.elements = elements_of({"cpu"});
-  if (!config) return options;
-  const Json json = Json::parse(config, "configuration");
-  check_keys(json, {"elements", "policy", "queueing", "correct_costs", "priorities", "kernels"},
-             "configuration");
-  if (const Json* value = json.find("elements")) {
-    std::vector<std::string> texts;
-    for (const Json& item : value->items) texts.push_back(item.text);
-    if (texts.empty()) throw Error(Status::bad_input, "configuration, elements, there are none");
-    options.elements = elements_of(texts);
-  }
-  if (const Json* value = json.find("policy")) options.policy = value->text;
-  if (const Json* value = json.find("kernels")) options.kernels = value->text;
-  if (const Json* value = json.find("queueing")) options.queueing = boolean(*value, "queueing");
-  if (const Json* value = json.find("correct_costs"))
-    options.correct_costs = boolean(*value, "correct_costs");
-  if (const Json* value = json.find("priorities")) {
-    if (!(value->number >= 1 && value->number <= 64))
-      throw Error(Status::bad_input, "configuration, priorities, it is a number from 1 to 64");
-    options.priorities = static_cast<std::size_t>(value->number);
-  }
-  return options;
 }
 
 nns_status open_network(nns_runtime* runtime, const nns_model* model, Weights weights,
@@ -160,7 +129,7 @@ nns_status nns_create(const char* config, nns_runtime** runtime) {
   return guarded([&] {
     need(runtime, "runtime");
     *runtime = nullptr;
-    *runtime = new nns_runtime(options_of(config));
+    *runtime = new nns_runtime(parse_options(config));
     return NNS_OK;
   });
 }
@@ -192,6 +161,15 @@ nns_status nns_start(nns_runtime* runtime) {
   return guarded([&] {
     need(runtime, "runtime");
     runtime->runtime.start();
+    return NNS_OK;
+  });
+}
+
+nns_status nns_write_trace(const nns_runtime* runtime, const char* path) {
+  return guarded([&] {
+    need(runtime, "runtime");
+    need(path, "path");
+    write_trace(path, runtime->runtime);
     return NNS_OK;
   });
 }

@@ -18,6 +18,7 @@
 #include "nnstretch/runtime.hpp"
 #include "npy.hpp"
 #include "prepared.hpp"
+#include "trace.hpp"
 #include "vendor.hpp"
 
 namespace {
@@ -228,29 +229,6 @@ double critical_path_us(const Network& network, const std::vector<TaskSpan>& spa
   return longest_us;
 }
 
-void write_trace(const std::string& path, const Network& network, const Runtime& runtime) {
-  const std::string aside = path + ".unfinished";
-  std::ofstream file(aside, std::ios::trunc);
-  const std::vector<TaskSpan> spans = runtime.spans();
-  const double origin_us = spans.empty() ? 0.0 : spans.front().start_us;
-  file << "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [";
-  const auto& elements = runtime.options().elements;
-  for (std::size_t i = 0; i < elements.size(); ++i)
-    file << (i > 0 ? ",\n" : "\n") << "{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": 1, "
-         << "\"tid\": " << i + 1 << ", \"args\": {\"name\": " << quoted(elements[i].name) << "}}";
-  for (const TaskSpan& span : spans) {
-    char times[96];
-    std::snprintf(times, sizeof times, "\"ts\": %.3f, \"dur\": %.3f", span.start_us - origin_us,
-                  span.end_us - span.start_us);
-    file << ",\n{\"ph\": \"X\", \"name\": " << quoted(network.tasks()[span.task].name) << ", "
-         << times << ", \"pid\": 1, \"tid\": " << span.element + 1
-         << ", \"args\": {\"request\": " << span.inference << "}}";
-  }
-  file << "\n]}\n";
-  file.close();
-  if (!file || std::rename(aside.c_str(), path.c_str()) != 0) refuse(path + ", cannot be written");
-}
-
 // The network as a task graph of nnstretch: one task each, costs by element in microseconds.
 void write_graph(const std::string& path, const Network& network,
                  const std::vector<ElementOptions>& elements, const std::vector<CostRow>& rows) {
@@ -381,7 +359,7 @@ void run(int count, char** words) {
   const auto last = static_cast<std::size_t>(arguments.repeat - 1) % places;
   for (std::size_t i = 0; i < arguments.outputs.size(); ++i)
     write_npy(arguments.outputs[i], network->outputs()[i].shape, outputs[last][i]);
-  if (!arguments.trace.empty()) write_trace(arguments.trace, *network, runtime);
+  if (!arguments.trace.empty()) write_trace(arguments.trace, runtime);
   print(*network, arguments, runtime, outcome, start.count());
 }
 

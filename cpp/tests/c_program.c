@@ -33,6 +33,7 @@ static void refusals(void) {
       {"{\"elements\": [\"linked:none\"]}", "no element none is linked in"},
       {"{\"elements\": []}", "there are none"},
       {"{\"priorities\": 0}", "a number from 1 to 64"},
+      {"{\"trace_spans\": -1}", "trace_spans, it is a number from 0 to 10000000"},
       {"[1]", "this is no object"},
       {"{", "text in quotes"},
   };
@@ -63,10 +64,10 @@ static void linked(const char* weights) {
   nns_close(runtime);
 }
 
-static void inferences(const char* weights) {
+static void inferences(const char* weights, const char* trace) {
   nns_runtime* runtime = NULL;
   size_t network = 0, inputs = 0, outputs = 0;
-  EXPECT(nns_create("{\"elements\": [\"cpu\", \"cpu\"], \"priorities\": 2}", &runtime) == NNS_OK);
+  EXPECT(nns_create("{\"elements\": [\"cpu\", \"cpu\"], \"priorities\": 2, \"trace_spans\": 1000}", &runtime) == NNS_OK);
   expect_refused(nns_open(runtime, MODEL(), "/nowhere", NULL, 2, &network), NNS_BAD_INPUT, "cannot be opened");
   expect_refused(nns_open(runtime, MODEL(), weights, NULL, 0, &network), NNS_BAD_INPUT, "places are 0");
   EXPECT(nns_open(runtime, MODEL(), weights, NULL, 2, &network) == NNS_OK);
@@ -107,6 +108,8 @@ static void inferences(const char* weights) {
   EXPECT(nns_cancel(runtime, tickets[0]) == NNS_OK);
   const nns_status status = nns_wait(runtime, tickets[0], -1.0);
   EXPECT(status == NNS_CANCELLED || status == NNS_OK);
+  expect_refused(nns_write_trace(runtime, "/nowhere/t.json"), NNS_BAD_INPUT, "cannot be written");
+  EXPECT(nns_write_trace(runtime, trace) == NNS_OK);
   EXPECT(nns_submit(runtime, network, in_pointers, to, NULL, &tickets[0]) == NNS_OK);
   nns_close(runtime); /* with work in flight */
   free(x);
@@ -187,10 +190,10 @@ static void layers(void) {
 }
 
 int main(int count, char** words) {
-  if (count != 2) return 2;
+  if (count != 3) return 2;
   refusals();
   linked(words[1]);
-  inferences(words[1]);
+  inferences(words[1], words[2]);
   layers();
   puts("ok");
   return 0;

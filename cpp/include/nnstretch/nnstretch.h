@@ -37,7 +37,8 @@ typedef struct nns_model nns_model; /* an exported network: nns_model_NAME() of 
 
 /* Make a runtime. `config` is JSON, or NULL for one core under EFT:
  *   {"elements": ["cpu", "cpu:1", "emulated:dsp", "library:/path/libgemm.so", "linked:gemm"],
- *    "policy": "eft", "queueing": true, "correct_costs": true, "priorities": 1} */
+ *    "policy": "eft", "queueing": true, "correct_costs": true, "priorities": 1,
+ *    "trace_spans": 0} */
 nns_status nns_create(const char* config, nns_runtime** runtime);
 
 /* Open a network before nns_start. `places`: most inferences that may be under way, the queue limit.
@@ -81,6 +82,8 @@ nns_status nns_poll(nns_runtime* runtime, nns_ticket ticket);
 nns_status nns_cancel(nns_runtime* runtime, nns_ticket ticket);
 /* Cancel what is under way, end the threads, free everything. NULL is allowed. */
 void nns_close(nns_runtime* runtime);
+/* Write what ran when, for ui.perfetto.dev and `nnstretch report`: the first `trace_spans` tasks. */
+nns_status nns_write_trace(const nns_runtime* runtime, const char* path);
 
 /* ---- layer calls ------------------------------------------------------------------------- */
 

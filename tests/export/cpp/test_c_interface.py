@@ -16,6 +16,7 @@ from torch import nn  # noqa: E402
 
 from nnstretch.export.cpp.project import write_project  # noqa: E402
 from nnstretch.files.package_data import package_data  # noqa: E402
+from nnstretch.report.load.trace import read_trace_file  # noqa: E402
 
 HOME = package_data("cpp")
 C99 = ["-std=c99", *WARNINGS]
@@ -102,10 +103,13 @@ def test_a_c99_program_runs_networks_and_layers_and_hears_what_is_wrong(
     done = subprocess.run([*command, "-o", part], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     program = cpp_runtime.link([built / "network.cpp", part], tmp_path / "c_program", built)
-    ended = subprocess.run(
-        [program, built / "weights.bin"], capture_output=True, text=True, check=False, timeout=60
-    )
+    trace = tmp_path / "t.json"
+    command = [str(program), str(built / "weights.bin"), str(trace)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert ended.stdout == "ok\n", ended.stderr
+    spans = read_trace_file(json.loads(trace.read_text()), "t.json")
+    assert set(spans.threads.values()) == {"cpu0", "cpu1"}
+    assert len({event.args.request for event in spans.slices}) >= 3
 
 
 @pytest.mark.parametrize(
