@@ -175,7 +175,9 @@ std::vector<CallLayouts> choose_layouts(const std::vector<Call>& calls,
     if (number_by_number(calls[i].operation)) join_operands(values, calls, i, block);
   }
   for (std::size_t i = 0; i < calls.size(); ++i) {
-    const bool able = library[i] || number_by_number(calls[i].operation);
+    // A matrix product of a library reads rows and columns, not maps.
+    const bool maps = library[i] && !std::holds_alternative<Matmul>(calls[i].operation);
+    const bool able = maps || number_by_number(calls[i].operation);
     if (!able || calls[i].write.storage != Storage::arena)
       values.keep_plain(layout_free(calls[i].write, block) ? kNobody : i);
     for (std::size_t r = 0; r < calls[i].reads.size(); ++r) {

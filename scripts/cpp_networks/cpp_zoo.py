@@ -29,6 +29,8 @@ CONFIGS = Path(__file__).parents[2] / "tests/data/nn_stretch/configs.csv"
 PUBLISHED = ("R-50-CG", "R-34-DG")
 SEARCHED = "torchvision:resnet18"
 BRANCHES = "small:branches"
+UNKNOWN_GMACS = 4.0
+"""Between the networks of torchvision that take seconds and those that take minutes."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,14 @@ def names(timm_count: int) -> list[str]:
         *(f"torchvision:{name}" for name in stock),
         *timm_names(timm_count),
     ]
+
+
+def work_gmacs(name: str) -> float:
+    """Return what torchvision says of a network's work; others, mostly small, come in between."""
+    zoo, _, model = name.partition(":")
+    if zoo != "torchvision":
+        return UNKNOWN_GMACS
+    return float(torchvision.models.get_model_weights(model).DEFAULT.meta["_ops"])
 
 
 def timm_names(count: int) -> list[str]:

@@ -52,7 +52,7 @@ class Built:
     example: torch.Tensor
     runner: Path
     arena_share: float
-    """Of the arena's bytes over the most bytes alive."""
+    """Of the arena's bytes over the most bytes alive, calls one after the other."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 from cpp_trial import INPUTS, LIMIT, NetworkRow, build_runtime, examine
-from cpp_zoo import names
+from cpp_zoo import names, work_gmacs
 
 from nnstretch.bench.markdown import markdown_table
 from nnstretch.files.atomic import write_text
@@ -27,7 +27,7 @@ COMMAND = "python scripts/cpp_networks table"
 """Whatever part of it made the last rows: the page is written from the whole journal."""
 HEADS = (
     *("network", "calls", "oneDNN's", "error, portable", "error, oneDNN", "translate s", "build s"),
-    *("eager ms", "portable ms", "oneDNN ms", "arena MB", "alive MB"),
+    *("eager ms", "portable ms", "oneDNN ms", "arena MB", "alive MB", "least MB"),
 )
 
 
@@ -38,7 +38,7 @@ def cells(row: NetworkRow) -> tuple[str, ...]:
     return (
         *(row.name, str(row.calls), str(row.library_calls)),
         *(f"{row.portable_error:.1e}", f"{row.onednn_error:.1e}", *seconds, *times),
-        *(f"{row.arena_mb:.2f}", f"{row.alive_mb:.2f}"),
+        *(f"{row.arena_mb:.2f}", f"{row.alive_mb:.2f}", f"{row.least_mb:.2f}"),
     )
 
 
@@ -47,13 +47,16 @@ def page(rows: list[NetworkRow], asked: int) -> str:
     built = [row for row in rows if not row.reason]
     right = [row for row in built if row.is_right]
     tight = [row for row in built if row.arena_mb <= 1.1 * row.alive_mb]
+    least = [row for row in built if row.arena_mb <= 1.001 * row.least_mb]
     lines = [
         "# Networks as C++",
         "",
         f"{len(rows)} networks of {asked}: {len(built)} translated and built, {len(right)} of them"
         f" within {LIMIT:g} of PyTorch with both kernel sets (largest difference over largest"
         f" magnitude, {INPUTS} inputs each), {len(rows) - len(built)} refused. The arena is at most"
-        f" 1.1 times the most bytes alive in {len(tight)}.",
+        f" 1.1 times the most bytes alive in {len(tight)} where calls run one after the other, and"
+        f" as small as any arena can be where tasks run at once in {len(least)} (least: tensors of"
+        " which no two may share memory).",
         "",
         f"Made by `{COMMAND}`, one thread, both kernel sets in turns with PyTorch eager, the"
         " least of all turns; other programs ran on the machine, so that only numbers of one row"
@@ -92,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     known = latest(args.journal)
     with tempfile.TemporaryDirectory() as folder:
         runtime = None
-        for name in [] if args.page_only else all_names:
+        for name in [] if args.page_only else sorted(all_names, key=work_gmacs):
             if name in known or not any(fnmatch.fnmatch(name, p) for p in args.only):
                 continue
             runtime = runtime or build_runtime(Path(folder) / "runtime")

@@ -59,6 +59,7 @@ bool offers(const Call& call) {
   if (const auto* conv = std::get_if<Conv2d>(&call.operation)) return offers_convolution(*conv, call);
   if (const auto* conv = std::get_if<ConvTranspose2d>(&call.operation))
     return offers_deconvolution(*conv, call);
+  if (const auto* matmul = std::get_if<Matmul>(&call.operation)) return offers_matmul(*matmul, call);
   if (const auto* pool = std::get_if<Pool2d>(&call.operation)) return offers_pool(*pool, call);
   return false;
 }
@@ -69,6 +70,7 @@ std::unique_ptr<Kernel> kernel(const Request& request) {
     if (const auto* conv = std::get_if<Conv2d>(&operation)) return convolution(*conv, request);
     if (const auto* conv = std::get_if<ConvTranspose2d>(&operation))
       return deconvolution(*conv, request);
+    if (const auto* matmul = std::get_if<Matmul>(&operation)) return matrix_product(*matmul, request);
     if (const auto* pool = std::get_if<Pool2d>(&operation)) return pooling(*pool, request);
   } catch (const dnnl::error& error) {
     if (error.status == dnnl_out_of_memory) throw Error(Status::no_memory, "oneDNN has no memory");

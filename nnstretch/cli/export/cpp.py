@@ -100,6 +100,7 @@ def result_of(
         "not_built": written.not_built or None,
         "arena_bytes": written.arena_bytes,
         "peak_alive_bytes": written.peak_alive_bytes,
+        "least_arena_bytes": written.least_arena_bytes,
         "weights_bytes": (written.folder / "weights.bin").stat().st_size,
         "subgraphs": tasks,
     }
@@ -111,7 +112,8 @@ def show_cpp(result: dict[str, Any], console: Any) -> None:
     console.print(
         f"{folder}  {len(result['subgraphs'])} tasks, {result['weights_bytes'] / 1e6:,.1f} MB of"
         f" weights, {result['arena_bytes'] / 1e6:,.2f} MB of working memory an inference"
-        f" ({result['peak_alive_bytes'] / 1e6:,.2f} MB alive at most)"
+        f" ({result['peak_alive_bytes'] / 1e6:,.2f} MB alive at most in turn,"
+        f" {result['least_arena_bytes'] / 1e6:,.2f} MB the least where tasks run at once)"
     )
     if result["not_built"]:
         console.print(f"not built here ({result['not_built']}), so not compared with the module")

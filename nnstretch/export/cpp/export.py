@@ -33,6 +33,8 @@ class CppExport:
     """Working memory of one inference."""
     peak_alive_bytes: int
     """Most bytes alive at once where calls run one after the other."""
+    least_arena_bytes: int
+    """What no arena is smaller than, whatever tasks run at once."""
     max_abs_error: float | None
     """From the module, on a random input; None where nothing was built."""
     not_built: str = ""
@@ -69,7 +71,8 @@ def export_cpp(
         arrays: list[np.ndarray] = [result.numpy() for result in results]
         error = compare(build(folder), [example.numpy()], arrays, request.plan.model)
     progress(3, 3)
-    return CppExport(folder, program, arena.size * 4, arena.peak_alive * 4, error, why)
+    sizes = (arena.size * 4, arena.peak_alive * 4, arena.least_size * 4)
+    return CppExport(folder, program, *sizes, error, why)
 
 
 def placement_of(plan: Plan) -> Placement:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nnstretch.export.cpp.program import CallGroup, OperatorCall, TensorBuffer, TensorView
+from nnstretch.export.cpp.shared_memory import least_memory, tensors_before
 
 ALIGNMENT = 16
 """Elements; 64 bytes."""
+
+
+MOST_ORDERS = 40
+"""Orders in which tensors are placed, until one reaches what no arena can be smaller than."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,31 +24,83 @@ class ArenaPlan:
     size: int
     peak_alive: int
     """Most elements alive at once where calls run one after the other."""
+    least_size: int
+    """Elements of tensors of which no two may share memory, whatever runs at once, at most."""
 
 
 def plan_arena(groups: Sequence[CallGroup]) -> ArenaPlan:
-    """Place tensors, the largest first, each at the lowest offset that those alive with it leave.
+    """Place tensors so that those that may be alive at once, whatever runs at once, lie apart.
 
     Two tensors may share memory where all calls on one precede all calls on the other in the
-    partial order of tasks, whatever runs at once (greedy by size, Pisarchyk and Lee, 2020).
+    partial order of tasks. They are placed the largest first, each in the smallest gap or the
+    lowest that those alive with it leave (Pisarchyk and Lee, 2020); then whichever reached
+    highest goes first. The smallest arena is kept.
     """
     users = buffer_users(groups)
-    ancestors = call_ancestors(groups)
-    buffers = sorted(users, key=lambda buffer: (-buffer.elements, users[buffer][0], buffer.name))
-    placed: list[tuple[TensorBuffer, int]] = []
-    offsets: dict[str, int] = {}
-    size = 0
-    for buffer in buffers:
+    buffers = sorted(users, key=lambda buffer: (users[buffer][0], buffer.name))
+    sizes = [padded(buffer) for buffer in buffers]
+    before = tensors_before([users[buffer] for buffer in buffers], call_ancestors(groups))
+    least = least_memory(sizes, before)
+    offsets = best_offsets(sizes, neighbours(before), least)
+    return ArenaPlan(
+        {buffer.name: offset for buffer, offset in zip(buffers, offsets, strict=True)},
+        end_of(sizes, offsets),
+        peak_alive(users),
+        least,
+    )
+
+
+def neighbours(before: Sequence[int]) -> list[list[int]]:
+    """Return for each tensor those that it may share no memory with."""
+    apart = list(before)
+    for index, mask in enumerate(before):
+        while mask:
+            previous = mask.bit_length() - 1
+            apart[previous] |= 1 << index
+            mask ^= 1 << previous
+    count = len(before)
+    return [[j for j in range(count) if j != i and not apart[i] >> j & 1] for i in range(count)]
+
+
+def best_offsets(
+    sizes: Sequence[int], neighbours_of: Sequence[Sequence[int]], least: int
+) -> list[int]:
+    """Return the offsets of the smallest arena over some orders of placing tensors."""
+    order = sorted(range(len(sizes)), key=lambda index: (-sizes[index], index))
+    best: list[int] = []
+    for _ in range(MOST_ORDERS):
+        for fit in (lowest_gap, smallest_gap):
+            offsets = placed(order, sizes, neighbours_of, fit)
+            if not best or end_of(sizes, offsets) < end_of(sizes, best):
+                best = offsets
+            if end_of(sizes, best) <= least:
+                return best
+        highest = max(order, key=lambda index: offsets[index] + sizes[index])
+        order = [highest, *(index for index in order if index != highest)]
+    return best
+
+
+def placed(
+    order: Sequence[int],
+    sizes: Sequence[int],
+    neighbours_of: Sequence[Sequence[int]],
+    fit: Callable[[Sequence[tuple[int, int]], int], int],
+) -> list[int]:
+    """Return the offsets of tensors that are placed one after the other."""
+    offsets = [-1] * len(sizes)
+    for index in order:
         taken = [
-            (offset, offset + padded(neighbour))
-            for neighbour, offset in placed
-            if not apart(users[buffer], users[neighbour], ancestors)
+            (offsets[neighbour], offsets[neighbour] + sizes[neighbour])
+            for neighbour in neighbours_of[index]
+            if offsets[neighbour] >= 0
         ]
-        offset = lowest_gap(sorted(taken), padded(buffer))
-        placed.append((buffer, offset))
-        offsets[buffer.name] = offset
-        size = max(size, offset + padded(buffer))
-    return ArenaPlan(offsets, size, peak_alive(users))
+        offsets[index] = fit(sorted(taken), sizes[index])
+    return offsets
+
+
+def end_of(sizes: Sequence[int], offsets: Sequence[int]) -> int:
+    """Return the size of the memory that placed tensors take."""
+    return max((offset + size for offset, size in zip(offsets, sizes, strict=True)), default=0)
 
 
 def padded(buffer: TensorBuffer) -> int:
@@ -59,6 +116,16 @@ def lowest_gap(taken: Sequence[tuple[int, int]], size: int) -> int:
             return at
         at = max(at, end)
     return at
+
+
+def smallest_gap(taken: Sequence[tuple[int, int]], size: int) -> int:
+    """Return the offset of the smallest gap with room between sorted intervals, else the end."""
+    at, best, room = 0, -1, 0
+    for start, end in taken:
+        if start - at >= size and (best < 0 or start - at < room):
+            best, room = at, start - at
+        at = max(at, end)
+    return at if best < 0 else best
 
 
 def buffer_users(groups: Sequence[CallGroup]) -> dict[TensorBuffer, list[int]]:
@@ -149,19 +216,6 @@ def overlapping(view: TensorView, others: Sequence[tuple[int, TensorView]]) -> s
         if first < other_end and other_first < end:
             shared.add(number)
     return shared
-
-
-def apart(a: Sequence[int], b: Sequence[int], ancestors: Sequence[int]) -> bool:
-    """Return whether all users of one tensor precede all users of the other."""
-    return precedes(a, b, ancestors) or precedes(b, a, ancestors)
-
-
-def precedes(a: Sequence[int], b: Sequence[int], ancestors: Sequence[int]) -> bool:
-    """Return whether every call of `a` is an ancestor of every call of `b`."""
-    mask = 0
-    for number in a:
-        mask |= 1 << number
-    return all(ancestors[number] & mask == mask for number in b)
 
 
 def peak_alive(users: Mapping[TensorBuffer, Sequence[int]]) -> int:

@@ -15,6 +15,7 @@ from support.cpp import (  # noqa: E402
     CppRuntime,
     assert_close,
     cpp_runtime,  # noqa: F401
+    outputs_in_cpp,
     outputs_in_torch,
     translate_module,
 )
@@ -60,10 +61,50 @@ class Maps(nn.Module):
         return part, square, averaged, wide, head, F.interpolate(x, scale_factor=2), x.amax((2, 3))
 
 
+class Products(nn.Module):
+    """Matrix products as networks have them: of any rank, scaled, repeated, of 16 heads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(16, 16, 1)
+        self.wide = nn.Linear(20, 96)
+        self.back = nn.Linear(96, 20)
+        self.row = nn.Linear(20, 7)
+        self.register_buffer("bias", torch.randn(1, 16, 9, 9))
+        self.shared = nn.Parameter(torch.randn(20, 12))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Compute on maps of 16 channels, 9 x 20."""
+        maps = self.stem(x)
+        attended = F.scaled_dot_product_attention(maps, x, x, attn_mask=self.bias)
+        wide = self.back(F.gelu(self.wide(attended.transpose(1, 2)))) + attended.transpose(1, 2)
+        columns = torch.matmul(maps.transpose(2, 3), x)
+        # One matrix for all maps, one map for all of them, and a product of few rows.
+        shared = F.silu(torch.matmul(x, self.shared))
+        one_map = torch.matmul(x[:, :1], self.shared) + torch.matmul(maps[:1, 3:4], self.shared)
+        return wide, columns, shared, one_map, self.row(x.mean((1, 2))), maps + attended
+
+
 def needs_onednn(runtime: CppRuntime) -> None:
     """Skip where CMake found no oneDNN."""
     if "onednn" not in runtime.kernel_sets:
         pytest.skip("oneDNN is not installed (Debian: libdnnl-dev and ocl-icd-opencl-dev)")
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_matrix_products_give_the_same_numbers(
+    cpp_runtime: CppRuntime,  # noqa: F811
+    tmp_path: Path,
+    batch: int,
+) -> None:
+    torch.manual_seed(0)
+    module, x = Products(), torch.randn(batch, 16, 9, 20)
+    assert_close(outputs_in_cpp(cpp_runtime, module, [x], tmp_path), outputs_in_torch(module, [x]))
+    needs_onednn(cpp_runtime)
+    said = json.loads(run(tmp_path, "--json").stdout)
+    # All but the product of few rows.
+    products = sum(call.operation == "Matmul" for call in translate_module(module, x).calls)
+    assert said["library_calls"] >= products - 1
 
 
 @pytest.mark.parametrize("batch", [1, 2])
@@ -106,16 +147,62 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
+def element_library(name: str, folder: Path) -> Path:
+    """Compile one of the elements of vendors that tests load by path."""
+    home = package_data("cpp")
+    library = folder / f"{name}.so"
+    source = str(home / "tests" / f"{name}_element.c")
+    command = ["cc", "-std=c99", "-shared", "-fPIC", f"-I{home / 'include'}", source]
+    subprocess.run([*command, "-lpthread", "-o", str(library)], check=True)
+    return library
+
+
+class TwoPools(nn.Module):
+    """Two pools of one map, neither needs the other."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Compute both."""
+        return F.max_pool2d(x, 2), F.max_pool2d(x, 3)
+
+
+@pytest.mark.parametrize("policy", ["rr", "eft", "etf", "heft_rt", "least_slack"])
+def test_two_tasks_compute_at_the_same_time(
+    cpp_runtime: CppRuntime,  # noqa: F811
+    pools: Path,
+    policy: str,
+) -> None:
+    # Either unit waits inside its task until the second one is inside its own, five times over.
+    library = pools / "pair.so"
+    elements = ("--elements", f"library:{library},library:{library}")
+    costs = ("--costs", str(pools / "costs.json"))
+    # Corrected costs could make it worth while to queue behind the first task: none may queue.
+    options = ("--repeat", "5", "--no-queueing", "--policy", policy)
+    done = run(pools, *elements, *costs, *options)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def pools(cpp_runtime: CppRuntime, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: F811
+    """Build two pools, the element that computes only two at once, and its costs."""
+    folder = tmp_path_factory.mktemp("pools") / "net"
+    write_project(translate_module(TwoPools(), torch.randn(1, 3, 12, 12)), folder)
+    cpp_runtime.build(folder)
+    element_library("pair", folder)
+    costs = folder / "costs.json"
+    assert run(folder, "--profile", str(costs)).returncode == 0
+    table = json.loads(costs.read_text())
+    for row in table["costs_us"].values():
+        row["pair"] = row["cpu"]
+    costs.write_text(json.dumps(table))
+    return folder
+
+
 def test_elements_of_vendors_see_plain_maps(
     cpp_runtime: CppRuntime,  # noqa: F811
     chain: Path,
     tmp_path: Path,
 ) -> None:
-    home = package_data("cpp")
-    library = tmp_path / "pool.so"
-    source = home / "tests" / "pool_element.c"
-    command = ["cc", "-std=c99", "-shared", "-fPIC", f"-I{home / 'include'}", str(source)]
-    subprocess.run([*command, "-o", str(library)], check=True)
+    library = element_library("pool", tmp_path)
     elements = ("--elements", f"cpu,library:{library}")
     costs = tmp_path / "costs.json"
     assert run(chain, *elements, "--profile", str(costs)).returncode == 0

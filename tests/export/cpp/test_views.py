@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("torch")
 
 from nnstretch.export.cpp import view_algebra
-from nnstretch.export.cpp.memory import buffer_users, call_ancestors, plan_arena
+from nnstretch.export.cpp.memory import (
+    buffer_users,
+    call_ancestors,
+    padded,
+    plan_arena,
+)
 from nnstretch.export.cpp.program import (
     CallGroup,
     OperatorCall,
@@ -99,6 +105,30 @@ def test_tensors_share_memory_only_where_tasks_surely_follow_each_other(
             after = all(ancestors[i] >> j & 1 for i in users[first] for j in users[second])
             assert before or after
     assert arena.size >= max(buffer.elements for buffer in buffers)
+
+
+@settings(max_examples=40)
+@given(programs())
+def test_no_arena_is_smaller_than_tensors_that_may_share_nothing(
+    groups: tuple[CallGroup, ...],
+) -> None:
+    arena = plan_arena(groups)
+    users, ancestors = buffer_users(groups), call_ancestors(groups)
+    buffers = list(users)[:8]
+
+    def follows(pair: tuple[TensorBuffer, TensorBuffer]) -> bool:
+        uses = itertools.product(users[pair[0]], users[pair[1]])
+        return all(ancestors[later] >> earlier & 1 for earlier, later in uses)
+
+    ordered = {pair for pair in itertools.permutations(buffers, 2) if follows(pair)}
+    largest = 0
+    for chosen in itertools.product((False, True), repeat=len(buffers)):
+        together = list(itertools.compress(buffers, chosen))
+        if ordered.isdisjoint(itertools.permutations(together, 2)):
+            largest = max(largest, sum(padded(buffer) for buffer in together))
+    assert largest <= arena.least_size <= arena.size
+    if len(buffers) == len(users):
+        assert arena.least_size == largest
 
 
 @given(programs())
