@@ -3,6 +3,7 @@
 python scripts/cpp_networks table --journal cpp_networks.jsonl --out docs/results/cpp_networks.md
 python scripts/cpp_networks boards --out docs/results/cpp_boards.md
 python scripts/cpp_networks speed --out docs/results/cpp_speed.md
+python scripts/cpp_networks tail --out docs/results/cpp_tail.md
 python scripts/cpp_networks picture --out docs/results/cpp_two_networks.svg
 """
 
@@ -15,15 +16,15 @@ import boards
 import picture
 import speed
 import table
+import tail
 
 from nnstretch.bench.commands import parser_of_parts, run_part
 
 
 def arguments() -> ArgumentParser:
     """Return the parser of this command."""
-    return parser_of_parts(
-        __doc__, {"table": table, "boards": boards, "speed": speed, "picture": picture}
-    )
+    parts = {"table": table, "boards": boards, "speed": speed, "tail": tail, "picture": picture}
+    return parser_of_parts(__doc__, parts)
 
 
 if __name__ == "__main__":

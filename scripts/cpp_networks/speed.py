@@ -35,6 +35,7 @@ from nnstretch.files.atomic import write_text
 from nnstretch.files.package_data import package_data
 
 NETWORKS = ("torchvision:resnet18", "torchvision:resnet50", "torchvision:mobilenet_v2")
+PAIR = (NETWORKS[0], NETWORKS[2])
 BRANCHED = "published:R-50-CG"
 REPEATS = 6
 HEADS = (
@@ -192,26 +193,34 @@ def critical_share(runner: Path, turns: int) -> float:
     return statistics.median(shares)
 
 
+def link_pair(folder: Path, runtime: Path, name: str) -> Path:
+    """Link a program of `cpp/tests` to the two networks in `folder` that PAIR names."""
+    home = package_data("cpp")
+    includes = [f"-I{home / part}" for part in ("include", "src")]
+    objects: list[str] = []
+    for net in pair_folders(folder):
+        objects.append(str(net / "network.o"))
+        source = str(net / "network.cpp")
+        headers = [*includes, f"-I{net}"]
+        run_tool(["c++", "-std=c++17", "-O1", *headers, "-c", source, "-o", objects[-1]], net)
+    libraries = (runtime.parent / "libraries.txt").read_text().split()
+    sources = [str(home / "tests" / f"{name}.cpp"), *objects, str(runtime), *libraries]
+    models = [f"nns_model_torchvision_{network.partition(':')[2]}" for network in PAIR]
+    macros = [f"-DFIRST={models[0]}", f"-DSECOND={models[1]}"]
+    command = ["c++", "-std=c++17", "-O2", *includes, *macros, *sources]
+    run_tool([*command, "-lpthread", "-ldl", "-o", str(folder / name)], folder)
+    return folder / name
+
+
+def pair_folders(folder: Path) -> list[Path]:
+    """Return where `prepared` put the networks of PAIR."""
+    return [folder / name.replace(":", "_") / "net" for name in PAIR]
+
+
 def throughput_gains(folder: Path, runtime: Path, turns: int) -> list[float]:
     """Return how much more two workers do than one, under EFT, with two networks at once."""
-    home = package_data("cpp")
-    nets = [folder / name.replace(":", "_") / "net" for name in (NETWORKS[0], NETWORKS[2])]
-    libraries = (runtime.parent / "libraries.txt").read_text().split()
-    objects: list[str] = []
-    for net in nets:
-        objects.append(str(net / "network.o"))
-        includes = [f"-I{path}" for path in (home / "include", net)]
-        source = str(net / "network.cpp")
-        run_tool(["c++", "-std=c++17", "-O1", *includes, "-c", source, "-o", objects[-1]], net)
-    program = folder / "two_networks"
-    sources = [str(home / "tests" / "two_networks.cpp"), *objects, str(runtime), *libraries]
-    names = [
-        f"nns_model_torchvision_{name.partition(':')[2]}" for name in (NETWORKS[0], NETWORKS[2])
-    ]
-    macros = [f"-DFIRST={names[0]}", f"-DSECOND={names[1]}"]
-    command = ["c++", "-std=c++17", "-O2", f"-I{home / 'include'}", *macros, *sources]
-    run_tool([*command, "-lpthread", "-ldl", "-o", str(program)], folder)
-    weights = [str(net / "weights.bin") for net in nets]
+    program = link_pair(folder, runtime, "two_networks")
+    weights = [str(net / "weights.bin") for net in pair_folders(folder)]
     gains: list[float] = []
     for _ in range(turns):
         rates: list[float] = []
@@ -239,7 +248,7 @@ def page(rows: Sequence[tuple[str, ...]], share: float, gains: Sequence[float], 
         " task: median time between the tasks of an inference on one worker.",
         "",
         f"- {BRANCHED} on two workers: critical path over latency {share:.3f} (median; wanted 0.95)",
-        f"- {NETWORKS[0]} and {NETWORKS[2]} at once under EFT: two workers do"
+        f"- {PAIR[0]} and {PAIR[1]} at once under EFT: two workers do"
         f" {statistics.median(gains):.2f} times what one does (median of {len(gains)}, at most"
         f" {max(gains):.2f}; wanted 1.8)",
     ]

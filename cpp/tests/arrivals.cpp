@@ -1,0 +1,153 @@
+// Two networks whose inferences arrive at given times: the latency of each, from when it was due.
+//
+//   arrivals POLICY ELEMENTS WEIGHTS1 COSTS1 WEIGHTS2 COSTS2 < times
+//                                                  -DFIRST=nns_model_A -DSECOND=nns_model_B
+//
+// A line of input is a time in ms and the number of a network, in order of time; a line of output
+// is the latency in ms. The first inference of each network is not among them, it warms up.
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <deque>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cost_table.hpp"
+#include "nnstretch/error.hpp"
+#include "nnstretch/model.hpp"
+#include "nnstretch/runtime.hpp"
+#include "vendor.hpp"
+
+extern "C" const nns_model* FIRST(void);
+extern "C" const nns_model* SECOND(void);
+
+namespace {
+
+using namespace nnstretch;
+
+constexpr std::size_t kPlaces = 32;  // Of each network; later ones wait until one is free.
+
+struct Arrival {
+  double at_us = 0.0;
+  std::size_t network = 0;
+};
+
+std::vector<Arrival> read_arrivals() {
+  std::vector<Arrival> arrivals;
+  double at_ms = 0.0;
+  std::size_t network = 0;
+  while (std::cin >> at_ms >> network) {
+    if (network > 1) throw Error(Status::bad_input, "there are two networks, 0 and 1");
+    arrivals.push_back({at_ms * 1000.0, network});
+  }
+  return arrivals;
+}
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts(1);
+  for (const char letter : text)
+    if (letter == ',')
+      parts.emplace_back();
+    else
+      parts.back() += letter;
+  return parts;
+}
+
+// Inputs, and outputs of each place.
+struct Buffers {
+  std::vector<float> input;
+  std::vector<float> output;
+  std::deque<Ticket> under_way;
+  std::size_t submitted = 0;
+};
+
+class Load {
+ public:
+  explicit Load(Runtime& runtime) : runtime_(runtime) {
+    for (std::size_t i = 0; i < 2; ++i) {
+      const Network& network = runtime.network(i);
+      buffers_[i].input.resize(static_cast<std::size_t>(network.inputs()[0].elements), 0.5F);
+      buffers_[i].output.resize(static_cast<std::size_t>(network.outputs()[0].elements) * kPlaces);
+    }
+  }
+
+  Ticket submit(std::size_t network) {
+    Buffers& buffers = buffers_[network];
+    if (buffers.under_way.size() == kPlaces) wait_oldest(network);
+    const std::size_t size = buffers.output.size() / kPlaces;
+    const float* const inputs[1] = {buffers.input.data()};
+    float* const outputs[1] = {buffers.output.data() + size * (buffers.submitted++ % kPlaces)};
+    buffers.under_way.push_back(runtime_.submit(network, inputs, outputs));
+    return buffers.under_way.back();
+  }
+
+  void wait_all() {
+    for (std::size_t network = 0; network < 2; ++network)
+      while (!buffers_[network].under_way.empty()) wait_oldest(network);
+  }
+
+ private:
+  void wait_oldest(std::size_t network) {
+    Status status = Status::ok;
+    runtime_.wait(buffers_[network].under_way.front(), status);
+    buffers_[network].under_way.pop_front();
+    if (status != Status::ok) throw Error(status, "an inference did not end well");
+  }
+
+  Runtime& runtime_;
+  std::array<Buffers, 2> buffers_;
+};
+
+void run(char** words) {
+  const std::vector<Arrival> arrivals = read_arrivals();
+  RuntimeOptions options;
+  options.policy = words[1];
+  options.elements = elements_of(split(words[2]));
+  const nns_model* const models[2] = {FIRST(), SECOND()};
+  std::vector<std::shared_ptr<const Network>> networks;
+  for (int i = 0; i < 2; ++i) {
+    const auto weights = std::make_shared<Weights>(Weights::open(words[3 + 2 * i]));
+    networks.push_back(models[i]->make(weights));
+    options.trace_spans += networks.back()->tasks().size() * (arrivals.size() + 1);
+  }
+  Runtime runtime(options);
+  for (std::size_t i = 0; i < 2; ++i)
+    runtime.open(networks[i], kPlaces,
+                 task_costs(*networks[i], read_costs(words[4 + 2 * i]), options.elements));
+  Load load(runtime);
+  runtime.start();
+  for (std::size_t i = 0; i < 2; ++i) load.submit(i);
+  load.wait_all();
+  const auto begun = std::chrono::steady_clock::now();
+  const double begun_us = runtime.now_us();
+  std::vector<std::uint64_t> numbers;
+  for (const Arrival& arrival : arrivals) {
+    std::this_thread::sleep_until(begun + std::chrono::nanoseconds(
+                                              static_cast<std::int64_t>(arrival.at_us * 1000.0)));
+    numbers.push_back(load.submit(arrival.network).number);
+  }
+  load.wait_all();
+  std::map<std::uint64_t, double> end_us;
+  for (const TaskSpan& span : runtime.spans())
+    end_us[span.inference] = std::max(end_us[span.inference], span.end_us);
+  for (std::size_t i = 0; i < arrivals.size(); ++i)
+    std::printf("%.3f\n", (end_us.at(numbers[i]) - begun_us - arrivals[i].at_us) / 1000.0);
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  if (count != 7) return 2;
+  try {
+    run(words);
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "arrivals: %s\n", error.what());
+  }
+  return 1;
+}
