@@ -188,8 +188,8 @@ void check_keys(const Json& object, const std::vector<std::string>& known,
     throw Error(Status::bad_input, where + ", this is no object");
   for (const auto& [key, value] : object.members)
     if (std::find(known.begin(), known.end(), key) == known.end())
-      throw Error(Status::bad_input, where + ", unknown key " + quoted(key) + ", the closest is " +
-                                         closest_name(key, known));
+      throw Error(Status::bad_input, where + ", unknown key " + quoted(key) +
+                                         suggestion(key, known));
 }
 
 std::string quoted(const std::string& text) {

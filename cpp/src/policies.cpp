@@ -8,6 +8,7 @@
 
 #include "nnstretch/error.hpp"
 #include "nnstretch/schedule.hpp"
+#include "policies.hpp"
 #include "waiting.hpp"
 
 namespace nnstretch {
@@ -78,160 +79,6 @@ class LeastSlackDrop : public InOrder {
 
  private:
   const Costs& costs_;
-};
-
-// Elements in turn: one pointer, which moves on with every try.
-class InTurn {
- public:
-  std::size_t next(const Elements& elements, std::uint64_t mask) {
-    while (true) {
-      const ElementState& element = elements[pointer_];
-      pointer_ = (pointer_ + 1) % elements.size();
-      if (element.open && (mask >> element.index & 1) != 0) return element.index;
-    }
-  }
-
- private:
-  std::size_t pointer_ = 0;
-};
-
-class RoundRobin : public Policy {
- public:
-  RoundRobin(const Costs& costs, std::size_t capacity) : costs_(costs), waiting_(costs, capacity) {}
-
-  void add(const Job& job) override { waiting_.add(job, 0.0); }
-  void withdraw(const Job& job) override { waiting_.remove(job); }
-  bool pick(double, const Elements& elements, Choice& choice) override {
-    const Numbered* head = waiting_.head(open_mask(elements));
-    if (!head) return false;
-    choice.job = head->job;
-    waiting_.remove(choice.job);
-    choice.element = turn_.next(elements, costs_.mask(choice.job.kind));
-    return true;
-  }
-
- private:
-  const Costs& costs_;
-  LeastKeyFirst waiting_;
-  InTurn turn_;
-};
-
-// The cheapest type of element whatever its load, of equal ones the last; of that type in turn.
-class CheapestType : public Policy {
- public:
-  CheapestType(const Costs& costs, const Elements& elements, std::size_t capacity)
-      : costs_(costs) {
-    for (const ElementState& element : elements) {
-      const auto known = std::find(types_.begin(), types_.end(), element.type);
-      const auto type = static_cast<std::size_t>(known - types_.begin());
-      type_of_.push_back(type);
-      if (known == types_.end()) {
-        types_.push_back(element.type);
-        masks_.push_back(0);
-        waiting_.emplace_back(costs, capacity);
-      }
-      masks_[type] |= std::uint64_t{1} << element.index;
-    }
-  }
-
-  void add(const Job& job) override {
-    waiting_[cheapest(job)].add(job, static_cast<double>(++added_));
-  }
-  void withdraw(const Job& job) override {
-    for (LeastKeyFirst& queue : waiting_) queue.remove(job);
-  }
-  bool pick(double, const Elements& elements, Choice& choice) override {
-    const std::uint64_t open = open_mask(elements);
-    const Numbered* first = nullptr;
-    std::size_t type = 0;
-    for (std::size_t i = 0; i < types_.size(); ++i) {
-      const Numbered* head = waiting_[i].head(open & masks_[i]);
-      if (head && (!first || head->key < first->key)) {
-        first = head;
-        type = i;
-      }
-    }
-    if (!first) return false;
-    choice.job = first->job;
-    withdraw(choice.job);
-    choice.element = turn_.next(elements, masks_[type] & costs_.mask(choice.job.kind));
-    return true;
-  }
-
- private:
-  std::size_t cheapest(const Job& job) const {
-    const CostRow& row = costs_.row(job.kind);
-    double best_us = kNever;
-    std::size_t best = 0;
-    for (std::size_t type = types_.size(); type-- > 0;) {
-      double cost_us = kNever;
-      for (std::size_t i = 0; i < row.size(); ++i)
-        if (type_of_[i] == type) cost_us = std::min(cost_us, row[i]);
-      if (cost_us < best_us) {
-        best_us = cost_us;
-        best = type;
-      }
-    }
-    return best;
-  }
-
-  const Costs& costs_;
-  std::vector<std::string> types_;
-  std::vector<std::size_t> type_of_;
-  std::vector<std::uint64_t> masks_;
-  std::vector<LeastKeyFirst> waiting_;
-  std::uint64_t added_ = 0;
-  InTurn turn_;
-};
-
-// The pair of job and element that ends first of all pairs; of equals the first job, then the first
-// element. Pairs of one element differ by their cost alone, so only its cheapest job can win, and
-// jobs of a kind cost the same, so only the first of each.
-class EarliestPair : public Policy {
- public:
-  EarliestPair(const Costs& costs, std::size_t capacity)
-      : costs_(costs), waiting_(costs.kinds(), capacity) {}
-
-  void add(const Job& job) override { waiting_.add(job); }
-  void withdraw(const Job& job) override { waiting_.remove(job); }
-  bool pick(double now_us, const Elements& elements, Choice& choice) override {
-    double best_us = kNever;
-    std::uint64_t first = 0;
-    for (const ElementState& element : elements) {
-      double cost_us = kNever;
-      std::size_t kind = element.open ? cheapest(element.index, cost_us) : 0;
-      if (cost_us == kNever) continue;
-      const double end_us = std::max(element.free_us, now_us) + cost_us;
-      const std::uint64_t number = waiting_.number(kind);
-      if (end_us < best_us || (end_us == best_us && number < first)) {
-        best_us = end_us;
-        first = number;
-        choice.job = waiting_.first(kind);
-        choice.element = element.index;
-      }
-    }
-    if (best_us == kNever) return false;
-    waiting_.remove(choice.job);
-    return true;
-  }
-
- private:
-  std::size_t cheapest(std::size_t element, double& cost_us) const {
-    std::size_t best = 0;
-    for (std::size_t kind = 0; kind < waiting_.kinds(); ++kind) {
-      if (waiting_.empty(kind)) continue;
-      const double us = costs_.row(kind)[element];
-      if (us > cost_us || us == kNever) continue;
-      if (us < cost_us || waiting_.number(kind) < waiting_.number(best)) {
-        cost_us = us;
-        best = kind;
-      }
-    }
-    return best;
-  }
-
-  const Costs& costs_;
-  ByKind waiting_;
 };
 
 // Tasks where their plan put them: costs are finite there alone. Accelerators are given work before
@@ -329,9 +176,9 @@ std::unique_ptr<Policy> make_one(const std::string& name, const Costs& costs,
     return job.deadline_us - *std::min_element(row.begin(), row.end());
   };
   if (name == "planned") return std::make_unique<Planned>(costs, capacity);
-  if (name == "rr") return std::make_unique<RoundRobin>(costs, capacity);
-  if (name == "met") return std::make_unique<CheapestType>(costs, elements, capacity);
-  if (name == "etf" || name == "min_min") return std::make_unique<EarliestPair>(costs, capacity);
+  if (name == "rr") return round_robin(costs, capacity);
+  if (name == "met") return cheapest_type(costs, elements, capacity);
+  if (name == "etf" || name == "min_min") return earliest_pair(costs, capacity);
   if (name == "eft") return std::make_unique<InOrder>(costs, capacity, first_come, finish(true));
   if (name == "mct") return std::make_unique<InOrder>(costs, capacity, first_come, finish(false));
   if (name == "least_slack")
@@ -352,7 +199,7 @@ std::unique_ptr<Policy> make_one(const std::string& name, const Costs& costs,
         },
         finish(false));
   throw Error(Status::bad_input,
-              "unknown policy " + name + ", the closest is " + closest_name(name, policy_names()));
+              "unknown policy " + name + suggestion(name, policy_names()));
 }
 
 }  // namespace

@@ -1,11 +1,9 @@
 // The runner of one exported network: inputs from .npy files or drawn, times, traces, cost tables.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <fstream>
-#include <iostream>
+#include <exception>
 #include <memory>
 #include <random>
 #include <string>
@@ -18,115 +16,15 @@
 #include "nnstretch/runtime.hpp"
 #include "npy.hpp"
 #include "prepared.hpp"
+#include "run_arguments.hpp"
+#include "run_graph.hpp"
 #include "trace.hpp"
-#include "vendor.hpp"
 
 namespace {
 
 using namespace nnstretch;
 
-constexpr const char* kHelp =
-    R"(run: compute an exported network
-
-  run --input x.npy --output y.npy               once, on one core
-  run --elements cpu,cpu --policy eft --repeat 100 --places 4 --trace t.json
-  run --profile costs.json                        measure every call, for --costs and `simulate`
-
-  --weights FILE     weights of the network (default: weights.bin beside the folder of this program)
-  --input FILE.npy   an input, in the order of the network's; without, numbers are drawn
-  --output FILE.npy  where to write an output of the last inference, in order
-  --elements LIST    processing elements: cpu, cpu:CORE, emulated:TYPE, library:PATH of a vendor;
-                     default cpu
-  --policy NAME      )"
-    "rr met eft etf heft_rt mct olb min_min least_slack least_slack_drop,\n"
-    "                     or planned: tasks where the exported plan put them; default eft"
-    R"(
-  --kernels SET      onednn, where this program was built with it, or portable; default the first
-  --no-queueing      only idle elements get work
-  --repeat N         inferences (default 1)
-  --places N         how many may be under way at once (default 1)
-  --deadline-ms X    inferences that end later are counted as too late
-  --costs FILE       microseconds of every call by element type; without, calls are measured first
-  --profile FILE     measure, write that table, and end
-  --graph FILE       write the tasks with their costs, for `nnstretch simulate` and `schedule`, and end
-  --trace FILE       spans of the tasks, for ui.perfetto.dev and `nnstretch report`
-  --json             print the result as one JSON object
-)";
-
-struct Arguments {
-  std::string weights, costs, profile, graph, trace, kernels, policy = "eft";
-  std::vector<std::string> inputs, outputs;
-  std::vector<ElementOptions> elements;
-  long repeat = 1;
-  long places = 1;
-  double deadline_us = kNever;
-  bool queueing = true;
-  bool json = false;
-};
-
 [[noreturn]] void refuse(const std::string& why) { throw Error(Status::bad_input, why); }
-
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts(1);
-  for (const char letter : text)
-    if (letter == separator)
-      parts.emplace_back();
-    else
-      parts.back() += letter;
-  return parts;
-}
-
-double number_of(const std::string& option, const std::string& text, double least, double most) {
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  if (text.empty() || *end != '\0' || !(value >= least && value <= most))
-    refuse(option + " is " + text + ", command line, it is a number from " +
-           std::to_string(static_cast<long>(least)) + " on");
-  return value;
-}
-
-Arguments arguments_of(int count, char** words) {
-  static const std::vector<std::string> known{
-      "--weights", "--input",  "--output",      "--elements", "--policy",  "--no-queueing", "--kernels",
-      "--repeat",  "--places", "--deadline-ms", "--costs",    "--profile", "--graph", "--trace",
-      "--json",    "--help"};
-  Arguments arguments;
-  arguments.elements = elements_of({"cpu"});
-  for (int i = 1; i < count; ++i) {
-    const std::string option = words[i];
-    if (option == "--help") {
-      std::cout << kHelp;
-      std::exit(0);
-    }
-    if (option == "--json") {
-      arguments.json = true;
-      continue;
-    }
-    if (option == "--no-queueing") {
-      arguments.queueing = false;
-      continue;
-    }
-    if (std::find(known.begin(), known.end(), option) == known.end())
-      refuse("unknown option " + option + ", command line, the closest is " +
-             closest_name(option, known));
-    if (i + 1 == count) refuse(option + " has no value, command line");
-    const std::string value = words[++i];
-    if (option == "--weights") arguments.weights = value;
-    if (option == "--input") arguments.inputs.push_back(value);
-    if (option == "--output") arguments.outputs.push_back(value);
-    if (option == "--elements") arguments.elements = elements_of(split(value, ','));
-    if (option == "--policy") arguments.policy = value;
-    if (option == "--kernels") arguments.kernels = value;
-    if (option == "--costs") arguments.costs = value;
-    if (option == "--profile") arguments.profile = value;
-    if (option == "--graph") arguments.graph = value;
-    if (option == "--trace") arguments.trace = value;
-    if (option == "--repeat") arguments.repeat = static_cast<long>(number_of(option, value, 1, 1e9));
-    if (option == "--places") arguments.places = static_cast<long>(number_of(option, value, 1, 4096));
-    if (option == "--deadline-ms") arguments.deadline_us = number_of(option, value, 0, 1e9) * 1000;
-  }
-  return arguments;
-}
 
 // The file that the export put beside the folder in which this program was built.
 std::string default_weights(const char* program) {
@@ -143,7 +41,15 @@ std::vector<float> drawn(std::int64_t count, std::mt19937& generator) {
   return numbers;
 }
 
-std::vector<std::vector<float>> load_inputs(const Network& network, const Arguments& arguments) {
+void refuse_non_finite(const std::string& path, const std::vector<float>& numbers) {
+  const auto wrong = std::count_if(numbers.begin(), numbers.end(),
+                                   [](float number) { return !std::isfinite(number); });
+  if (wrong > 0)
+    refuse(path + ", " + std::to_string(wrong) + " of " + std::to_string(numbers.size()) +
+           " numbers are NaN or infinite");
+}
+
+std::vector<std::vector<float>> load_inputs(const Network& network, const RunArguments& arguments) {
   if (arguments.inputs.size() > network.inputs().size())
     refuse(std::to_string(arguments.inputs.size()) + " inputs for a network of " +
            std::to_string(network.inputs().size()));
@@ -153,8 +59,34 @@ std::vector<std::vector<float>> load_inputs(const Network& network, const Argume
     const Port& port = network.inputs()[i];
     inputs.push_back(i < arguments.inputs.size() ? read_npy(arguments.inputs[i], port.shape)
                                                  : drawn(port.elements, generator));
+    if (i < arguments.inputs.size()) refuse_non_finite(arguments.inputs[i], inputs.back());
   }
   return inputs;
+}
+
+// How far an output is from a file, over the largest magnitude in it.
+double difference(const std::vector<float>& output, const std::vector<float>& expected) {
+  double apart = 0.0, largest = 1e-30;
+  for (std::size_t i = 0; i < output.size(); ++i) {
+    const double error = std::abs(static_cast<double>(output[i]) - expected[i]);
+    apart = std::isnan(error) ? kNever : std::max(apart, error);
+    largest = std::max(largest, std::abs(static_cast<double>(expected[i])));
+  }
+  return apart / largest;
+}
+
+void check_outputs(const Network& network, const RunArguments& arguments,
+                   const std::vector<std::vector<float>>& outputs) {
+  constexpr double kMost = 1e-4;
+  for (std::size_t i = 0; i < arguments.expected.size(); ++i) {
+    const std::string& path = arguments.expected[i];
+    const double apart = difference(outputs[i], read_npy(path, network.outputs()[i].shape));
+    char words[96];
+    std::snprintf(words, sizeof words, "%.1e of the largest magnitude", apart);
+    if (!(apart <= kMost))
+      refuse(path + ", output " + std::to_string(i) + " differs by " + words + ", at most 1e-4");
+    if (!arguments.json) std::printf("output %zu differs from %s by %s\n", i, path.c_str(), words);
+  }
 }
 
 double quantile(const std::vector<double>& sorted, double share) {
@@ -171,7 +103,7 @@ struct Outcome {
 };
 
 // Inferences with as many under way as there are places; the oldest is waited for first.
-Outcome run_all(Runtime& runtime, const Network& network, const Arguments& arguments,
+Outcome run_all(Runtime& runtime, const Network& network, const RunArguments& arguments,
                 const std::vector<std::vector<float>>& inputs,
                 std::vector<std::vector<std::vector<float>>>& outputs) {
   struct Flight {
@@ -229,50 +161,7 @@ double critical_path_us(const Network& network, const std::vector<TaskSpan>& spa
   return longest_us;
 }
 
-// The network as a task graph of nnstretch: one task each, costs by element in microseconds.
-void write_graph(const std::string& path, const Network& network,
-                 const std::vector<ElementOptions>& elements, const std::vector<CostRow>& rows) {
-  const std::vector<Task>& tasks = network.tasks();
-  std::vector<std::string> names;
-  for (const Task& task : tasks) {
-    const bool twice = std::count_if(tasks.begin(), tasks.end(), [&](const Task& other) {
-                         return other.name == task.name;
-                       }) > 1;
-    names.push_back(quoted(twice ? task.name + "#" + std::to_string(names.size()) : task.name));
-  }
-  const std::string aside = path + ".unfinished";
-  std::ofstream file(aside, std::ios::trunc);
-  file << "{\"tasks\": [";
-  for (std::size_t i = 0; i < names.size(); ++i) file << (i > 0 ? ", " : "") << names[i];
-  file << "],\n \"processors\": {";
-  for (std::size_t i = 0; i < elements.size(); ++i)
-    file << (i > 0 ? ", " : "") << quoted(elements[i].name) << ": " << quoted(elements[i].type);
-  file << "},\n \"cost\": {";
-  for (std::size_t task = 0; task < rows.size(); ++task) {
-    file << (task > 0 ? ",\n  " : "\n  ") << names[task] << ": {";
-    const char* comma = "";
-    for (std::size_t i = 0; i < elements.size(); ++i) {
-      if (rows[task][i] == kNever) continue;
-      char number[32];
-      std::snprintf(number, sizeof number, "%.3f", rows[task][i]);
-      file << comma << quoted(elements[i].name) << ": " << number;
-      comma = ", ";
-    }
-    file << "}";
-  }
-  file << "},\n \"edges\": [";
-  const char* comma = "\n  ";
-  for (std::size_t task = 0; task < tasks.size(); ++task)
-    for (const std::size_t need : tasks[task].needs) {
-      file << comma << "{\"from\": " << names[need] << ", \"to\": " << names[task] << "}";
-      comma = ",\n  ";
-    }
-  file << "]}\n";
-  file.close();
-  if (!file || std::rename(aside.c_str(), path.c_str()) != 0) refuse(path + ", cannot be written");
-}
-
-void print(const Network& network, const Arguments& arguments, const Runtime& runtime,
+void print(const Network& network, const RunArguments& arguments, const Runtime& runtime,
            Outcome outcome, double start_ms) {
   std::vector<double>& sorted = outcome.latency_us;
   std::sort(sorted.begin(), sorted.end());
@@ -302,13 +191,13 @@ void print(const Network& network, const Arguments& arguments, const Runtime& ru
 
 // One element of the host leaves no choice that measured costs could decide, but whether a
 // deadline can be met.
-bool needs_costs(const Arguments& arguments) {
+bool needs_costs(const RunArguments& arguments) {
   return arguments.elements.size() > 1 || arguments.elements[0].vendor ||
          arguments.elements[0].emulated || arguments.deadline_us < kNever ||
          !arguments.graph.empty() || arguments.policy == "planned";
 }
 
-std::vector<CostRow> rows_of(const Network& network, const Arguments& arguments) {
+std::vector<CostRow> rows_of(const Network& network, const RunArguments& arguments) {
   if (arguments.costs.empty() && !needs_costs(arguments))
     return std::vector<CostRow>(network.tasks().size(), CostRow{1.0});
   const CostTable costs =
@@ -319,7 +208,7 @@ std::vector<CostRow> rows_of(const Network& network, const Arguments& arguments)
 
 void run(int count, char** words) {
   const auto begun = std::chrono::steady_clock::now();
-  Arguments arguments = arguments_of(count, words);
+  RunArguments arguments = run_arguments(count, words);
   if (arguments.weights.empty()) arguments.weights = default_weights(words[0]);
   const auto weights = std::make_shared<Weights>(Weights::open(arguments.weights));
   const std::shared_ptr<const Network> network = make_network(weights);
@@ -329,9 +218,10 @@ void run(int count, char** words) {
                 network->calls().size());
     return;
   }
-  if (arguments.outputs.size() > network->outputs().size())
-    refuse(std::to_string(arguments.outputs.size()) + " outputs of a network of " +
-           std::to_string(network->outputs().size()));
+  for (const std::size_t named : {arguments.outputs.size(), arguments.expected.size()})
+    if (named > network->outputs().size())
+      refuse(std::to_string(named) + " outputs of a network of " +
+             std::to_string(network->outputs().size()));
   const std::vector<std::vector<float>> inputs = load_inputs(*network, arguments);
   RuntimeOptions options;
   options.elements = arguments.elements;
@@ -361,6 +251,7 @@ void run(int count, char** words) {
     write_npy(arguments.outputs[i], network->outputs()[i].shape, outputs[last][i]);
   if (!arguments.trace.empty()) write_trace(arguments.trace, runtime);
   print(*network, arguments, runtime, outcome, start.count());
+  check_outputs(*network, arguments, outputs[last]);
 }
 
 }  // namespace
@@ -373,6 +264,8 @@ int main(int count, char** words) {
     std::fprintf(stderr, "run: %s\n", error.what());
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "run: no memory\n");
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "run: %s\n", error.what());
   }
   return 1;
 }

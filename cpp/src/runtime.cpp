@@ -2,80 +2,35 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
-#include <limits>
 #include <utility>
-
-#if defined(__linux__)
-#include <pthread.h>
-#include <sched.h>
-#endif
 
 #include "cost_table.hpp"
 #include "kernels/kernels.hpp"
 #include "library.hpp"
+#include "places.hpp"
 #include "prepared.hpp"
 #include "session.hpp"
 #include "vendor.hpp"
 
 namespace nnstretch {
 
-enum class Phase : std::uint8_t { free, running, stopping, ended };
-
-// One inference that may be under way: its memory, and what of it has been done.
-struct Runtime::Place {
-  std::size_t network = 0;
-  std::size_t first_job = 0;
-  std::size_t first_kind = 0;
-  std::uint64_t number = 0;
-  std::uint64_t first_order = 0;
-  Phase phase = Phase::free;
-  Status status = Status::ok;
-  double deadline_us = kNever;
-  std::size_t priority = 0;
-  std::vector<const float*> inputs;
-  std::vector<float*> outputs;
-  std::unique_ptr<float, void (*)(float*)> arena{nullptr, free_floats};
-  std::vector<std::size_t> unmet;  // Needs of each task that have not ended.
-  std::size_t remaining = 0;       // Tasks that have not ended.
-  std::size_t computing = 0;       // Tasks that elements have been handed.
-  std::condition_variable ended;
-};
-
-struct Runtime::Opened {
-  std::shared_ptr<const Network> network;
-  std::size_t first_place = 0;
-  std::size_t places = 0;
-  std::vector<std::unique_ptr<VendorCalls>> vendors;  // By element, null for the host.
-  const Prepared* prepared = nullptr;                 // How the host computes.
-};
-
 namespace {
-
-void pin(int core) {
-#if defined(__linux__)
-  if (core < 0 || core >= CPU_SETSIZE) return;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(static_cast<unsigned>(core), &set);
-  // A core that is not there leaves the thread where the system wants it.
-  (void)pthread_setaffinity_np(pthread_self(), sizeof set, &set);
-#else
-  (void)core;
-#endif
-}
 
 double steady_us() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration<double, std::micro>(now).count();
 }
 
-// The system wakes a sleeper late, so the last part is waited for awake.
-void wait_until(double until_us) {
-  const double wait_us = until_us - steady_us();
-  if (wait_us > 200.0)
-    std::this_thread::sleep_for(std::chrono::duration<double, std::micro>(wait_us - 150.0));
-  while (steady_us() < until_us) std::this_thread::yield();
+// Working memory of one inference, of as many as may be under way.
+float* arena_of(const Network& network, std::size_t places) {
+  const auto floats = static_cast<std::size_t>(network.arena_floats());
+  try {
+    return allocate_floats(floats);
+  } catch (const Error&) {
+    throw Error(Status::no_memory, "no memory for " + std::to_string(places) + " inferences of " +
+                                       network.name() + " at once, each works in " +
+                                       std::to_string(floats * sizeof(float)) + " bytes");
+  }
 }
 
 void check(const RuntimeOptions& options) {
@@ -91,8 +46,8 @@ void check(const RuntimeOptions& options) {
                                        " classes of priority, 1 to 64 are possible");
   const auto& known = policy_names();
   if (std::find(known.begin(), known.end(), options.policy) == known.end())
-    throw Error(Status::bad_input, "unknown policy " + options.policy + ", the closest is " +
-                                       closest_name(options.policy, known));
+    throw Error(Status::bad_input, "unknown policy " + options.policy +
+                                       suggestion(options.policy, known));
   (void)uses_library(options.kernels);
 }
 
@@ -150,7 +105,7 @@ std::size_t Runtime::open(std::shared_ptr<const Network> network, std::size_t pl
     place->first_kind = first_kind;
     place->inputs.resize(network->inputs().size());
     place->outputs.resize(network->outputs().size());
-    place->arena.reset(allocate_floats(static_cast<std::size_t>(network->arena_floats())));
+    place->arena.reset(arena_of(*network, places));
     place->unmet.resize(tasks);
     owner_.insert(owner_.end(), tasks, Owner{nullptr, places_.size()});
     places_.push_back(std::move(place));
@@ -309,122 +264,6 @@ std::uint64_t Runtime::decisions() const {
 std::string Runtime::failure() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return failure_;
-}
-
-void Runtime::work(std::size_t element) {
-  pin(options_.elements[element].core);
-  const library::OneThread alone;
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (true) {
-    Job job;
-    if (loop_->hand_over(element, job)) {
-      Session* session = owner_[job.id].session;
-      if (session)
-        session->run(lock, element, job);
-      else
-        run_task(lock, element, job);
-    } else if (closing_) {
-      return;
-    } else {
-      wake_[element]->wait(lock);
-    }
-  }
-}
-
-void Runtime::run_task(std::unique_lock<std::mutex>& lock, std::size_t element, const Job& job) {
-  Place& place = place_of(job);
-  const std::size_t task = job.id - place.first_job;
-  const double start_us = now_us();
-  ++place.computing;
-  if (start_us > place.deadline_us && place.phase == Phase::running) {
-    stop_place(place, Status::too_late);
-  } else {
-    lock.unlock();
-    const std::string failure =
-        attempt(element, job.kind, start_us, [&] { compute_task(place, element, task); });
-    lock.lock();
-    if (!failure.empty()) {
-      failure_ = networks_[place.network].network->tasks()[task].name + ": " + failure;
-      if (place.phase == Phase::running) stop_place(place, Status::failed);
-    } else if (options_.correct_costs) {
-      costs_.observe(job.kind, element, start_us, now_us());
-    }
-  }
-  const double end_us = now_us();
-  if (spans_.size() < options_.trace_spans)
-    spans_.push_back({place.network, place.number, task, element, start_us, end_us});
-  finish_task(place, element, job, end_us);
-  dispatch();
-}
-
-// What the exception says that is being handled.
-std::string Runtime::reason_of_failure(std::size_t element) const {
-  const std::string& name = options_.elements[element].name;
-  try {
-    throw;
-  } catch (const std::exception& error) {
-    return *error.what() != '\0' ? error.what() : "element " + name + " failed";
-  } catch (...) {
-    return "element " + name + " threw something that is no exception";
-  }
-}
-
-void Runtime::emulate(std::size_t element, std::size_t kind, double start_us) const {
-  double least_us = 0.0;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    least_us = costs_.quiet_us(kind, element);
-  }
-  wait_until(origin_us_ + start_us + least_us);
-}
-
-void Runtime::compute_task(Place& place, std::size_t element, std::size_t task) {
-  const Opened& opened = networks_[place.network];
-  const Memory memory{place.inputs.data(), place.outputs.data(), place.arena.get()};
-  const Task& work = opened.network->tasks()[task];
-  const VendorCalls* vendor = opened.vendors[element].get();
-  for (std::size_t call = work.first_call; call < work.end_call; ++call)
-    if (vendor)
-      vendor->run(call, memory);
-    else
-      opened.prepared->compute(call, memory, scratch_[element]);
-}
-
-void Runtime::finish_task(Place& place, std::size_t element, const Job& job, double end_us) {
-  loop_->end(job, element, end_us);
-  --place.computing;
-  --place.remaining;
-  if (place.phase == Phase::running) {
-    const std::size_t task = job.id - place.first_job;
-    for (const std::size_t reader : networks_[place.network].network->tasks()[task].readers)
-      if (--place.unmet[reader] == 0) loop_->add(job_of(place, reader));
-  }
-  const bool over = place.phase == Phase::running ? place.remaining == 0 : place.computing == 0;
-  if (over) end_place(place, end_us);
-}
-
-void Runtime::dispatch() {
-  loop_->dispatch(now_us());
-  for (const std::size_t element : loop_->chosen()) wake_[element]->notify_one();
-}
-
-void Runtime::drop(const Job& job) {
-  Place& place = place_of(job);
-  if (place.phase == Phase::running) stop_place(place, Status::too_late);
-}
-
-void Runtime::stop_place(Place& place, Status status) {
-  place.phase = Phase::stopping;
-  place.status = status;
-  for (std::size_t task = 0; task < place.unmet.size(); ++task)
-    loop_->withdraw(job_of(place, task), now_us());
-  if (place.computing == 0) end_place(place, now_us());
-}
-
-void Runtime::end_place(Place& place, double at_us) {
-  if (place.phase == Phase::running && at_us > place.deadline_us) place.status = Status::too_late;
-  place.phase = Phase::ended;
-  place.ended.notify_all();
 }
 
 }  // namespace nnstretch

@@ -18,6 +18,12 @@ bool boolean(const Json& value, const char* key) {
   return value.boolean;
 }
 
+std::string text_of(const Json& value, const char* key) {
+  if (value.kind != Json::Kind::text || value.text.empty())
+    throw Error(Status::bad_input, std::string("configuration, ") + key + ", it is a name");
+  return value.text;
+}
+
 std::size_t count_of(const Json& value, const char* key, int least, int most) {
   if (value.kind != Json::Kind::number || !(value.number >= least && value.number <= most))
     throw Error(Status::bad_input, std::string("configuration, ") + key + ", it is a number from " +
@@ -36,12 +42,12 @@ RuntimeOptions parse_options(const char* config) {
              "configuration");
   if (const Json* value = json.find("elements")) {
     std::vector<std::string> texts;
-    for (const Json& item : value->items) texts.push_back(item.text);
+    for (const Json& item : value->items) texts.push_back(text_of(item, "elements"));
     if (texts.empty()) throw Error(Status::bad_input, "configuration, elements, there are none");
     options.elements = elements_of(texts);
   }
-  if (const Json* value = json.find("policy")) options.policy = value->text;
-  if (const Json* value = json.find("kernels")) options.kernels = value->text;
+  if (const Json* value = json.find("policy")) options.policy = text_of(*value, "policy");
+  if (const Json* value = json.find("kernels")) options.kernels = text_of(*value, "kernels");
   if (const Json* value = json.find("queueing")) options.queueing = boolean(*value, "queueing");
   if (const Json* value = json.find("correct_costs"))
     options.correct_costs = boolean(*value, "correct_costs");

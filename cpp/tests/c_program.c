@@ -28,6 +28,9 @@ static void refusals(void) {
   const char* cases[][2] = {
       {"{\"polcy\": \"eft\"}", "unknown key \"polcy\", the closest is policy"},
       {"{\"policy\": \"heft\"}", "unknown policy heft, the closest is eft"},
+      {"{\"policy\": \"xyz\"}", "unknown policy xyz, there are rr, met"},
+      {"{\"policy\": 5}", "configuration, policy, it is a name"},
+      {"{\"kernels\": \"\"}", "configuration, kernels, it is a name"},
       {"{\"elements\": [\"gpu\"]}", "unknown element gpu"},
       {"{\"elements\": [\"library:/nowhere.so\"]}", "cannot be loaded"},
       {"{\"elements\": [\"linked:none\"]}", "no element none is linked in"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -33,6 +33,8 @@ class CapturedNetwork:
 
     graph: Graph
     weights: Mapping[str, torch.Tensor]
+    stack_traces: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Value -> the lines of Python that computed it, the network's own first, where known."""
 
 
 def read_program(program: Any, batch: int, name: str) -> CapturedNetwork:
@@ -66,6 +68,7 @@ class ProgramReader:
         self.specs: dict[str, TensorSpec] = {}
         self.constants = ConstantFolder()
         self.views = MemoryViews()
+        self.stack_traces: dict[str, str] = {}
 
     def read_node(self, fx_node: Any) -> None:
         """Read one node of an exported program. Raises CannotCapture when it is control flow."""
@@ -129,6 +132,7 @@ class ProgramReader:
         self.nodes.append(Node(fx_node.name, *called, outputs, module, tuple(kwargs), macs))
         self.names[fx_node.name] = fx_node.name
         self.specs[fx_node.name] = outputs[0]
+        self.stack_traces[fx_node.name] = fx_node.meta.get("stack_trace") or ""
         self.views.record(fx_node)
         if in_place and isinstance(args[0], ValueRef):
             self.write_in_place(fx_node, args[0].name)
@@ -252,4 +256,4 @@ class ProgramReader:
         weights = tuple(weight for weight in self.weights.values() if weight.name in read)
         graph = Graph(self.name, tuple(self.inputs), weights, nodes, self.outputs)
         tensors = {weight.name: self.tensors[weight.name].detach() for weight in weights}
-        return CapturedNetwork(graph, tensors)
+        return CapturedNetwork(graph, tensors, self.stack_traces)

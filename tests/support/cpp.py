@@ -108,10 +108,12 @@ def build_runtime(folder: Path) -> None:
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
 
-def translate_module(module: nn.Module, *inputs: torch.Tensor, name: str = "network") -> CppProgram:
+def translate_module(
+    module: nn.Module, *inputs: torch.Tensor, name: str = "network", granularity: str = "layer"
+) -> CppProgram:
     """Translate a module at the shapes of its inputs."""
     captured = trace(module.eval(), inputs, name)
-    return translate(captured.graph, captured.weights)
+    return translate(captured.graph, captured.weights, granularity)
 
 
 def outputs_in_cpp(

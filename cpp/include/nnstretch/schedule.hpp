@@ -87,8 +87,8 @@ std::unique_ptr<Policy> make_policy(const std::string& name, const Costs& costs,
                                     const std::vector<ElementState>& elements,
                                     std::size_t capacity, std::size_t classes);
 const std::vector<std::string>& policy_names();
-// The name that takes the fewest edits to get to.
-std::string closest_name(const std::string& name, const std::vector<std::string>& known);
+// The end of a refusal: the name that takes the fewest edits to get to, or all where none is near.
+std::string suggestion(const std::string& name, const std::vector<std::string>& known);
 
 class ElementQueue;
 struct GivenJob;

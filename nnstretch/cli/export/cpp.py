@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,12 @@ from nnstretch.cli.progress import progress
 from nnstretch.errors import BadInput
 
 if TYPE_CHECKING:
+    from nnstretch.cli.loaded_model import LoadedModel
     from nnstretch.export.cpp.export import CppExport
     from nnstretch.export.subgraph_specs import ExportRequest
 
 FORMAT = "cpp"
-GRANULARITIES = ("layer", "branch", "network")
+GRANULARITIES = ("layer", "branch", "network", "channel")
 
 
 def add_cpp_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,8 +27,8 @@ def add_cpp_arguments(parser: argparse.ArgumentParser) -> None:
         choices=GRANULARITIES,
         default=None,
         help=(
-            "tasks of --format cpp: one fused layer (default), all layers in a row on one"
-            " processor, or the whole network"
+            "tasks of --format cpp: one fused layer (default), all layers of a branch, the whole"
+            " network, or a convolution for every pair of channels (as CEDR's translator)"
         ),
     )
     parser.add_argument(
@@ -55,14 +57,18 @@ def check_cpp(args: argparse.Namespace) -> None:
     check_folder(Path(args.out))
 
 
-def write_cpp(args: argparse.Namespace, request: ExportRequest) -> dict[str, Any]:
+def write_cpp(
+    args: argparse.Namespace, request: ExportRequest, subject: LoadedModel
+) -> dict[str, Any]:
     """Write the folder and return what it holds as JSON data."""
     from nnstretch.export.cpp.export import export_cpp
+    from nnstretch.export.cpp.layer_lists.layer_lists import list_layers
 
     granularity = args.granularity or GRANULARITIES[0]
     folder = Path(args.out)
+    lists = None if subject.plan else list_layers(subject.module, subject.captured)
     with progress("exporting") as tick:
-        written = export_cpp(request, folder, granularity, not args.no_build, tick)
+        written = export_cpp(request, folder, granularity, not args.no_build, lists, tick)
     return result_of(args, request, written)
 
 
@@ -83,6 +89,7 @@ def result_of(
                 "bytes": len(data),
                 "sha256": digest,
                 "max_abs_error": written.max_abs_error,
+                "api": group.api or None,
                 "calls": len(group.calls),
                 "macs": sum(call.macs for call in group.calls),
             }
@@ -115,6 +122,8 @@ def show_cpp(result: dict[str, Any], console: Any) -> None:
         f" ({result['peak_alive_bytes'] / 1e6:,.2f} MB alive at most in turn,"
         f" {result['least_arena_bytes'] / 1e6:,.2f} MB the least where tasks run at once)"
     )
+    if counts := Counter(task["api"] for task in result["subgraphs"] if task["api"]):
+        console.print(", ".join(f"{count:,} {api}" for api, count in counts.items()))
     if result["not_built"]:
         console.print(f"not built here ({result['not_built']}), so not compared with the module")
         console.print(f"  cmake --preset release -S {folder} && cmake --build {folder}/build")

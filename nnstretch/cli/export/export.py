@@ -58,7 +58,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         return write_whole(args, subject, out, also, single)
     request = export_request(args, subject)
     if args.format == FORMAT:
-        return write_cpp(args, request)
+        return write_cpp(args, request, subject)
     return write_request(args, request, out, also, single)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,15 +13,14 @@ import torch
 
 from nnstretch.capture.exported_program import eval_mode
 from nnstretch.capture.torch_export import trace
+from nnstretch.export.cpp.branch_paths import BRANCH, with_branch_paths
 from nnstretch.export.cpp.build import build, compare, missing_tools
+from nnstretch.export.cpp.layer_lists.layer_lists import LayerLists, list_layers
 from nnstretch.export.cpp.program import CallGroup, CppProgram
 from nnstretch.export.cpp.project import write_project
 from nnstretch.export.cpp.translate import Placement, translate
 from nnstretch.export.subgraph_specs import ExportRequest
 from nnstretch.plan import Plan
-
-BRANCH = re.compile(r"segments\.(?P<segment>\d+)\.branches\.(?P<branch>\d+)")
-"""Before the path of a module inside a branch of a stretched network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,12 @@ def export_cpp(
     folder: Path,
     granularity: str = "layer",
     build_here: bool = True,
+    lists: LayerLists | None = None,
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> CppExport:
     """Write a stretched network as C++ that builds where no Python is.
+
+    `lists` are those of the network as its author wrote it; None lists the stretched one.
 
     Raises UnsupportedOp with all operators that cannot be translated, BadInput where the folder
     holds something else or the build fails, Mismatch where the program computes something else.
@@ -56,23 +59,36 @@ def export_cpp(
     example = request.example
     with eval_mode(request.module), torch.no_grad():
         expected = request.module(example)
-    captured = trace(request.module, example, request.plan.model)
+    captured = with_branch_paths(trace(request.module, example, request.plan.model))
     placement = placement_of(request.plan)
+    lists = lists or list_layers(request.module, captured, placement)
     program = with_labels(
         translate(captured.graph, captured.weights, granularity, placement), request.plan
     )
     progress(1, 3)
-    arena = write_project(program, folder)
+    results = expected if isinstance(expected, tuple | list) else (expected,)
+    arrays: list[np.ndarray] = [result.numpy() for result in results]
+    files = {path: text.encode() for path, text in lists.files()}
+    arena = write_project(program, folder, files | example_files([example.numpy()], arrays))
     progress(2, 3)
     why = "--no-build" if not build_here else ", ".join(missing_tools())
     error = None
     if not why:
-        results = expected if isinstance(expected, tuple | list) else (expected,)
-        arrays: list[np.ndarray] = [result.numpy() for result in results]
         error = compare(build(folder), [example.numpy()], arrays, request.plan.model)
     progress(3, 3)
     sizes = (arena.size * 4, arena.peak_alive * 4, arena.least_size * 4)
     return CppExport(folder, program, *sizes, error, why)
+
+
+def example_files(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> dict[str, bytes]:
+    """Return files of an input and of what the module computes from it, by their paths."""
+    files: dict[str, bytes] = {}
+    for kind, arrays in (("input", inputs), ("output", outputs)):
+        for number, array in enumerate(arrays):
+            text = io.BytesIO()
+            np.save(text, np.asarray(array, np.float32, order="C"))
+            files[f"example/{kind}{number}.npy"] = text.getvalue()
+    return files
 
 
 def placement_of(plan: Plan) -> Placement:
@@ -112,7 +128,7 @@ def with_labels(program: CppProgram, plan: Plan) -> CppProgram:
     groups: list[CallGroup] = []
     for group in program.groups:
         calls = tuple(replace(call, module=label(call.module)) for call in group.calls)
-        first = calls[0]
-        name = first.module or first.value if len(program.groups) > 1 else group.name
-        groups.append(replace(group, name=name, calls=calls))
+        labelled = replace(group, calls=calls)
+        name = labelled.layer_name if len(program.groups) > 1 else group.name
+        groups.append(replace(labelled, name=name))
     return replace(program, groups=tuple(groups))

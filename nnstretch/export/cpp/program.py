@@ -121,6 +121,20 @@ class CallGroup:
     placement: str
     """Processor that the plan chose; empty leaves it to the policy."""
     calls: tuple[OperatorCall, ...]
+    part: str = ""
+    """Of a layer: the call of CEDR's interface that it is, and between which channels."""
+
+    @property
+    def api(self) -> str:
+        """Return the call of CEDR's interface that the task is, empty where it is none."""
+        return self.part.partition(" ")[0]
+
+    @property
+    def layer_name(self) -> str:
+        """Return the name of a task of one layer: the module's path, or the value; and the part."""
+        first = self.calls[0]
+        name = first.module or first.value
+        return f"{name}/{self.part}" if self.part else name
 
 
 @dataclass(frozen=True)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from nnstretch.errors import BadInput
 from nnstretch.export.cpp.memory import ArenaPlan, plan_arena
 from nnstretch.export.cpp.program import CppProgram
-from nnstretch.export.cpp.source import signature, write_source
+from nnstretch.export.cpp.source import identifier, signature, write_source
 from nnstretch.export.cpp.weights_file import write_weights
 from nnstretch.files.atomic import atomic_write
 from nnstretch.files.package_data import package_data
 
 MARKER = "export.json"
 RUNTIME = "runtime"
-RUNTIME_PARTS = ("CMakeLists.txt", "include", "src")
+RUNTIME_PARTS = ("CMakeLists.txt", "include", "src", "examples")
 CMAKE = """\
 cmake_minimum_required(VERSION 3.18)
 project(exported_network CXX C)
@@ -26,17 +26,25 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()
-add_subdirectory(runtime)
+if(NOT TARGET nnstretch_runtime)
+  add_subdirectory(runtime)
+endif()
 
-add_library(network STATIC network.cpp)
-target_include_directories(network PUBLIC .)
-target_compile_options(network PRIVATE ${NNSTRETCH_WARNINGS} $<$<CONFIG:Release>:-O1>)
-target_link_libraries(network PUBLIC nnstretch_runtime)
+# Several networks may be parts of one program; the first is `network`, too.
+add_library(network_@NAME@ STATIC network.cpp)
+target_include_directories(network_@NAME@ PUBLIC .)
+target_compile_options(network_@NAME@ PRIVATE ${NNSTRETCH_WARNINGS} $<$<CONFIG:Release>:-O1>)
+target_link_libraries(network_@NAME@ PUBLIC nnstretch_runtime)
+if(NOT TARGET network)
+  add_library(network ALIAS network_@NAME@)
+endif()
 
-add_executable(run runtime/src/run.cpp)
-target_include_directories(run PRIVATE runtime/src)
-target_compile_options(run PRIVATE ${NNSTRETCH_WARNINGS})
-target_link_libraries(run PRIVATE network)
+if(CMAKE_SOURCE_DIR STREQUAL CMAKE_CURRENT_SOURCE_DIR)
+  add_executable(run runtime/src/run.cpp)
+  target_include_directories(run PRIVATE runtime/src)
+  target_compile_options(run PRIVATE ${NNSTRETCH_WARNINGS})
+  target_link_libraries(run PRIVATE network)
+endif()
 """
 PRESETS = {
     "version": 3,
@@ -76,24 +84,43 @@ README = """\
 # {name} in C++
 
 {signature}; {tasks} tasks, {arena_mb:.2f} MB of working memory for each inference under way.
+C++17 and CMake 3.18 (presets: 3.21), no dependencies but threads, no Python; oneDNN where CMake
+finds it (Debian: libdnnl-dev and ocl-icd-opencl-dev; -DNNSTRETCH_ONEDNN=OFF does without).
 
     cmake --preset release -S . && cmake --build build
-    build/run --input x.npy --output y.npy
+    build/run --input example/input0.npy --expect example/output0.npy
 
-`network.cpp` lists the calls in forward order, `weights.bin` holds the weights, `runtime/` is the
-library that computes and schedules them: C++17, no dependencies but threads; oneDNN where CMake
-finds it (Debian: libdnnl-dev and ocl-icd-opencl-dev; -DNNSTRETCH_ONEDNN=OFF does without).
-`build/run --help` explains policies, processing elements, traces and cost tables. To use the
-network from a program of yours, link the target `network` and call `make_network` (network.hpp), or
-from C `nns_open` with the handle that network.hpp declares (runtime/include/nnstretch/nnstretch.h).
+The second line computes what PyTorch computed when this was exported, and fails where it differs by
+more than 1e-4 of the largest magnitude. Your own arrays are float32 in C order (`--input x.npy
+--output y.npy`). `build/run --help` explains policies, processing elements, traces and cost tables.
+
+| file | what it is |
+|---|---|
+| `network.cpp`, `network.hpp` | the calls in forward order, a comment each |
+| `weights.bin` | the weights: named, aligned, checked, mapped |
+| `layers/` | layers as defined and as called, as JSON |
+| `runtime/include/nnstretch/` | `runtime.hpp` for C++, `nnstretch.h` for C and for accelerators |
+| `runtime/src/` | kernels, scheduling, the runner |
+| `runtime/examples/` | elements of vendors, to start from |
+
+On another processor: `cmake --preset cross -S .` is for aarch64 with Debian's compiler; any other
+needs a toolchain file (`cmake -S . -B build-board -DCMAKE_TOOLCHAIN_FILE=...`). Copy `run`,
+`weights.bin` and `example/` to the board: `./run --weights weights.bin --input example/input0.npy
+--expect example/output0.npy`, then `./run --weights weights.bin --profile costs.json` for its own
+costs.
+
+In a program of yours: `add_subdirectory` of this folder and the target `network_{identifier}`;
+`make_network` from C++, `nns_open` with `nns_model_{identifier}()` from C.
 """
 
 
-def write_project(program: CppProgram, folder: Path) -> ArenaPlan:
+def write_project(
+    program: CppProgram, folder: Path, beside: Mapping[str, bytes] | None = None
+) -> ArenaPlan:
     """Write everything that the network needs to be built where no Python is.
 
-    Files that would not change are left alone, builds in the folder stay. Raises BadInput where the
-    folder holds something else.
+    `beside`: other files, by their path in the folder. Files that would not change are left alone,
+    builds in the folder stay. Raises BadInput where the folder holds something else.
     """
     check_folder(folder)
     arena = plan_arena(program.groups)
@@ -104,16 +131,16 @@ def write_project(program: CppProgram, folder: Path) -> ArenaPlan:
         MARKER: json.dumps(marker, indent=1) + "\n",
         "network.hpp": header,
         "network.cpp": source,
-        "CMakeLists.txt": CMAKE,
+        "CMakeLists.txt": CMAKE.replace("@NAME@", identifier(program.name)),
         "CMakePresets.json": json.dumps(PRESETS, indent=1) + "\n",
         "README.md": readme(program, arena),
     }
     for name, text in files.items():
         write_changed(folder / name, text.encode())
+    for name, data in (beside or {}).items():
+        write_changed(folder / name, data)
     for path, data in runtime_files():
-        target = folder / RUNTIME / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_changed(target, data)
+        write_changed(folder / RUNTIME / path, data)
     with atomic_write(folder / "weights.bin") as aside:
         write_weights(aside, program.weights, fingerprint)
     return arena
@@ -123,6 +150,7 @@ def readme(program: CppProgram, arena: ArenaPlan) -> str:
     """Return the page that a C++ engineer reads first."""
     return README.format(
         name=program.name,
+        identifier=identifier(program.name),
         signature=signature(program),
         tasks=len(program.groups),
         arena_mb=arena.size * 4 / 1e6,
@@ -146,6 +174,7 @@ def write_changed(path: Path, data: bytes) -> None:
     """Write a file unless it holds these bytes already, so that builds stay fresh."""
     if path.is_file() and path.read_bytes() == data:
         return
+    path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as aside:
         aside.write_bytes(data)
 

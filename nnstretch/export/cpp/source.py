@@ -136,16 +136,20 @@ def write_source(program: CppProgram, arena: ArenaPlan) -> tuple[str, str, bytes
         lines += group_lines(group, arena, names, declared)
     body = "\n".join(f"  {line}" if line else "" for line in lines)
     fingerprint = hashlib.sha256(f"{program.name}\n{arena.size}\n{body}".encode())
-    name = re.sub(r'["\\\n\r]', "_", program.name)
     text = {
-        "name": name,
-        "identifier": re.sub(r"\W", "_", name, flags=re.ASCII),
+        "name": re.sub(r'["\\\n\r]', "_", program.name),
+        "identifier": identifier(program.name),
         "signature": signature(program),
         "fingerprint": fingerprint.hexdigest(),
         "arena": max(arena.size, 1),
         "body": body,
     }
     return HEADER.format(**text), SOURCE.format(**text), fingerprint.digest()
+
+
+def identifier(name: str) -> str:
+    """Return a network's name as a part of C++ identifiers."""
+    return re.sub(r"\W", "_", name, flags=re.ASCII)
 
 
 def signature(program: CppProgram) -> str:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 
 from nnstretch.errors import UnsupportedOp
+from nnstretch.export.cpp.channel_calls import channel_groups
 from nnstretch.export.cpp.concat_in_place import write_parts_in_place
 from nnstretch.export.cpp.constant_folding import fold_constants
 from nnstretch.export.cpp.operators import (
@@ -58,8 +59,10 @@ def translate(
     """Translate a captured network to calls of the C++ runtime.
 
     `granularity` says what a task is: one fused `layer`, all layers in a row on one processor of
-    the plan (`branch`), or the whole `network`. Raises UnsupportedOp with all operators that are
-    missing, how often each occurs and where first.
+    the plan (`branch`), the whole `network`, or each pair of channels (`channel`).
+
+    Raises UnsupportedOp with all operators that are missing, how often each occurs and where first;
+    BadInput where tasks by `channel` are too many.
     """
     constants, numbers = fold_constants(graph, weights)
     translation = Translation(graph, constants)
@@ -81,7 +84,7 @@ def translate(
         graph.name,
         tuple(TensorBuffer(value.name, "input", value.spec.shape) for value in graph.inputs),
         outputs,
-        group_calls(calls, granularity, placement),
+        group_calls(calls, granularity, placement, graph.name),
         {name: array for name, array in translation.weights.items() if name in used},
     )
 
@@ -162,11 +165,19 @@ def retarget(t: Translation, old: TensorBuffer, new: TensorBuffer) -> None:
 
 
 def group_calls(
-    calls: tuple[OperatorCall, ...], granularity: str, placement: Placement
+    calls: tuple[OperatorCall, ...], granularity: str, placement: Placement, network: str
 ) -> tuple[CallGroup, ...]:
-    """Put calls into tasks; calls of one task follow each other."""
+    """Put calls into tasks; calls of one task follow each other.
+
+    Raises BadInput for more tasks than are possible.
+    """
     if granularity == "network":
         return (CallGroup("network", placement(calls[0].module) if calls else "", calls),)
+    if granularity == "channel":
+        return tuple(
+            replace(group, name=group.layer_name, placement=placement(group.calls[0].module))
+            for group in channel_groups(calls, network)
+        )
     groups: list[CallGroup] = []
     for call in calls:
         where = placement(call.module)

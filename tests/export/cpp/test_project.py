@@ -197,13 +197,20 @@ def test_bad_arguments_and_files_are_one_line(built: Path, tmp_path: Path) -> No
     cases: list[tuple[tuple[str, ...], str]] = [
         (("--polcy", "eft"), "unknown option --polcy, command line, the closest is --policy"),
         (("--policy", "heft"), "unknown policy heft, the closest is eft"),
+        (("--frob", "1"), "unknown option --frob, command line, there are --weights, --input"),
+        (("--policy", "zyx"), "unknown policy zyx, there are rr, met"),
+        (("--kernels", ""), "--kernels has no value, command line"),
+        (("--kernels",), "--kernels has no value, command line"),
         (("--elements", "gpu"), "unknown element gpu, elements are cpu"),
         (("--repeat", "nan"), "--repeat is nan"),
         (("--places", "0"), "--places is 0"),
         (("--weights", str(tmp_path)), "it is no regular file"),
         (("--input", str(built / "weights.bin")), "this is no .npy file"),
     ]
+    no_number = np.zeros((1, 3, 8, 8), np.float32)
+    no_number[0, 0, 0, :2] = np.nan, np.inf
     arrays = {
+        "no_number": (no_number, "no_number.npy, 2 of 192 numbers are NaN or infinite"),
         "type": (np.zeros((1, 3, 8, 8)), "its numbers are '<f8'"),
         "shape": (np.zeros((1, 3, 8, 9), np.float32), "its shape is (1, 3, 8, 9)"),
         "order": (np.asfortranarray(np.zeros((1, 3, 8, 8), np.float32)), "Fortran order"),
@@ -233,6 +240,17 @@ def test_bad_arguments_and_files_are_one_line(built: Path, tmp_path: Path) -> No
         assert done.returncode == 1, (arguments, done)
         assert words in done.stderr, (arguments, done.stderr)
         assert done.stderr.count("\n") == 1
+
+
+def test_an_output_is_compared_with_a_file(built: Path, tmp_path: Path) -> None:
+    files = ("--input", str(built / "x.npy"), "--expect")
+    done = run(built, *files, str(built / "y.npy"))
+    assert done.returncode == 0, done.stderr
+    assert "output 0 differs from" in done.stdout
+    np.save(tmp_path / "off.npy", np.load(built / "y.npy") * np.float32(1.001))
+    done = run(built, *files, str(tmp_path / "off.npy"))
+    assert done.returncode == 1
+    assert "off.npy, output 0 differs by 1.0e-03 of the largest magnitude" in done.stderr
 
 
 def test_every_file_is_compiled_as_the_standard_that_it_needs(built: Path, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@
 
 namespace nnstretch {
 
-std::string closest_name(const std::string& name, const std::vector<std::string>& known) {
+std::string suggestion(const std::string& name, const std::vector<std::string>& known) {
   std::string best;
   std::size_t fewest = std::numeric_limits<std::size_t>::max();
   for (const std::string& candidate : known) {
@@ -26,7 +26,11 @@ std::string closest_name(const std::string& name, const std::vector<std::string>
       best = candidate;
     }
   }
-  return best;
+  // A third of the letters may differ; what resembles no name is told all of them.
+  if (fewest * 3 <= std::max(name.size(), best.size())) return ", the closest is " + best;
+  std::string names;
+  for (const std::string& candidate : known) names += (names.empty() ? "" : ", ") + candidate;
+  return ", there are " + names;
 }
 
 }  // namespace nnstretch

@@ -1,0 +1,25 @@
+// What the runner of an exported network takes on its command line.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "nnstretch/runtime.hpp"
+
+namespace nnstretch {
+
+struct RunArguments {
+  std::string weights, costs, profile, graph, trace, kernels, policy = "eft";
+  std::vector<std::string> inputs, outputs, expected;
+  std::vector<ElementOptions> elements;
+  long repeat = 1;
+  long places = 1;
+  double deadline_us = kNever;
+  bool queueing = true;
+  bool json = false;
+};
+
+// Throws Error for what is unknown or no value of its option; --help prints and ends the program.
+RunArguments run_arguments(int count, char** words);
+
+}  // namespace nnstretch

@@ -1,0 +1,55 @@
+#include "run_graph.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+
+#include "json.hpp"
+#include "nnstretch/error.hpp"
+
+namespace nnstretch {
+
+void write_graph(const std::string& path, const Network& network,
+                 const std::vector<ElementOptions>& elements, const std::vector<CostRow>& rows) {
+  const std::vector<Task>& tasks = network.tasks();
+  std::vector<std::string> names;
+  for (const Task& task : tasks) {
+    const bool twice = std::count_if(tasks.begin(), tasks.end(), [&](const Task& other) {
+                         return other.name == task.name;
+                       }) > 1;
+    names.push_back(quoted(twice ? task.name + "#" + std::to_string(names.size()) : task.name));
+  }
+  const std::string aside = path + ".unfinished";
+  std::ofstream file(aside, std::ios::trunc);
+  file << "{\"tasks\": [";
+  for (std::size_t i = 0; i < names.size(); ++i) file << (i > 0 ? ", " : "") << names[i];
+  file << "],\n \"processors\": {";
+  for (std::size_t i = 0; i < elements.size(); ++i)
+    file << (i > 0 ? ", " : "") << quoted(elements[i].name) << ": " << quoted(elements[i].type);
+  file << "},\n \"cost\": {";
+  for (std::size_t task = 0; task < rows.size(); ++task) {
+    file << (task > 0 ? ",\n  " : "\n  ") << names[task] << ": {";
+    const char* comma = "";
+    for (std::size_t i = 0; i < elements.size(); ++i) {
+      if (rows[task][i] == kNever) continue;
+      char number[32];
+      std::snprintf(number, sizeof number, "%.3f", rows[task][i]);
+      file << comma << quoted(elements[i].name) << ": " << number;
+      comma = ", ";
+    }
+    file << "}";
+  }
+  file << "},\n \"edges\": [";
+  const char* comma = "\n  ";
+  for (std::size_t task = 0; task < tasks.size(); ++task)
+    for (const std::size_t need : tasks[task].needs) {
+      file << comma << "{\"from\": " << names[need] << ", \"to\": " << names[task] << "}";
+      comma = ",\n  ";
+    }
+  file << "]}\n";
+  file.close();
+  if (!file || std::rename(aside.c_str(), path.c_str()) != 0)
+    throw Error(Status::bad_input, path + ", cannot be written");
+}
+
+}  // namespace nnstretch

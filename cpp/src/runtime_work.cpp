@@ -1,0 +1,155 @@
+// The threads of the elements: what one does with a task, and what its end sets going.
+#include <chrono>
+#include <exception>
+#include <thread>
+
+#if defined(__linux__)
+#include <pthread.h>
+#include <sched.h>
+#endif
+
+#include "library.hpp"
+#include "nnstretch/runtime.hpp"
+#include "places.hpp"
+#include "session.hpp"
+
+namespace nnstretch {
+namespace {
+
+void pin(int core) {
+#if defined(__linux__)
+  if (core < 0 || core >= CPU_SETSIZE) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(static_cast<unsigned>(core), &set);
+  // A core that is not there leaves the thread where the system wants it.
+  (void)pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+#else
+  (void)core;
+#endif
+}
+
+}  // namespace
+
+void Runtime::work(std::size_t element) {
+  pin(options_.elements[element].core);
+  const library::OneThread alone;
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (true) {
+    Job job;
+    if (loop_->hand_over(element, job)) {
+      Session* session = owner_[job.id].session;
+      if (session)
+        session->run(lock, element, job);
+      else
+        run_task(lock, element, job);
+    } else if (closing_) {
+      return;
+    } else {
+      wake_[element]->wait(lock);
+    }
+  }
+}
+
+void Runtime::run_task(std::unique_lock<std::mutex>& lock, std::size_t element, const Job& job) {
+  Place& place = place_of(job);
+  const std::size_t task = job.id - place.first_job;
+  const double start_us = now_us();
+  ++place.computing;
+  if (start_us > place.deadline_us && place.phase == Phase::running) {
+    stop_place(place, Status::too_late);
+  } else {
+    lock.unlock();
+    const std::string failure =
+        attempt(element, job.kind, start_us, [&] { compute_task(place, element, task); });
+    lock.lock();
+    if (!failure.empty()) {
+      failure_ = networks_[place.network].network->tasks()[task].name + ": " + failure;
+      if (place.phase == Phase::running) stop_place(place, Status::failed);
+    } else if (options_.correct_costs && place.phase == Phase::running) {
+      // What nobody waits for any more may have been computed beside others than usual.
+      costs_.observe(job.kind, element, start_us, now_us());
+    }
+  }
+  const double end_us = now_us();
+  if (spans_.size() < options_.trace_spans)
+    spans_.push_back({place.network, place.number, task, element, start_us, end_us});
+  finish_task(place, element, job, end_us);
+  dispatch();
+}
+
+// What the exception says that is being handled.
+std::string Runtime::reason_of_failure(std::size_t element) const {
+  const std::string& name = options_.elements[element].name;
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    return *error.what() != '\0' ? error.what() : "element " + name + " failed";
+  } catch (...) {
+    return "element " + name + " threw something that is no exception";
+  }
+}
+
+void Runtime::emulate(std::size_t element, std::size_t kind, double start_us) const {
+  double least_us = 0.0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    least_us = costs_.quiet_us(kind, element);
+  }
+  // The system wakes a sleeper late, so the last part is waited for awake.
+  const double wait_us = start_us + least_us - now_us();
+  if (wait_us > 200.0)
+    std::this_thread::sleep_for(std::chrono::duration<double, std::micro>(wait_us - 150.0));
+  while (now_us() < start_us + least_us) std::this_thread::yield();
+}
+
+void Runtime::compute_task(Place& place, std::size_t element, std::size_t task) {
+  const Opened& opened = networks_[place.network];
+  const Memory memory{place.inputs.data(), place.outputs.data(), place.arena.get()};
+  const Task& work = opened.network->tasks()[task];
+  const VendorCalls* vendor = opened.vendors[element].get();
+  for (std::size_t call = work.first_call; call < work.end_call; ++call)
+    if (vendor)
+      vendor->run(call, memory);
+    else
+      opened.prepared->compute(call, memory, scratch_[element]);
+}
+
+void Runtime::finish_task(Place& place, std::size_t element, const Job& job, double end_us) {
+  loop_->end(job, element, end_us);
+  --place.computing;
+  --place.remaining;
+  if (place.phase == Phase::running) {
+    const std::size_t task = job.id - place.first_job;
+    for (const std::size_t reader : networks_[place.network].network->tasks()[task].readers)
+      if (--place.unmet[reader] == 0) loop_->add(job_of(place, reader));
+  }
+  const bool over = place.phase == Phase::running ? place.remaining == 0 : place.computing == 0;
+  if (over) end_place(place, end_us);
+}
+
+void Runtime::dispatch() {
+  loop_->dispatch(now_us());
+  for (const std::size_t element : loop_->chosen()) wake_[element]->notify_one();
+}
+
+void Runtime::drop(const Job& job) {
+  Place& place = place_of(job);
+  if (place.phase == Phase::running) stop_place(place, Status::too_late);
+}
+
+void Runtime::stop_place(Place& place, Status status) {
+  place.phase = Phase::stopping;
+  place.status = status;
+  for (std::size_t task = 0; task < place.unmet.size(); ++task)
+    loop_->withdraw(job_of(place, task), now_us());
+  if (place.computing == 0) end_place(place, now_us());
+}
+
+void Runtime::end_place(Place& place, double at_us) {
+  if (place.phase == Phase::running && at_us > place.deadline_us) place.status = Status::too_late;
+  place.phase = Phase::ended;
+  place.ended.notify_all();
+}
+
+}  // namespace nnstretch
