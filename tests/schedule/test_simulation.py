@@ -107,10 +107,19 @@ def test_half_loaded_queues_wait_as_long_as_theory_says(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("load", [0.8, 0.9])
-@pytest.mark.parametrize("kind", ["M/M/1", "M/D/1", "M/M/2"])
-def test_loaded_queues_wait_as_long_as_theory_says(kind: str, load: float) -> None:
-    check_queue(kind, load, 60_000, 10)
+@pytest.mark.parametrize(
+    ("kind", "load", "instances"),
+    [
+        ("M/M/1", 0.8, 20_000),
+        ("M/D/1", 0.8, 10_000),
+        ("M/M/2", 0.8, 20_000),
+        ("M/M/1", 0.9, 60_000),
+        ("M/D/1", 0.9, 25_000),
+        ("M/M/2", 0.9, 60_000),
+    ],
+)
+def test_loaded_queues_wait_as_long_as_theory_says(kind: str, load: float, instances: int) -> None:
+    check_queue(kind, load, instances, 10)
 
 
 @st.composite
@@ -266,12 +275,13 @@ def test_quantiles_of_many_latencies_are_close(values: list[float], share: float
 
 
 @pytest.mark.slow
-def test_memory_does_not_grow_with_the_number_of_tasks() -> None:
+def test_memory_does_not_grow_with_the_number_of_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nnstretch.schedule.simulation.latencies.EXACT", 8_000)
     peaks = []
-    for instances in (70_000, 210_000):
+    for instances in (30_000, 60_000):
         simulation = Simulation(queue_of("M/M/1", 0.5, instances))
         tracemalloc.start()
         simulation.run()
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[1] < 1.1 * peaks[0]
+    assert peaks[1] < 1.02 * peaks[0]

@@ -38,6 +38,7 @@ RICH = (
     "--average.decay 0.9 --augment.mixup 0.2 --augment.flip 0.5 --trainer.precise_norm_images 128"
     " --trainer.deterministic true"
 )
+CURVE = "--trainer.max_epochs 3 --trainer.accelerator cpu --trainer.precise_norm_images 256"
 ENVIRONMENT = {
     key: value
     for key, value in os.environ.items()
@@ -132,16 +133,25 @@ def test_a_training_killed_within_an_epoch_resumes_to_the_same_weights_bit_for_b
     assert not [path.name for path in (tmp_path / "killed").iterdir() if path.name.startswith(".")]
 
 
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Train with two processes that Lightning starts; return the folder around `two`."""
+    folder = tmp_path_factory.mktemp("two_processes")
+    (folder / "net.py").write_text(STILL)
+    trained(folder, f"{CURVE} --out two --trainer.devices 2")
+    return folder
+
+
 @pytest.mark.slow
-def test_two_processes_give_the_curve_of_one_with_the_whole_batch(tmp_path: Path) -> None:
+def test_two_processes_give_the_curve_of_one_with_the_whole_batch(two_processes: Path) -> None:
     """`data.batch_images` is over all processes.
 
     The one has 64 in a batch, the two have 32 each.
     """
-    (tmp_path / "net.py").write_text(STILL)
-    words = "--trainer.max_epochs 3 --trainer.accelerator cpu --trainer.precise_norm_images 256"
-    one = trained(tmp_path, f"{words} --out one")
-    two = trained(tmp_path, f"{words} --out two --trainer.devices 2")
+    trained(two_processes, f"{CURVE} --out one")
+    one, two = (
+        json.loads((two_processes / name / "training.json").read_text()) for name in ("one", "two")
+    )
     assert [len(run["history"]) for run in (one, two)] == [3, 3]
     for mine, theirs in zip(one["history"], two["history"], strict=True):
         for name in ("train_loss", "val_loss", "val_accuracy", "val_top5"):
@@ -149,19 +159,13 @@ def test_two_processes_give_the_curve_of_one_with_the_whole_batch(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_two_processes_of_torchrun_are_as_two_that_lightning_starts(tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text(STILL)
-    words = "--trainer.max_epochs 1 --trainer.accelerator cpu"
-    alone = trained(tmp_path, f"{words} --out alone --trainer.devices 2")
-    launched = trained(
-        tmp_path,
-        f"{words} --out launched",
-        ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"),
-    )
+def test_two_processes_of_torchrun_are_as_two_that_lightning_starts(two_processes: Path) -> None:
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    launched = trained(two_processes, f"{CURVE} --out launched", launcher)
+    alone = json.loads((two_processes / "two" / "training.json").read_text())
     assert alone["history"][0]["train_loss"] == launched["history"][0]["train_loss"]
-    assert (tmp_path / "alone" / "weights.safetensors").read_bytes() == (
-        tmp_path / "launched" / "weights.safetensors"
-    ).read_bytes()
+    weights = [two_processes / name / "weights.safetensors" for name in ("two", "launched")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
 
 
 @pytest.mark.slow
