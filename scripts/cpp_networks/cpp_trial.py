@@ -78,15 +78,15 @@ def build_runtime(folder: Path) -> Path:
     return folder / "libnnstretch_runtime.a"
 
 
-def build_network(folder: Path, runtime: Path) -> Path:
-    """Compile one exported network against the runtime; return its runner."""
+def build_network(folder: Path, runtime: Path, optimisation: str = "-O1") -> Path:
+    """Compile one exported network against the runtime, which computes; return its runner."""
     home = package_data("cpp")
     includes = [f"-I{path}" for path in (home / "include", home / "src", folder)]
     runner = folder / "build" / "run"
     runner.parent.mkdir()
     libraries = (runtime.parent / "libraries.txt").read_text().split()
     sources = [str(folder / "network.cpp"), str(home / "src" / "run.cpp"), str(runtime), *libraries]
-    command = ["c++", "-std=c++17", "-O1", *includes, *sources, "-lpthread", "-ldl"]
+    command = ["c++", "-std=c++17", optimisation, *includes, *sources, "-lpthread", "-ldl"]
     run_tool([*command, "-o", str(runner)], folder)
     return runner
 
@@ -127,7 +127,7 @@ def examine(name: str, work: Path, runtime: Path) -> NetworkRow:
         least_mb=arena.least_size * 4e-6,
     )
     begun = time.perf_counter()
-    runner = build_network(folder, runtime)
+    runner = build_network(folder, runtime, "-O0")
     row = replace(row, build_s=time.perf_counter() - begun)
     return compared(row, subject.module, subject.example, runner)
 

@@ -29,8 +29,6 @@ CONFIGS = Path(__file__).parents[2] / "tests/data/nn_stretch/configs.csv"
 PUBLISHED = ("R-50-CG", "R-34-DG")
 SEARCHED = "torchvision:resnet18"
 BRANCHES = "small:branches"
-UNKNOWN_GMACS = 4.0
-"""Between the networks of torchvision that take seconds and those that take minutes."""
 
 
 @dataclass(frozen=True)
@@ -155,11 +153,16 @@ def names(timm_count: int) -> list[str]:
 
 
 def work_gmacs(name: str) -> float:
-    """Return what torchvision says of a network's work; others, mostly small, come in between."""
+    """Return roughly how much a network computes: what torchvision says, else by parameters."""
     zoo, _, model = name.partition(":")
-    if zoo != "torchvision":
-        return UNKNOWN_GMACS
-    return float(torchvision.models.get_model_weights(model).DEFAULT.meta["_ops"])
+    if zoo == "torchvision":
+        return float(torchvision.models.get_model_weights(model).DEFAULT.meta["_ops"])
+    if zoo != "timm":
+        return 0.0
+    with torch.device("meta"):
+        module, (_, height, width) = stock(zoo, model)
+    # Most parameters are used at a sixteenth of the image's height and width.
+    return sum(p.numel() for p in module.parameters()) * height * width / 16**2 / 1e9
 
 
 def timm_names(count: int) -> list[str]:

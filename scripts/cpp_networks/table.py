@@ -83,9 +83,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this part."""
     parser.add_argument("--only", nargs="*", default=["*"], help="patterns of names")
     parser.add_argument("--timm", type=int, default=40, help="how many networks of timm")
+    parser.add_argument("--runtime", type=Path, help="where the runtime is, or is to be, built")
     parser.add_argument("--journal", type=Path, default=Path("cpp_networks.jsonl"))
     parser.add_argument("--out", type=Path, default=PAGE, help="page to write at the end")
     parser.add_argument("--page-only", action="store_true", help="write the page, run nothing")
+
+
+def runtime_in(folder: Path) -> Path:
+    """Return the runtime's archive, built where the folder lacks it."""
+    archive = folder / "libnnstretch_runtime.a"
+    return archive if archive.is_file() else build_runtime(folder)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -98,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
         for name in [] if args.page_only else sorted(all_names, key=work_gmacs):
             if name in known or not any(fnmatch.fnmatch(name, p) for p in args.only):
                 continue
-            runtime = runtime or build_runtime(Path(folder) / "runtime")
+            runtime = runtime or runtime_in(args.runtime or Path(folder) / "runtime")
             with tempfile.TemporaryDirectory(dir=folder) as work:
                 row = examine(name, Path(work), runtime)
             append_rows(args.journal, [asdict(row)])
