@@ -6,6 +6,7 @@ import json
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -51,6 +52,8 @@ class NetworkRow:
     """Most bytes alive at once where calls run one after the other."""
     least_mb: float = 0.0
     """What no arena is smaller than where whatever may run at once does."""
+    own_error: float = 0.0
+    """Of PyTorch's own answers against those in float64, where a set is beyond the limit."""
     reason: str = ""
     """Why it was refused, else empty."""
 
@@ -134,11 +137,13 @@ def examine(name: str, work: Path, runtime: Path) -> NetworkRow:
 
 def compared(row: NetworkRow, module: nn.Module, example: torch.Tensor, runner: Path) -> NetworkRow:
     """Return the row with errors and times: PyTorch and both kernel sets in turns."""
+    inputs: list[torch.Tensor] = []
     eager_ms: list[float] = []
     errors: dict[str, list[float]] = {kernels: [] for kernels in SETS}
     least_ms: dict[str, list[float]] = {kernels: [] for kernels in SETS}
     for _ in range(INPUTS):
         x = torch.randn_like(example)
+        inputs.append(x)
         repeats = 1 if eager_ms and min(eager_ms) > SLOW_MS else REPEATS
         for _ in range(min(2, repeats)):
             begun = time.perf_counter()
@@ -150,12 +155,25 @@ def compared(row: NetworkRow, module: nn.Module, example: torch.Tensor, runner: 
             largest = float(np.abs(expected).max())
             errors[kernels].append(float(np.abs(answer.output - expected).max()) / largest)
             least_ms[kernels].append(answer.least_ms)
+    beyond = max(max(values) for values in errors.values()) > LIMIT
     return replace(
         row,
         library_calls=answer.library_calls,
+        own_error=own_error(module, inputs) if beyond else 0.0,
         portable_error=max(errors["portable"]),
         onednn_error=max(errors["onednn"]),
         eager_ms=min(eager_ms),
         portable_ms=min(least_ms["portable"]),
         onednn_ms=min(least_ms["onednn"]),
     )
+
+
+def own_error(module: nn.Module, inputs: Sequence[torch.Tensor]) -> float:
+    """Return how far PyTorch's answers are from its own in float64."""
+    errors: list[float] = []
+    with torch.no_grad():
+        for x in inputs:
+            computed = module.float()(x)
+            exact = module.double()(x.double())
+            errors.append(float((computed - exact).abs().max() / exact.abs().max()))
+    return max(errors)

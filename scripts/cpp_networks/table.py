@@ -64,10 +64,23 @@ def page(rows: list[NetworkRow], asked: int) -> str:
         "",
         *markdown_table(HEADS, [cells(row) for row in built]),
     ]
+    return "\n".join([*lines, *remarks(built, rows), ""])
+
+
+def remarks(built: list[NetworkRow], rows: list[NetworkRow]) -> list[str]:
+    """Return what is said of networks that are not within the limit, or refused."""
+    lines: list[str] = []
+    wrong = [row for row in built if not row.is_right]
+    if wrong:
+        lines += ["", "Beyond the limit, with random weights and norm statistics:", ""]
+        lines += [
+            f"- {row.name}: PyTorch's own answers differ from those in float64 by {row.own_error:.1e}"
+            for row in wrong
+        ]
     refused = [(row.name, row.reason) for row in rows if row.reason]
     if refused:
         lines += ["", "Refused:", "", *markdown_table(("network", "why"), refused)]
-    return "\n".join([*lines, ""])
+    return lines
 
 
 def latest(journal: Path) -> dict[str, NetworkRow]:
