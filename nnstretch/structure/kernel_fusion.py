@@ -42,14 +42,7 @@ def fuse_kernels(
     kernels = KernelFuser(graph, rules).run()
     if rules.blocked is None:
         return kernels
-    return insert_layout_conversions(graph, kernels, rules.blocked, entry, leave)[0]
-
-
-def value_layouts(graph: Graph, rules: FusionRules) -> dict[str, str]:
-    """Return the layout of every value; empty where the rules know one only."""
-    if rules.blocked is None:
-        return {}
-    return insert_layout_conversions(graph, KernelFuser(graph, rules).run(), rules.blocked)[1]
+    return insert_layout_conversions(graph, kernels, rules.blocked, entry, leave)
 
 
 class KernelFuser:

@@ -22,8 +22,8 @@ def insert_layout_conversions(
     blocked: ChannelBlockedLayout,
     entry: str = PLAIN,
     leave: bool = False,
-) -> tuple[tuple[Kernel, ...], dict[str, str]]:
-    """Return the kernels with the copies that each needs before it, and the layout of every value.
+) -> tuple[Kernel, ...]:
+    """Return the kernels with the copies that each needs before it.
 
     There is one copy per value and direction. `entry` is the layout of the graph's inputs; `leave`
     hands outputs over in the layout they have.
@@ -34,7 +34,7 @@ def insert_layout_conversions(
     if not leave:
         for name in graph.outputs:
             converter.copy(name, PLAIN)
-    return tuple(converter.kernels), converter.layout
+    return tuple(converter.kernels)
 
 
 class LayoutConverter:

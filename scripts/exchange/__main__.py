@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from exchange_page import page, picture, predictions
-from exchange_trainings import Exchange
+from exchange_trainings import FORKS, Exchange
 from glyphs import glyph_images
 
 from nnstretch.bench.commands import command_line, command_parser, run_command
@@ -30,6 +30,8 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--classes", type=int, default=500, help="characters (500)")
     parser.add_argument("--epochs", type=int, default=6, help="of every training (6)")
     parser.add_argument("--seeds", type=int, default=3, help="trainings of each network (3)")
+    networks = "which to train (all)"
+    parser.add_argument("--networks", nargs="+", choices=FORKS, default=list(FORKS), help=networks)
     parser.add_argument("--journal", type=Path, required=True, help="a line of each training")
     work = "folder of images and plans (runs/exchange)"
     parser.add_argument("--work", type=Path, default=Path("runs/exchange"), help=work)
@@ -45,9 +47,10 @@ def main() -> int:
     images = args.work.resolve() / f"glyphs{args.classes}"
     glyph_images(args.fonts, images, args.classes)
     exchange = Exchange(images, args.work, args.journal, args.epochs, args.classes)
-    exchange.train_left(0 if args.page_only else args.seeds)
+    if not args.page_only:
+        exchange.train_missing(args.networks, args.seeds)
     rows = exchange.done()
-    predicted = predictions(exchange)
+    predicted = predictions(exchange, rows)
     write_text(args.out, page(exchange, rows, predicted, args.seeds, command_line()))
     write_text(args.out.with_suffix(".svg"), picture(rows, predicted))
     return 0

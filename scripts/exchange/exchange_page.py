@@ -75,9 +75,10 @@ class Prediction:
     """By forks at least: ms and MACs over the original's of the fastest plan."""
 
 
-def predictions(exchange: Exchange) -> dict[str, Prediction]:
-    """Predict the plans that were trained, and the fastest of every number of forks."""
-    return {network: prediction(exchange, network) for network in FORKS}
+def predictions(exchange: Exchange, rows: Sequence[Training]) -> dict[str, Prediction]:
+    """Predict the plans of networks that were trained, and the fastest of each number of forks."""
+    trained = {row.network for row in rows}
+    return {network: prediction(exchange, network) for network in FORKS if network in trained}
 
 
 def prediction(exchange: Exchange, network: str) -> Prediction:
@@ -110,9 +111,8 @@ def spread(values: Sequence[float]) -> str:
 def accuracy_table(rows: Sequence[Training], predicted: dict[str, Prediction]) -> list[str]:
     """Return the table of accuracies at one latency."""
     lines = []
-    for network, counts in FORKS.items():
-        told = predicted[network]
-        for count in counts:
+    for network, told in predicted.items():
+        for count in FORKS[network]:
             ms, macs, params = told.equal.get(count, (told.original_ms, 1.0, 1.0))
             values = accuracies(rows, network, count)
             chosen = [row for row in rows if (row.network, row.forks) == (network, count)]

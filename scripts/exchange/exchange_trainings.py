@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,7 +25,7 @@ from nnstretch.train.recipe import Recipe
 HERE = Path(__file__).parent
 FORKS = {"resnet": (0, 1, 2, 4, 7), "regnet": (0, 1, 2, 4, 8)}
 """Forks by network; 0 is the original. ResNet-18's limits leave seven at most."""
-TITLES = {"resnet": "ResNet-18-like", "regnet": "RegNetX-800MF-like"}
+TITLES = {"resnet": "ResNet-18-like", "regnet": "RegNetX-3.2GF-like"}
 DIVISOR = 4
 SIMILARITY_IMAGES = 512
 IMAGE_PX = 32
@@ -74,18 +74,19 @@ class Exchange:
         trainings = [decode_row(Training, row, self.journal, number) for number, row in rows]
         return [training for training in trainings if training.epochs == self.epochs]
 
-    def left(self, seeds: int) -> Iterator[tuple[str, int, int]]:
+    def untrained(self, networks: Sequence[str], seeds: int) -> Iterator[tuple[str, int, int]]:
         """Yield network, forks and seed of what is still to be trained, seed by seed."""
         finished = {(row.network, row.forks, row.seed) for row in self.done()}
         for seed in range(1, seeds + 1):
             for place in range(max(map(len, FORKS.values()))):
-                for network, counts in FORKS.items():
-                    if (network, counts[place], seed) not in finished:
-                        yield network, counts[place], seed
+                for network in networks:
+                    count = FORKS[network][place]
+                    if (network, count, seed) not in finished:
+                        yield network, count, seed
 
-    def train_left(self, seeds: int) -> None:
+    def train_missing(self, networks: Sequence[str], seeds: int) -> None:
         """Train what the journal lacks; each training is a line of it as soon as it is done."""
-        for network, count, seed in list(self.left(seeds)):
+        for network, count, seed in list(self.untrained(networks, seeds)):
             training = self.train(network, count, seed)
             append_rows(self.journal, [asdict(training)])
             print(training, flush=True)

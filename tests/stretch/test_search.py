@@ -20,10 +20,12 @@ from support.brute_force import (
 )
 
 from nnstretch.errors import BadInput, NoPlan, UnknownName
+from nnstretch.kernel import MOBILE_FUSION, ChannelBlockedLayout, FusionRules
 from nnstretch.stretch.cost.cost_model import estimate_plan
 from nnstretch.stretch.lowering.lower import lower
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.constraints import (
+    NetworkLimits,
     SegmentLimits,
     branched_segments,
     constraints_of,
@@ -70,6 +72,29 @@ def test_the_optimum_of_four_processors_is_what_brute_force_finds(seed: int) -> 
 @pytest.mark.parametrize("seed", range(0, 60, 4))
 def test_the_optimum_is_found_where_prices_depend_on_who_works_beside(seed: int) -> None:
     check_is_optimal(random_instance(seed, neighbours=True))
+
+
+@pytest.mark.parametrize("seed", range(0, 40, 3))
+def test_nothing_beats_the_bound_where_runtimes_copy_between_layouts(seed: int) -> None:
+    drawn = random_instance(seed)
+    rules = FusionRules(MOBILE_FUSION.pairs, False, ChannelBlockedLayout(16, 4, frozenset({"add"})))
+    fusion = dict.fromkeys(drawn.processors, rules)
+    one = replace(drawn, soc=replace(drawn.soc, fusion=fusion), bounds=NetworkLimits())
+    expected = BruteForce(one).best()
+    assert expected is not None
+    result = search(
+        one.graph,
+        one.soc,
+        one.processors,
+        one.limits,
+        width_steps=one.width_steps,
+        merges=one.merges,
+        max_params=math.inf,
+    )
+    best_us = result.plans[0].trial.latency_us
+    assert 0 < result.lower_bound_us <= expected[0] * (1 + 1e-9)
+    assert best_us >= expected[0] * (1 - 1e-9)
+    assert not result.optimal or best_us == pytest.approx(expected[0], rel=1e-9)
 
 
 def forgetful(one: Instance, share: float) -> Instance | None:

@@ -86,14 +86,11 @@ def cases(space: SearchSpace, seed: int, merges: tuple[str, ...]) -> list[Case]:
 def tabled(tables: CostTables, case: Case, share: int) -> tuple[dict[str, float], float, float]:
     """Microseconds on each processor, MACs and parameters, as the tables say."""
     space, (d, w) = tables.space, (case.depth, case.width)
-    rest = tables.tail_costs(case.i, case.j)
+    rest = tables.tail_costs(case.i, case.j, case.merge)
     if case.merge == "project":
         parts = [
-            (costs, (w,))
-            for costs in (
-                tables.projected_head_costs(case.i, case.j),
-                tables.exit_adapter(case.j, share),
-            )
+            (tables.projected_head_costs(case.i, case.j), (w,)),
+            (tables.exit_adapter(case.i, case.j, share), (d, w)),
         ]
     else:
         front = tables.head_costs(case.i)
@@ -106,14 +103,19 @@ def tabled(tables: CostTables, case: Case, share: int) -> tuple[dict[str, float]
         p: float(rest.us[p][d, w]) + sum(total(c, at, p) for c, at in parts)
         for p in space.processors
     }
+    if case.merge == "concat":
+        us = {p: us[p] + float(rest.exit_us[p][d, w]) for p in us}
     return us, *(
         float(getattr(rest, n)[d, w]) + sum(float(getattr(c, n)[at]) for c, at in parts)
         for n in ("macs", "params")
     )  # type: ignore[return-value]
 
 
-def check_branch(tables: CostTables, case: Case) -> bool:
-    """Whether there is such a branch; a finite price is the price of the lowered branch."""
+def check_branch(tables: CostTables, case: Case, least: bool = False) -> bool:
+    """Whether there is such a branch; a finite price is the price of the lowered branch.
+
+    At `least` it may be less.
+    """
     space, rest = tables.space, tables.tail_costs(case.i, case.j)
     branch = Branch("cpu", int(rest.depths[case.depth]), int(rest.widths[case.width]))
     segment = Segment(space.cuts[case.i].name, space.cuts[case.j].name, (branch,), case.merge)
@@ -128,9 +130,10 @@ def check_branch(tables: CostTables, case: Case) -> bool:
     assert macs == pytest.approx(graph.macs, rel=1e-9), case
     assert params == pytest.approx(graph.params, rel=1e-9), case
     for processor in space.processors:
-        assert us[processor] == pytest.approx(
-            space.cost_model.estimate_graph(graph, processor).latency_us, rel=1e-9
-        ), (case, processor)
+        lowered_us = space.cost_model.estimate_graph(graph, processor).latency_us
+        if least and us[processor] < lowered_us:
+            continue
+        assert us[processor] == pytest.approx(lowered_us, rel=1e-9), (case, processor)
     return True
 
 
@@ -215,13 +218,37 @@ def test_a_projected_branch_that_starts_with_a_pool_costs_what_its_tables_say() 
         check_branch(tables, Case(i, j, space.original_width(i), 0, width, "project"))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="tables price units one by one, and copies between layouts depend on their neighbours",
-)
-def test_a_branch_of_a_toy_costs_what_its_tables_say_where_maps_are_blocked() -> None:
-    for seed in range(3):
-        check_space(toy(Random(seed)), blocked(), 5, seed)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_branch_of_a_toy_costs_what_its_tables_say_where_maps_are_blocked(seed: int) -> None:
+    rng = Random(seed)
+    blocks = tuple((rng.choice((32, 64)), rng.randint(1, 3)) for _ in range(2))
+    space = SearchSpace(
+        NetworkAnalysis(residual(blocks, 16, 32, skip=False)),
+        CostModel(blocked(), "nearest"),
+        PROCESSORS,
+        SegmentLimits(min_depth=0.2, min_width=0.5),
+    )
+    tables = CostTables(space)
+    assert sum(check_branch(tables, case) for case in cases(space, seed, ("concat",))) > CASES / 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_branch_costs_less_than_its_tables_say_where_maps_are_blocked(seed: int) -> None:
+    space = SearchSpace(
+        NetworkAnalysis(toy(Random(seed))),
+        CostModel(blocked(), "nearest"),
+        PROCESSORS,
+        SegmentLimits(min_depth=0.2, min_width=0.2),
+        5,
+    )
+    tables = CostTables(space)
+    both = ("concat", "project")
+    known = [
+        case
+        for case in cases(space, seed, both)
+        if case.merge == "concat" or not space.unit(case.i).keeps_widths
+    ]
+    assert sum(check_branch(tables, case, least=True) for case in known) > CASES / 2
 
 
 @pytest.mark.parametrize("steps", [None, 3])

@@ -3,6 +3,7 @@
 cost_model.py        predicted latency of kernels, graphs and lowered plans
 cost_arrays.py       costs at many widths at once
 layout_costs.py      memory layouts of runtimes: blocked maps (NCHWc), copies at cuts
+layout_states.py     layouts between the units of a branch, as states of its costs
 polynomials.py       kernel counts as quadratic polynomials in the widths
 unit_widths.py       widths of a unit's channel groups, from those it reads and writes
 unit_polynomials.py  polynomials of one unit, for each way its kernels can look

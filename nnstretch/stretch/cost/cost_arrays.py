@@ -69,6 +69,8 @@ class TailCosts:
     first: Array
     """Column of each width's first unit in `HeadCosts`."""
     us: Mapping[str, Array]
+    exit_us: Mapping[str, Array]
+    """Of the copy that makes the branch's output plain, by processor; zero where it is."""
     macs: Array
     params: Array
 

@@ -7,7 +7,7 @@ depend on widths modulo the block. All of that is here; elsewhere nothing asks f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -17,9 +17,8 @@ from nnstretch.kernel import FusionRules
 from nnstretch.stretch.cost.cost_arrays import Array, CostArrays
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.cost.polynomials import KernelPolynomials, KernelsByRules
-from nnstretch.structure.cuts import Cut
-from nnstretch.structure.kernel_fusion import fuse_kernels, value_layouts
-from nnstretch.structure.layout_conversion import BLOCKED, PLAIN, reorder_kernel
+from nnstretch.structure.kernel_fusion import fuse_kernels
+from nnstretch.structure.layout_conversion import BLOCKED, PLAIN
 
 BLOCK = 16
 """Channels modulo which kernels of blocked maps look alike; below it, each width differs."""
@@ -83,9 +82,13 @@ class LayoutModel:
         flags = tuple(flag and bool(rules.blocked) for rules, flag in pairs)
         return BoundaryLayouts(flags if any(flags) else (), leave)
 
+    def entered(self, blocked: bool, leave: bool) -> BoundaryLayouts:
+        """Return the boundary of what reads plain tensors, or blocks where a runtime has any."""
+        return self.boundary((blocked,) * len(self.rules), leave)
+
     def behind_adapter(self, leave: bool) -> BoundaryLayouts:
         """Return the boundary of what reads an adapter's output, blocked wherever it can be."""
-        return self.boundary((True,) * len(self.rules), leave)
+        return self.entered(True, leave)
 
     def kernels(self, graph: Graph, ends: BoundaryLayouts) -> KernelsByRules:
         """Return the kernels of a graph under every set of rules."""
@@ -123,55 +126,3 @@ class LayoutModel:
             latency_us[processor] = np.broadcast_to(total, shape)
         macs = np.broadcast_to(np.rint(form.macs.at(steps)), shape)
         return CostArrays(latency_us, macs, np.broadcast_to(np.rint(form.params.at(steps)), shape))
-
-
-@dataclass
-class CutLayouts:
-    """Layouts of the tensors at the cuts of a network, and copies to the plain one."""
-
-    graph: Graph
-    cuts: tuple[Cut, ...]
-    model: LayoutModel
-    copies_us: dict[int, dict[str, Array]] = field(default_factory=dict)
-
-    @cached_property
-    def layouts(self) -> list[dict[str, str]]:
-        """Return the layout of every value in the original, for each set of rules."""
-        return [value_layouts(self.graph, rules) for rules in self.model.rules]
-
-    def blocked(self, k: int) -> tuple[bool, ...]:
-        """Return whether the tensor at a cut is blocked in the original, for each set of rules."""
-        return tuple(layout.get(self.cuts[k].value) == BLOCKED for layout in self.layouts)
-
-    def behind_plain(self) -> BoundaryLayouts:
-        """Return the boundary of a unit that reads a plain tensor: a branch's first."""
-        return self.model.boundary(leave=True)
-
-    def inside(self, k: int) -> BoundaryLayouts:
-        """Return the boundary of a unit behind cut k inside a branch."""
-        return self.model.boundary(self.blocked(k), leave=True)
-
-    def at_exit(self, k: int) -> BoundaryLayouts:
-        """Return the boundary of an adapter behind cut k that ends a branch."""
-        return self.model.boundary(self.blocked(k))
-
-    def conversion_us(self, j: int, widths: Array) -> dict[str, Array]:
-        """Return the time to convert an output to the plain layout, over its widths, us."""
-        if j not in self.copies_us:
-            blocked = self.blocked(j)
-            times_us: dict[str, Array] = {}
-            for processor, number in self.model.rule_number.items():
-                is_copied = blocked[number]
-                times_us[processor] = (
-                    self.copy_us(j, widths, processor) if is_copied else np.zeros(len(widths))
-                )
-            self.copies_us[j] = times_us
-        return self.copies_us[j]
-
-    def copy_us(self, j: int, widths: Array, processor: str) -> Array:
-        """Estimate the copy of a blocked tensor to the plain layout, over its widths, us."""
-        name, cost_model = self.cuts[j].value, self.model.cost_model
-        batch, _, *sizes = self.graph.specs()[name].shape
-        copies = [reorder_kernel(name, (batch, w, *sizes), PLAIN) for w in widths.tolist()]
-        cost_model.prefetch(copies, processor)
-        return np.array([cost_model.estimate_kernel(copy, processor).latency_us for copy in copies])

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
-from nnstretch.stretch.cost.cost_arrays import Array, CostArrays, HeadCosts, TailCosts, add_costs
+from nnstretch.stretch.cost.cost_arrays import Array, CostArrays, HeadCosts, TailCosts
+from nnstretch.stretch.cost.layout_states import (
+    CostsByEntry,
+    LaidOutCosts,
+    least_walk,
+    price_behind,
+    price_both,
+    price_entered,
+    select_exit,
+)
 from nnstretch.stretch.lowering.width_scaling import round_channels
 from nnstretch.stretch.search.search_space import SearchSpace
 
@@ -20,12 +29,13 @@ class CostTables:
     space: SearchSpace
 
     def __post_init__(self) -> None:
-        self._tails: dict[tuple[int, int], TailCosts] = {}
+        self._tails: dict[tuple[int, int, str], TailCosts] = {}
         self._heads: dict[int, HeadCosts] = {}
         self._binned: dict[tuple[int, str, int, bool], CostArrays] = {}
         self._needs_no_adapter: dict[int, Array] = {}
-        self._projected: dict[tuple[int, int], CostArrays] = {}
-        self._exits: dict[tuple[int, int], CostArrays] = {}
+        self._laid_out_heads: dict[int, LaidOutCosts] = {}
+        self._projected: dict[tuple[int, int], LaidOutCosts] = {}
+        self._exits: dict[tuple[int, int], CostsByEntry] = {}
         self._originals: dict[tuple[int, int], tuple[dict[str, float], int]] = {}
 
     def head_costs(self, i: int) -> HeadCosts:
@@ -35,10 +45,13 @@ class CostTables:
             columns = [space.inner_widths[j][i] for j in range(i + 1, len(space.cuts))]
             widths_out = np.unique(np.concatenate(columns))
             widths_in = space.merged_widths(i)
-            costs = space.unit(i).costs(
-                widths_in[:, None], widths_out[None, :], space.layouts.behind_plain()
+            unit = space.unit(i)
+            self._laid_out_heads[i] = price_entered(
+                space.layout_model,
+                lambda ends: unit.costs(widths_in[:, None], widths_out[None, :], ends),
+                blocked=False,
             )
-            self._heads[i] = HeadCosts(widths_in, widths_out, costs)
+            self._heads[i] = HeadCosts(widths_in, widths_out, self._laid_out_heads[i].costs)
         return self._heads[i]
 
     def binned_head_costs(self, i: int, price_key: str, starts: Array, adapted: bool) -> CostArrays:
@@ -65,53 +78,66 @@ class CostTables:
             )
         return self._binned[key]
 
-    def tail_costs(self, i: int, j: int) -> TailCosts:
-        """Return the costs of the units behind the first between two cuts."""
-        if (i, j) not in self._tails:
-            self._tails[i, j] = self.sum_units(i, j)
-        return self._tails[i, j]
+    def tail_costs(self, i: int, j: int, merge: str = "concat") -> TailCosts:
+        """Return the costs of the units behind the first between two cuts.
 
-    def sum_units(self, i: int, j: int) -> TailCosts:
+        They depend on the merge where layouts of maps do: `project` begins with an adapter.
+        """
+        key = (i, j, merge if self.space.layout_model.blocked else "concat")
+        if key not in self._tails:
+            self._tails[key] = self.sum_units(*key)
+        return self._tails[key]
+
+    def sum_units(self, i: int, j: int, merge: str) -> TailCosts:
         """Sum the units behind the first that branches of each depth keep."""
         space = self.space
         inner_widths, widths = space.inner_widths[j], space.widths_at(j)
-        kept = space.kept_units(i, j).astype(np.float64)
+        kept = space.kept_units(i, j)
         units = [self.inner_unit_costs(k, j) for k in range(i + 1, j)]
 
         def total(columns: Sequence[Array]) -> Array:
             """Sum over kept units, `[depth, width]`."""
-            return kept @ np.array(columns) if columns else np.zeros((len(kept), len(widths)))
+            numbers = kept.astype(np.float64)
+            return numbers @ np.array(columns) if columns else np.zeros((len(kept), len(widths)))
 
-        price_keys = space.layout_model.processors
-        us = {key: total([unit.latency_us[key] for unit in units]) for key in price_keys}
+        columns = np.searchsorted(self.head_costs(i).widths_out, inner_widths[i])
+        first = self.first_units(i, j, merge, columns)
+        keys = space.layout_model.processors
+        walks = {key: least_walk(units, kept, key, first) for key in keys}
+        us = {key: walk.us for key, walk in walks.items()}
         for number, k in enumerate(range(i + 1, j)):
-            is_dropped = kept[:, number] == 0
+            is_dropped = ~kept[:, number]
             cannot_meet = inner_widths[k - 1] != inner_widths[k]  # without the unit between
             for times_us in us.values():
                 times_us[np.ix_(is_dropped, cannot_meet)] = np.inf
-        macs = total([unit.macs for unit in units])
-        params = total([unit.params for unit in units])
-        first = np.searchsorted(self.head_costs(i).widths_out, inner_widths[i])
-        return TailCosts(np.array(space.depths(i, j)), widths, first, us, macs, params)
+        exit_us = {key: walk.exit_us for key, walk in walks.items()}
+        macs = total([unit.plain.costs.macs for unit in units])
+        params = total([unit.plain.costs.params for unit in units])
+        depths = np.array(space.depths(i, j))
+        return TailCosts(depths, widths, columns, us, exit_us, macs, params)
 
-    def inner_unit_costs(self, k: int, j: int) -> CostArrays:
+    def first_units(self, i: int, j: int, merge: str, columns: Array) -> LaidOutCosts:
+        """Return the first units of branches from cut i to cut j, `[input, width]`."""
+        if merge == "project":
+            return self.projected_first_units(i, j).rows(np.newaxis)
+        return self._laid_out_heads[i].rows((slice(None), columns))
+
+    def inner_unit_costs(self, k: int, j: int) -> CostsByEntry:
         """Return the costs of unit k inside branches that end at cut j, over their widths."""
         low = sum(len(self.space.widths_at(end)) for end in range(k + 1, j))
-        rows = slice(low, low + len(self.space.widths_at(j)))
-        costs = self._inner_costs[k]
-        latency_us = {p: us[rows] for p, us in costs.latency_us.items()}
-        return CostArrays(latency_us, costs.macs[rows], costs.params[rows])
+        return self._inner_costs[k].rows(slice(low, low + len(self.space.widths_at(j))))
 
     @cached_property
-    def _inner_costs(self) -> dict[int, CostArrays]:
+    def _inner_costs(self) -> dict[int, CostsByEntry]:
         """Return costs of units inside the branches that pass them, by end and width in a row."""
         space = self.space
-        costs: dict[int, CostArrays] = {}
+        costs: dict[int, CostsByEntry] = {}
         for k in range(1, space.last):
             ends = range(k + 1, len(space.cuts))
             width_in = np.concatenate([space.inner_widths[j][k - 1] for j in ends])
             width_out = np.concatenate([space.inner_widths[j][k] for j in ends])
-            costs[k] = space.unit(k).costs(width_in, width_out, space.layouts.inside(k))
+            price = partial(space.unit(k).costs, width_in, width_out)
+            costs[k] = price_both(space.layout_model, price)
         return costs
 
     def projected_head_costs(self, i: int, j: int) -> CostArrays:
@@ -119,6 +145,10 @@ class CostTables:
 
         Such branches start from the original width.
         """
+        return self.projected_first_units(i, j).costs
+
+    def projected_first_units(self, i: int, j: int) -> LaidOutCosts:
+        """Return `projected_head_costs` with the layout that they leave."""
         if (i, j) not in self._projected:
             space, unit, inner = self.space, self.space.unit(i), self.space.inner_widths[j][i]
             full, end = space.original_width(i), space.original_width(j)
@@ -127,41 +157,54 @@ class CostTables:
             readable = unit.groups.entry_width(entry, inner)
             if readable is not None:
                 entry = np.broadcast_to(readable, entry.shape)
-            work = unit.costs(entry, inner, space.layout_model.behind_adapter(leave=True))
-            plain = space.layouts.behind_plain()
-            adapter = unit.adapter.costs(np.array(full), entry, plain, always=True)
-            self._projected[i, j] = add_costs(adapter, work)
+            work = price_both(space.layout_model, partial(unit.costs, entry, inner))
+            adapters = partial(unit.adapter.costs, np.array(full), entry, always=True)
+            adapter = price_entered(space.layout_model, lambda ends: adapters(ends=ends), False)
+            self._projected[i, j] = price_behind(adapter, work)
         return self._projected[i, j]
 
-    def exit_adapter(self, j: int, share: int) -> CostArrays:
-        """Return what makes a branch's output `share` channels wide, over its widths."""
-        if (j, share) not in self._exits:
-            widths = self.space.widths_at(j)
-            adapter = self.space.unit(j - 1).exit_adapter.costs(
-                widths, np.array(share), self.space.layouts.at_exit(j)
-            )
-            us: dict[str, Array] = {}
-            for p, copy_us in self.exit_us(j).items():
-                us[p] = adapter.latency_us[p] + np.where(widths == share, copy_us, 0.0)
-            self._exits[j, share] = CostArrays(us, adapter.macs, adapter.params)
-        return self._exits[j, share]
+    def exit_adapter(self, i: int, j: int, share: int) -> CostArrays:
+        """Return what makes a branch's output `share` channels wide, over its depths and widths."""
+        tail = self.tail_costs(i, j, "project")
+        adapter = self.exit_adapters(j, share)
+        plain, is_wide = adapter.plain.costs, tail.widths == share
+        us: dict[str, Array] = {}
+        for p, copy_us in tail.exit_us.items():
+            converted = select_exit(copy_us, adapter, p)
+            us[p] = converted + np.where(is_wide, copy_us, 0.0)
+        shape = next(iter(us.values())).shape
+        return CostArrays(us, *(np.broadcast_to(a, shape) for a in (plain.macs, plain.params)))
 
-    def exit_us(self, j: int) -> Mapping[str, Array]:
-        """Return the time to output a plain tensor, by processor, over the branch's widths, us."""
-        return self.space.layouts.conversion_us(j, self.space.widths_at(j))
+    def exit_adapters(self, j: int, share: int) -> CostsByEntry:
+        """Return the adapters of branches that end at cut j, behind both layouts."""
+        if (j, share) not in self._exits:
+            adapter = self.space.unit(j - 1).exit_adapter
+            prices = [
+                LaidOutCosts(
+                    adapter.costs(
+                        self.space.widths_at(j),
+                        np.array(share),
+                        self.space.layout_model.entered(blocked, leave=False),
+                    ),
+                    {},
+                )
+                for blocked in (False, True)
+            ]
+            self._exits[j, share] = CostsByEntry(*prices)
+        return self._exits[j, share]
 
     def original(self, i: int, j: int) -> tuple[dict[str, float], int]:
         """Return the original layers between two cuts: us by processor, and MACs."""
         if (i, j) not in self._originals:
-            layouts = self.space.layouts
-            us, macs = dict.fromkeys(self.space.processors, 0.0), 0
+            model, space = self.space.layout_model, self.space
+            us, macs = dict.fromkeys(space.processors, 0.0), 0
+            blocked = dict.fromkeys(space.processors, False)
             for k in range(i, j):
-                ends = layouts.behind_plain() if k == i else layouts.inside(k)
-                unit_us, unit_macs = self.space.unit(k).original(ends)
-                macs += unit_macs
                 for p in us:
-                    us[p] += unit_us[p]
-            for p in us:
-                us[p] += float(self.exit_us(j)[p][-1])
+                    left, unit_macs = space.unit(k).original(model.entered(blocked[p], leave=True))
+                    plain, _ = space.unit(k).original(model.entered(blocked[p], leave=False))
+                    us[p] += left[p] if k < j - 1 else plain[p]
+                    blocked[p] = plain[p] > left[p]
+                macs += unit_macs
             self._originals[i, j] = us, macs
         return self._originals[i, j]

@@ -105,7 +105,7 @@ class SearchProblem:
         if self.stopped_by is None:
             plans += self.other_plans(search, top)
         scored = [self.score(plan) for plan in plans]
-        proven = 1 if self.space.exact else 0
+        proven = 1 if agrees(search, scored[0]) else 0
         scored[proven:] = sorted(scored[proven:], key=lambda plan: plan.trial.latency_us)
         return self.result(scored, search)
 
@@ -137,17 +137,13 @@ class SearchProblem:
         )
 
     def result(self, scored: list[ScoredPlan], search: ExactSearch) -> SearchResult:
-        """Return the result; nothing is proven where tables and the lowered plan disagree."""
+        """Return the result; where tables and the lowered plan disagree, they bound it at most."""
         best_us = scored[0].trial.latency_us
-        agrees = self.space.exact and search.best is not None
-        if agrees and search.best is not None:
-            agrees = abs(best_us / search.best.latency_us - 1) < AGREES
-        optimal = search.is_proven(0.0) and agrees
-        lower_bound_us = 0.0
-        if optimal:
-            lower_bound_us = best_us
-        elif agrees:
-            lower_bound_us = min(best_us, max(0.0, search.lower_bound_us))
+        optimal = search.is_proven(0.0) and agrees(search, scored[0])
+        lower_bound_us = best_us if optimal else 0.0
+        if not optimal and search.best is not None:
+            bounds = search.best.latency_us < best_us * (1 + AGREES)
+            lower_bound_us = min(best_us, max(0.0, search.lower_bound_us)) if bounds else 0.0
         return SearchResult(
             plans=tuple(scored),
             original=self.originals[self.space.processors[0]],
@@ -295,6 +291,16 @@ class SearchProblem:
             if search.run().best is not None:
                 names.append(LIMIT_NAMES.get(name, name))
         return f", contradicting: {', '.join(names)}" if names else ""
+
+
+def agrees(search: ExactSearch, scored: ScoredPlan) -> bool:
+    """Return whether tables say of the best plan what the lowered plan is estimated to take.
+
+    They say less where a branch's first unit leaves either layout of maps, by what it reads.
+    """
+    if search.best is None:
+        return False
+    return abs(scored.trial.latency_us / search.best.latency_us - 1) < AGREES
 
 
 def max_params_held(space: SearchSpace) -> tuple[float, ...]:

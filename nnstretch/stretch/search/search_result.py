@@ -35,7 +35,7 @@ class SearchResult:
     log10_size: float
     optimal: bool
     lower_bound_us: float
-    """No plan of the space is faster; 0 where blocked layouts leave nothing proven."""
+    """No plan of the space is faster; 0 where nothing is proven."""
     search_s: float
     limits: SegmentLimits = field(default_factory=SegmentLimits)
     fallbacks: Mapping[str, str] = field(default_factory=dict)

@@ -19,7 +19,7 @@ import numpy as np
 from nnstretch.graph import TensorSpec
 from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.cost.cost_model import CostModel
-from nnstretch.stretch.cost.layout_costs import CutLayouts, LayoutModel
+from nnstretch.stretch.cost.layout_costs import LayoutModel
 from nnstretch.stretch.cost.unit_costs import UnitCostModel
 from nnstretch.stretch.lowering.channel_allocation import CHANNEL_MULTIPLE
 from nnstretch.stretch.lowering.depth_scaling import distribute_repeats, local_stages
@@ -87,19 +87,6 @@ class SearchSpace:
     def layout_model(self) -> LayoutModel:
         """Return kernel costs under the layouts of the processors' runtimes."""
         return LayoutModel(self.cost_model, self.cost_model.soc.price_keys(self.processors))
-
-    @cached_property
-    def layouts(self) -> CutLayouts:
-        """Return the layouts of tensors at cuts."""
-        return CutLayouts(self.analysis.graph, self.cuts, self.layout_model)
-
-    @property
-    def exact(self) -> bool:
-        """Return whether tables give the exact cost of branches: not with blocked layouts.
-
-        What a unit copies between layouts depends on its neighbours.
-        """
-        return not self.layout_model.blocked
 
     def processor_sets(self) -> list[tuple[str, ...]]:
         """Return every set of processors that branches can run on."""

@@ -99,7 +99,7 @@ class SegmentOption:
         self.j = j
         self.processors = processors
         self.merge = merge
-        self.tail = tables.tail_costs(i, j)
+        self.tail = tables.tail_costs(i, j, merge)
         self.head = tables.head_costs(i)
         soc = self.space.cost_model.soc
         team = [soc.processor_among(p, processors) for p in processors]
@@ -169,9 +169,9 @@ class SegmentOption:
         channels_out = tail.widths[columns]
         first = tail.first[columns]
         if self.merge == "concat":
-            us = us + self.tables.exit_us(self.j)[price_key][columns]
+            us = us + tail.exit_us[price_key][chosen, chosen]
         else:
-            adapter = self.tables.exit_adapter(self.j, self.shares[b])
+            adapter = self.tables.exit_adapter(self.i, self.j, self.shares[b])
             us = us + adapter.latency_us[price_key]
             macs = macs + adapter.macs
             params = params + adapter.params
