@@ -50,6 +50,11 @@ class TensorSpec:
         """Return the size in bytes."""
         return self.elements * ELEMENT_BYTES.get(self.dtype, 4)
 
+    @property
+    def unusual_dtype(self) -> str:
+        """Return the element type where it is not float32, else an empty text."""
+        return "" if self.dtype == "float32" else self.dtype
+
     def __str__(self) -> str:
         return "x".join(map(str, self.shape)) or "scalar"
 

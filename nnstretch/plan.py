@@ -92,6 +92,8 @@ class Plan:
     segments: tuple[Segment, ...]
     soc: str | None = None
     """The chip that it was searched for; None where it was written by hand."""
+    input_dtype: str = ""
+    """Element type of the input; empty for what the network declares, else float32."""
 
     @property
     def processors(self) -> tuple[str, ...]:

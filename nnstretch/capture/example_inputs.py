@@ -11,6 +11,7 @@ from torch import nn
 from nnstretch.capture.onnx.inputs import match_inputs
 from nnstretch.errors import BadInput
 from nnstretch.graph import Graph, InputShape, TensorSpec, ValueRef
+from nnstretch.plan import Plan
 
 DEFAULT_INPUT = (1, 3, 224, 224)
 BYTES = 256
@@ -43,9 +44,10 @@ def example_inputs(
     return tuple(zeros(shape, input_dtype(module), spec) for shape in declared)
 
 
-def example_input(module: nn.Module, shape: tuple[int, ...], spec: str = "network") -> torch.Tensor:
-    """Return zeros for the one input of a module. Raises BadInput when memory ends."""
-    return zeros(InputShape(shape), input_dtype(module), spec)
+def example_input(module: nn.Module, plan: Plan) -> torch.Tensor:
+    """Return zeros for the one input of a planned module. Raises BadInput when memory ends."""
+    shape = InputShape(plan.input_shape, dtype=plan.input_dtype)
+    return zeros(shape, input_dtype(module), plan.model)
 
 
 def captured_graph(module: nn.Module) -> Graph | None:

@@ -11,6 +11,7 @@ from nnstretch.capture.exported_program import eval_mode, export_program
 from nnstretch.capture.module_paths import attribute_path
 from nnstretch.capture.program_reader import CapturedNetwork, read_program
 from nnstretch.capture.silence import silence_python
+from nnstretch.errors import BadInput
 from nnstretch.files.checked import checked
 from nnstretch.graph import Graph
 
@@ -21,8 +22,8 @@ def capture(
 ) -> Graph:
     """Capture the graph of one evaluation-mode forward pass at the shape of `example_input`.
 
-    Raises CannotCapture where the work is no fixed graph of tensors (control flow that looks at
-    values).
+    Raises BadInput without an example, CannotCapture where the work is no fixed graph of tensors
+    (control flow that looks at values).
     """
     return trace(module, example_input, name).graph
 
@@ -30,11 +31,13 @@ def capture(
 def trace(
     module: nn.Module, example_input: torch.Tensor | tuple[torch.Tensor, ...], name: str = "network"
 ) -> CapturedNetwork:
-    """Capture together with the weights; see `capture`."""
+    """Capture together with the weights; see `capture`. Raises BadInput without an example."""
     examples = example_input if isinstance(example_input, tuple) else (example_input,)
     known = recall_captured(module, examples, name)
     if known is not None:
         return known
+    if not examples:
+        raise BadInput(f"no example input, capture of {name}, a network reads one or more tensors")
     batch = examples[0].shape[0] if examples[0].dim() else 1
     with eval_mode(module), silence_python(), torch.no_grad():
         return read_program(export_program(module, examples, name), batch, name)

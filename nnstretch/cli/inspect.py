@@ -115,7 +115,7 @@ def stretched_graph(subject: Any) -> Any:
     from nnstretch.stretch.weights.branched_module import build_module
 
     network = build_module(lower(subject.analysis, subject.plan))
-    example = example_input(subject.module, subject.plan.input_shape, subject.spec)
+    example = example_input(subject.module, subject.plan)
     return capture(network, example, subject.spec)
 
 

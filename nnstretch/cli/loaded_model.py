@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nnstretch.plan import Plan
     from nnstretch.soc import Soc
     from nnstretch.stretch import LoweredNetwork, NetworkAnalysis
+    from nnstretch.stretch.cost.cost_model import CostModel
     from nnstretch.stretch.weights.branched_module import StretchedNetwork
     from nnstretch.trial import Trial
 
@@ -49,10 +50,17 @@ class LoadedModel:
 
         return NetworkAnalysis(self.graph)
 
-    def estimate(self, lowered: LoweredNetwork, soc: Soc, soc_name: str) -> Trial:
+    def estimate(
+        self,
+        lowered: LoweredNetwork,
+        soc: Soc,
+        soc_name: str,
+        cost_model: CostModel | None = None,
+    ) -> Trial:
         """Predict a lowered plan, also on the processors it may move to.
 
         What its file remembers is not computed again, unless network, plan or chip have changed.
+        Raises UnsupportedOp for a kernel that was never measured, if the cost model refuses it.
         """
         from nnstretch.predict.load_soc import soc_sha256
         from nnstretch.stretch.cost.cost_model import estimate_plan
@@ -62,7 +70,7 @@ class LoadedModel:
             trial = self.predicted.trial(lowered.plan, self.graph, soc_sha256(soc_name))
             if trial is not None:
                 return trial
-        return with_alternatives(estimate_plan(lowered, soc), lowered, soc)
+        return with_alternatives(estimate_plan(lowered, soc, cost_model), lowered, soc)
 
     def build_stretched(self, lowered: LoweredNetwork, weights: str | None) -> StretchedNetwork:
         """Build a lowered plan of this network with a file's weights, or those it starts with.
@@ -116,7 +124,7 @@ def load_model_argument(
     plan, predicted = read_predicted_plan(spec) if is_plan(spec) else (None, None)
     if plan is not None:
         check_plan_model(plan, spec, inputs, outputs)
-        inputs = (InputShape(plan.input_shape),)
+        inputs = (InputShape(plan.input_shape, dtype=plan.input_dtype),)
     model = plan.model if plan else spec_with(spec, inputs, outputs)
     module = load_model(model)
     examples = example_inputs(model, module, inputs)

@@ -18,7 +18,7 @@ from torch import nn
 
 from nnstretch.bundle.image_task import ImageTask, task_text
 from nnstretch.capture.exported_program import eval_mode
-from nnstretch.errors import BadInput, Mismatch
+from nnstretch.errors import BadInput, Mismatch, describe_error
 from nnstretch.export.int8_accuracy import LabeledBatches, refuse_drop
 from nnstretch.export.litert import convert as litert
 from nnstretch.export.litert.flatbuffer import with_description
@@ -140,12 +140,19 @@ def check_fit(module: nn.Module, example: torch.Tensor, classes: int, name: str)
     """Send one image through the network before minutes are spent on it. Raises BadInput."""
     try:
         with torch.inference_mode():
-            shape = tuple(module(example).shape)
-    except (RuntimeError, ValueError, AttributeError) as error:
+            scores = module(example)
+    # Broad on purpose: what a user's network raises of an image is of any kind, and may be empty.
+    except Exception as error:
         raise BadInput(
-            f"{name} refuses an image of {tuple(example.shape)}, recipe,"
-            f" {str(error).splitlines()[0][:160]}"
+            f"{name} refuses an image of {tuple(example.shape)}, recipe, quantize feeds it one"
+            f" float32 input: {describe_error(error)}"
         ) from error
+    if not isinstance(scores, torch.Tensor):
+        raise BadInput(
+            f"{name} gives a {type(scores).__name__} for one image, recipe, quantize judges one"
+            " tensor of scores: choose it, as in --model NET.py:FACTORY#0"
+        )
+    shape = tuple(scores.shape)
     if shape != (1, classes):
         raise BadInput(
             f"{name} gives {shape} for one image, {classes} classes, it must give {(1, classes)}"

@@ -95,7 +95,11 @@ class ExportRequest:
     def example(self) -> torch.Tensor:
         """Draw an input of the plan's shape, by the seed."""
         lowered = getattr(self.module, "lowered", None)
-        spec = lowered.graph.inputs[0].spec if lowered else TensorSpec(self.plan.input_shape)
+        spec = (
+            lowered.graph.inputs[0].spec
+            if lowered
+            else TensorSpec(self.plan.input_shape, self.plan.input_dtype or "float32")
+        )
         return random_input(spec, torch.Generator().manual_seed(self.seed))
 
     @property

@@ -15,7 +15,8 @@
 
 A segment starts where the one before ends. Depths and widths are absolute, or ratios to the
 original's (`0.5x`), which lowering turns into the nearest that can be had. `input_shape` for
-`input`, and a segment's own `start`, are read as well. A section `predicted` may follow, which
+`input`, and a segment's own `start`, are read as well; `dtype: int64` beside `input` says that
+tokens are read, and not numbers. A section `predicted` may follow, which
 remembers what the plan was predicted to cost (files/plan_prediction.py).
 """
 
@@ -33,6 +34,7 @@ from nnstretch.files.limits import Length
 from nnstretch.files.plan_prediction import PlanPrediction
 from nnstretch.files.read import as_path, read_text
 from nnstretch.files.strict_yaml import dump_yaml, parse_yaml
+from nnstretch.graph import ElementType
 from nnstretch.plan import MERGES, Branch, Count, InnerRatio, Merge, Name, Plan, Ratio, Segment
 
 FORMAT = 1
@@ -79,6 +81,7 @@ class PlanFile:
     format: int = FORMAT
     input: InputShape = ()
     input_shape: InputShape = ()
+    dtype: ElementType | None = None
     soc: Name | None = None
     merge: Merge | None = None
     predicted: PlanPrediction | None = None
@@ -127,7 +130,8 @@ def plan_of(file: PlanFile) -> Plan:
         branches = row.branches or (Branch(**row.only_branch()),)
         merge = row.merge or file.merge or MERGES[0]
         segments.append(Segment(start, row.end, branches, merge))
-    return Plan(file.model, file.input or file.input_shape, tuple(segments), file.soc)
+    shape = file.input or file.input_shape
+    return Plan(file.model, shape, tuple(segments), file.soc, file.dtype or "")
 
 
 def plan_text(plan: Plan) -> str:
@@ -135,6 +139,8 @@ def plan_text(plan: Plan) -> str:
     merges = [segment.merge for segment in plan.segments]
     merge = max(MERGES, key=merges.count)
     data: dict[str, Any] = {"format": FORMAT, "model": plan.model, "input": list(plan.input_shape)}
+    if plan.input_dtype:
+        data["dtype"] = plan.input_dtype
     if plan.soc is not None:
         data["soc"] = plan.soc
     starts = ["input", *(segment.end for segment in plan.segments)]

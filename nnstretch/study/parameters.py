@@ -175,7 +175,8 @@ def plan_from_parameters(space: PlanSpace, parameters: Mapping[str, ParameterVal
         else:
             segments.append(Segment(start.name, end.name, branches))
     graph = space.analysis.graph
-    return Plan(graph.name, graph.inputs[0].spec.shape, tuple(segments), space.soc)
+    spec = graph.inputs[0].spec
+    return Plan(graph.name, spec.shape, tuple(segments), space.soc, spec.unusual_dtype)
 
 
 def branches_from_parameters(

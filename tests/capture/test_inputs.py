@@ -15,13 +15,16 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
-from nnstretch.capture import build, default_input, load_model, trace
+from nnstretch.capture import build, capture, default_input, load_model, trace
 from nnstretch.capture.example_inputs import example_inputs, integer_values
 from nnstretch.capture.model_spec import parse_model_spec, spec_with
 from nnstretch.capture.onnx.reader import read_onnx
-from nnstretch.errors import BadInput, NnstretchError, UnknownName
+from nnstretch.cli.loaded_model import load_model_argument
+from nnstretch.errors import BadInput, BadPlan, NnstretchError, UnknownName
 from nnstretch.files.input_shapes import format_input_shapes, parse_input_shapes
+from nnstretch.files.plan_yaml import parse_plan, plan_text
 from nnstretch.graph import InputShape
+from nnstretch.stretch import single_processor_plan, stretch
 
 # --- text ----------------------------------------------------------------------------------------
 
@@ -218,6 +221,30 @@ def test_a_module_is_captured_at_named_inputs_of_any_type() -> None:
     assert [value.spec.dtype for value in graph.inputs] == ["int64", "float32"]
     with pytest.raises(BadInput, match="no shape of input ids"):
         example_inputs("net.py:Tokens", module, wanted[:1])
+
+
+def test_a_plan_of_a_token_network_says_that_it_reads_integers(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n"
+        "def make():\n"
+        "    return nn.Sequential(nn.Embedding(50, 8), nn.Linear(8, 8), nn.Linear(8, 4))\n"
+    )
+    spec = f"{tmp_path / 'net.py'}:make"
+    loaded = load_model_argument(spec, parse_input_shapes("1,5:int64"))
+    plan = single_processor_plan(loaded.captured.graph, spec, "cpu")
+    assert parse_plan(plan_text(plan), "plan.yaml") == plan
+    (tmp_path / "plan.yaml").write_text(plan_text(plan))
+    again = load_model_argument(str(tmp_path / "plan.yaml"))
+    assert again.captured.graph.inputs == loaded.captured.graph.inputs
+    ids = torch.randint(0, 50, (1, 5))
+    torch.testing.assert_close(stretch(loaded.module, plan).eval()(ids), loaded.module(ids))
+    with pytest.raises(BadPlan, match="dtype"):
+        parse_plan(plan_text(plan).replace("int64", "int65"), "plan.yaml")
+
+
+def test_a_module_without_any_input_is_refused() -> None:
+    with pytest.raises(BadInput, match="no example input, capture of net"):
+        capture(nn.Linear(2, 2), (), "net")
 
 
 def test_outputs_of_a_module_are_chosen_by_key(tmp_path: Path) -> None:

@@ -23,11 +23,11 @@ pytest.importorskip("ai_edge_quantizer")
 from nnstretch.capture import load_model
 from nnstretch.cli import parser_of, run_verb
 from nnstretch.cli import quantize as verb
-from nnstretch.errors import Mismatch
+from nnstretch.errors import BadInput, Mismatch
 from nnstretch.export.litert import convert as litert
 from nnstretch.export.litert.convert import to_int8, to_litert
 from nnstretch.export.litert.runner import LiteRTRunner
-from nnstretch.export.quantize import AccuracyCheck, refuse_drop, summarize_accuracy
+from nnstretch.export.quantize import AccuracyCheck, check_fit, refuse_drop, summarize_accuracy
 from nnstretch.stretch import read_plan, stretch
 from nnstretch.stretch.weights.weights_file import load_weights, save_weights
 from nnstretch.train.data import open_dataset, prepare_images
@@ -285,6 +285,22 @@ def check_refused(place: Path, folder: Path, capfd: pytest.CaptureFixture[str], 
     assert [(path.name, path.read_bytes()) for path in folder.iterdir()] == [
         ("net.tflite", b"older")
     ]
+
+
+def test_networks_of_several_inputs_or_outputs_are_refused_by_what_they_lack() -> None:
+    class Two(nn.Module):
+        def forward(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+            return x + ids
+
+    class Pair(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x, x
+
+    image = torch.zeros(1, 3, 4, 4)
+    with pytest.raises(BadInput, match=r"one float32 input: TypeError: .* 'ids'"):
+        check_fit(Two(), image, 3, "net.py:Two")
+    with pytest.raises(BadInput, match=r"net.py:Pair gives a tuple for one image, .*FACTORY#0"):
+        check_fit(Pair(), image, 3, "net.py:Pair")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from nnstretch.bundle.bundle import read_bundle
 from nnstretch.cli import run_verb
 from nnstretch.export.onnx.convert import OnnxRunner
 
@@ -56,8 +57,6 @@ def pair(folder: Path) -> nn.Module:
 
 def names(net: Path, capsys: pytest.CaptureFixture[str]) -> tuple[list[str], list[str]]:
     """Return the names of inputs and outputs, as a refusal tells them."""
-    from nnstretch.bundle.bundle import read_bundle
-
     manifest = read_bundle(net).manifest
     return [port.name for port in manifest.inputs], [port.name for port in manifest.outputs]
 
@@ -129,3 +128,21 @@ def test_an_input_that_is_handed_out_unchanged_is_refused(
     assert run_verb("export", [model, "--input", SHAPES, "--out", out]) == 1
     assert "it returns its input unchanged (image)" in capsys.readouterr().err
     assert not Path(out).exists()
+
+
+def test_a_searched_plan_of_a_token_network_is_exported_with_the_nearest_prices(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, plan, out = f"{tmp_path}/tokens.py:make", tmp_path / "plan.yaml", tmp_path / "net.nns"
+    (tmp_path / "tokens.py").write_text(
+        "from torch import nn\n"
+        "def make():\n"
+        "    return nn.Sequential(nn.Embedding(9, 8), nn.Linear(8, 8), nn.Linear(8, 4))\n"
+    )
+    options = ["--soc", "mi9", "--input", "1,5:int64", "--fallback", "nearest", "--out", str(plan)]
+    assert run_verb("search", [model, *options]) == 0
+    assert run_verb("export", [str(plan), "--out", str(out)]) == 1
+    assert "; --fallback nearest prices it as the nearest kind" in capsys.readouterr().err
+    nearest = ("--fallback", "nearest", "--json")
+    assert run_verb("export", [str(plan), "--out", str(out), *nearest]) == 0
+    assert json.loads(capsys.readouterr().out)["fallbacks"]["embedding"] == "add"

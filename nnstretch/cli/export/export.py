@@ -36,11 +36,14 @@ from nnstretch.cli.export.whole_network import export_whole_network, is_whole
 from nnstretch.cli.loaded_model import LoadedModel, load_model_argument, load_soc_of
 from nnstretch.cli.output_path import check_writable
 from nnstretch.cli.progress import progress
-from nnstretch.errors import BadInput
+from nnstretch.errors import BadInput, UnsupportedOp
 
 if TYPE_CHECKING:
     from nnstretch.bundle.bundle import Bundle
     from nnstretch.export.subgraph_specs import ExportRequest
+    from nnstretch.soc import Soc
+    from nnstretch.stretch.lowering.lower import LoweredNetwork
+    from nnstretch.trial import Trial
 
 HELD_OUT_IMAGES = 1000
 """On which int8 is judged; all of a smaller data set."""
@@ -56,10 +59,11 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     subject = load_model_argument(args.model, args.input, args.outputs)
     if is_whole(subject):
         return write_whole(args, subject, out, also, single)
-    request = export_request(args, subject)
+    fallbacks: dict[str, str] = {}
+    request = export_request(args, subject, fallbacks)
     if args.format == FORMAT:
         return write_cpp(args, request, subject)
-    return write_request(args, request, out, also, single)
+    return write_request(args, request, out, also, single) | {"fallbacks": fallbacks}
 
 
 def output_files(args: argparse.Namespace) -> tuple[Path | None, Path | None]:
@@ -119,10 +123,13 @@ def write_whole(
     return result_of(args, written, single_file, subgraph.predicted_us.get(subgraph.processor))
 
 
-def export_request(args: argparse.Namespace, subject: LoadedModel) -> ExportRequest:
+def export_request(
+    args: argparse.Namespace, subject: LoadedModel, fallbacks: dict[str, str]
+) -> ExportRequest:
     """Return the network with its weights, and what it is predicted to take.
 
-    Raises BadInput when --processor is given with a plan.
+    Kernels that --fallback prices are added to `fallbacks`, with the kind that stands for each.
+    Raises BadInput when --processor is given with a plan, UnsupportedOp for a kernel without price.
     """
     from nnstretch.export.subgraph_specs import ExportRequest
     from nnstretch.stretch import single_processor_plan
@@ -149,7 +156,7 @@ def export_request(args: argparse.Namespace, subject: LoadedModel) -> ExportRequ
         calibration = open_calibration(args.calibration, args.calibration_images, plan.input_shape)
         held_out = open_held_out(args.calibration, HELD_OUT_IMAGES, plan.input_shape[2])
     module = subject.build_stretched(lowered, args.weights)
-    trial = subject.estimate(lowered, soc, name) if soc and name else None
+    trial = predicted_trial(args, subject, lowered, soc, fallbacks) if soc else None
     file_format = "onnx" if args.format == FORMAT else args.format
     return ExportRequest(
         *(module, plan, file_format, args.int8, calibration, trial, soc),
@@ -158,3 +165,28 @@ def export_request(args: argparse.Namespace, subject: LoadedModel) -> ExportRequ
         max_drop=args.max_drop,
         image_task=read_image_task(args.weights) if args.weights else None,
     )
+
+
+def predicted_trial(
+    args: argparse.Namespace,
+    subject: LoadedModel,
+    lowered: LoweredNetwork,
+    soc: Soc,
+    fallbacks: dict[str, str],
+) -> Trial:
+    """Return what the plan is predicted to take on the chip.
+
+    Raises UnsupportedOp, which names --fallback, for a kernel that was never measured.
+    """
+    from nnstretch.stretch.cost.cost_model import CostModel
+
+    cost_model = CostModel(soc, args.fallback, fallbacks=fallbacks)
+    try:
+        name = args.soc or lowered.plan.soc or soc.name
+        return subject.estimate(lowered, soc, name, cost_model)
+    except UnsupportedOp as refusal:
+        if args.fallback is not None:
+            raise
+        raise UnsupportedOp(
+            f"{refusal}; --fallback nearest prices it as the nearest kind"
+        ) from refusal

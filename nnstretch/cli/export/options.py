@@ -9,6 +9,7 @@ from nnstretch.bundle.manifest import FORMATS
 from nnstretch.cli.arguments import (
     CALIBRATION_IMAGES,
     SOC_HELP,
+    add_fallback,
     add_inputs,
     add_model,
     finite_number,
@@ -92,6 +93,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--soc", default=None, help=SOC_HELP + "; default: the plan's own, if it names one"
     )
+    add_fallback(parser)
     parser.add_argument(
         "--processor",
         default=None,

@@ -89,6 +89,10 @@ def show(result: dict[str, Any], console: Any) -> None:
         )
         if len(result["plans"]) > 1:
             console.print(f"{len(result['plans'])} plans in it: {', '.join(result['plans'])}")
+    for name, kind in result.get("fallbacks", {}).items():
+        console.print(
+            f"[yellow]never measured, priced as the nearest kind ({kind}):[/yellow] {name}"
+        )
     if single_file := result["single"]:
         console.print(
             f"{single_file['file']}  {single_file['size_bytes'] / 1000:,.0f} kB, differs from the"

@@ -247,5 +247,6 @@ def lower_projected(
 
 def single_processor_plan(graph: Graph, model: str, processor: str) -> Plan:
     """Return the plan that branches nothing."""
-    shape = graph.inputs[0].spec.shape
-    return Plan(model, shape, (Segment(INPUT, OUTPUT, (Branch(processor),)),))
+    spec = graph.inputs[0].spec
+    segments = (Segment(INPUT, OUTPUT, (Branch(processor),)),)
+    return Plan(model, spec.shape, segments, input_dtype=spec.unusual_dtype)

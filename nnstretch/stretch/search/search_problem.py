@@ -214,8 +214,9 @@ class SearchProblem:
                 start = space.cuts[option.i].name
                 segments.append(Segment(start, end, branches, option.merge))
         graph = space.analysis.graph
-        shape = graph.inputs[0].spec.shape
-        return Plan(graph.name, shape, tuple(segments), space.cost_model.soc.name)
+        spec = graph.inputs[0].spec
+        soc = space.cost_model.soc.name
+        return Plan(graph.name, spec.shape, tuple(segments), soc, spec.unusual_dtype)
 
     def original_as_fallback(self) -> list[Plan]:
         """Return the fastest original that keeps the limits, for an early interrupt."""

@@ -109,7 +109,7 @@ def stretch(module: nn.Module, plan: Plan, inherit: bool = True) -> StretchedNet
     otherwise from PyTorch's own initialization. Raises BadPlan where plan and network disagree,
     CannotCapture where the network is no fixed graph.
     """
-    captured = trace(module, example_input(module, plan.input_shape), plan.model)
+    captured = trace(module, example_input(module, plan), plan.model)
     return build_module(lower(captured.graph, plan), captured.weights if inherit else None)
 
 

@@ -107,8 +107,7 @@ class FeatureTeacher:
     def __init__(self, original: nn.Module, network: StretchedNetwork) -> None:
         """Pair a network with its original. Raises BadInput where that is another network."""
         self.original = original
-        self.model = network.plan.model
-        self.input_shape = network.plan.input_shape
+        self.plan = network.plan
         segments = network.lowered.segments
         self.branched = tuple(len(segment.branches) > 1 for segment in segments)
         # Layers draw starting values, which are replaced at once.
@@ -133,15 +132,15 @@ class FeatureTeacher:
                 captured = captured or self.captured_weights()
                 if weight.name not in captured:
                     raise BadInput(
-                        f"{weight.name} is not in the original, plan of {self.model}, give the"
+                        f"{weight.name} is not in the original, plan of {self.plan.model}, give the"
                         " network that was stretched"
                     )
                 self.constants.append((slot, captured[weight.name].clone()))
 
     def captured_weights(self) -> dict[str, torch.Tensor]:
         """Capture the original and return its weights and constants."""
-        example = example_input(self.original, self.input_shape)
-        return dict(trace(self.original, example, self.model).weights)
+        example = example_input(self.original, self.plan)
+        return dict(trace(self.original, example, self.plan.model).weights)
 
     def check_shape(self, path: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> None:
         """Check a tensor's shape. Raises BadInput when it differs."""
@@ -149,8 +148,8 @@ class FeatureTeacher:
             got = "x".join(map(str, tensor.shape)) or "scalar"
             want = "x".join(map(str, shape)) or "scalar"
             raise BadInput(
-                f"{path} of the original is {got}, plan of {self.model}, the network was stretched"
-                f" from one with {want}"
+                f"{path} of the original is {got}, plan of {self.plan.model}, the network was"
+                f" stretched from one with {want}"
             )
 
     def bind(self, device: torch.device) -> None:
