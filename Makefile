@@ -27,7 +27,7 @@ test: $(STAMP)
 check: $(STAMP)
 	$(PYTEST)
 
-# Hostile files, arguments and signals on every verb, longer than the 90 seconds of `check`.
+# Hostile files, arguments and signals on every verb, longer than the 60 seconds of `check`.
 MINUTES ?= 30
 attack: export NNSTRETCH_ATTACK_MINUTES := $(MINUTES)
 attack: $(STAMP)

@@ -28,7 +28,7 @@ def launched_operators(network: str) -> Counter[str]:
 
     from nnstretch.capture import default_input, load_model
     from nnstretch.profile.backends.onnx_network import to_onnx
-    from nnstretch.profile.backends.onnxruntime_meter import is_launch, session_options
+    from nnstretch.profile.backends.onnxruntime_records import is_launch, session_options
 
     module = load_model(network).eval()
     example = torch.randn(default_input(network, module))

@@ -1,6 +1,6 @@
 """The house's own attack: hostile files and arguments on every verb, and on every public name.
 
-90 seconds of `make check`, always the same cases, so that a change is judged and not its luck;
+60 seconds of `make check`, always the same cases, so that a change is judged and not its luck;
 `make attack` is longer and draws new ones. The seed is printed, and NNSTRETCH_ATTACK_SEED repeats
 it. A case is written out with what it broke: an exception that is not
 the project's own, a traceback, a hang, a refusal of more than one short line, and threads, files,
@@ -32,7 +32,7 @@ from nnstretch.cli import main
 from nnstretch.errors import NnstretchError
 
 MINUTES = os.environ.get("NNSTRETCH_ATTACK_MINUTES")
-SECONDS = float(MINUTES or "1.5") * 60
+SECONDS = float(MINUTES or "1") * 60
 USUAL_SEED = 1
 SEED = int(
     os.environ.get("NNSTRETCH_ATTACK_SEED") or (time.time_ns() % 10**9 if MINUTES else USUAL_SEED)

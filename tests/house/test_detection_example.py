@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.example_modules import example_modules
 
 HERE = Path(__file__).parents[2] / "examples" / "detection"
 NAMES = ("stages", "detector", "scenes", "scores")
@@ -17,16 +17,8 @@ NAMES = ("stages", "detector", "scenes", "scores")
 @pytest.fixture(scope="module")
 def parts() -> Iterator[Any]:
     """The example's modules, as a script in its folder sees them."""
-    sys.path.insert(0, str(HERE))
-    before = {name: sys.modules.pop(name, None) for name in NAMES}
-    try:
-        yield {name: __import__(name) for name in NAMES}
-    finally:
-        sys.path.remove(str(HERE))
-        for name, module in before.items():
-            sys.modules.pop(name, None)
-            if module is not None:
-                sys.modules[name] = module
+    with example_modules(HERE, NAMES) as modules:
+        yield modules
 
 
 def test_the_stages_find_the_shapes_of_photographs_it_never_saw(parts: Any) -> None:

@@ -357,7 +357,7 @@ def test_a_kernel_faster_than_the_harness_is_not_free() -> None:
 
 
 def test_a_disturbed_run_is_not_subtracted_from_every_kernel() -> None:
-    from nnstretch.profile.backends.onnxruntime_meter import mean_launch_us
+    from nnstretch.profile.backends.onnxruntime_records import mean_launch_us
 
     quiet = [2.0] * 60 * 40
     disturbed = [*quiet, *([2.0] * 59 + [9000.0]) * 10]

@@ -31,8 +31,9 @@ from nnstretch.profile.sampling.kernel_generator import (
     load_prior,
     perturb_kernel,
 )
-from nnstretch.profile.sampling.kernel_sampler import KernelSampler, kernel_groups
+from nnstretch.profile.sampling.kernel_sampler import KernelSampler
 from nnstretch.profile.sampling.kernel_spec import KernelSpec, kernel_of_spec, spec_of_kernel
+from nnstretch.profile.sampling.medleys import kernel_groups
 from nnstretch.profile.sampling.prior import main as make_prior
 from nnstretch.profile.sampling.sample import Sample, normalize_disturbed
 from nnstretch.profile.validation import NETWORKS

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from optuna.distributions import CategoricalDistribution
-from support.study_toys import LOOSE, STRETCHER, chip, residual
+from support.study_toys import LOOSE, STRETCHER, chip
+from support.toy_network import residual
 
 from nnstretch.errors import BadPlan
 from nnstretch.plan import Branch, Plan, Segment

@@ -9,13 +9,12 @@ import json
 import subprocess
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 
 import optuna
 import pytest
 from optuna.trial import TrialState, create_trial
-from support.study_toys import STRETCHER, Told, chip, latency_ms, setting, worker
+from support.study_toys import STRETCHER, Told, chip, latency_ms, memory, setting, states, worker
 
 from nnstretch.errors import BadInput, Diverged, Mismatch
 from nnstretch.files.plan_yaml import plan_text, read_plan
@@ -43,15 +42,7 @@ from nnstretch.study.trial_leases import (
     requeue_lost,
 )
 
-TOYS = Path(__file__).parents[1] / "support" / "study_toys.py"
-
-
-def memory() -> optuna.storages.BaseStorage:
-    return optuna.storages.InMemoryStorage()
-
-
-def states(study: optuna.Study) -> Counter[str]:
-    return Counter(t.state.name for t in study.trials)
+TESTS = Path(__file__).parents[1]
 
 
 # Workers
@@ -78,7 +69,8 @@ def test_a_worker_killed_in_mid_trial_loses_nothing(tmp_path: Path) -> None:
     SIGKILL hits one of them while it runs a trial and the other goes on.
     """
     journal, marker, wanted = str(tmp_path / "study.journal"), tmp_path / "marker", 12
-    victim = subprocess.Popen([sys.executable, str(TOYS), journal, str(marker), str(wanted)])
+    toys = [sys.executable, "-m", "support.study_toys"]
+    victim = subprocess.Popen([*toys, journal, str(marker), str(wanted)], cwd=TESTS)
     try:
         deadline = time.monotonic() + 60
         while not marker.exists() and time.monotonic() < deadline and victim.poll() is None:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from support.study_toys import worker
+from support.study_toys import memory, states, worker
 
 from nnstretch.errors import BadInput, UnknownName
 from nnstretch.study import trial_leases as claims
@@ -31,17 +31,6 @@ from nnstretch.study.trial_leases import (
     requeue_lost,
     withdrawal_reason,
 )
-
-TOYS = Path(__file__).parents[1] / "support" / "study_toys.py"
-
-
-def memory() -> optuna.storages.BaseStorage:
-    return optuna.storages.InMemoryStorage()
-
-
-def states(study: optuna.Study) -> Counter[str]:
-    return Counter(t.state.name for t in study.trials)
-
 
 # Claims
 

@@ -11,9 +11,10 @@ from random import Random
 
 import numpy as np
 import pytest
+from support.toy_network import residual
 
 from nnstretch.errors import BadPlan, NoPlan, UnsupportedOp
-from nnstretch.graph import Graph, Node, TensorSpec, Value, ValueRef, Weight
+from nnstretch.graph import Graph
 from nnstretch.kernel import Kernel
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.predictor import Estimate
@@ -27,7 +28,6 @@ from nnstretch.stretch.search.search_result import ScoredPlan
 from nnstretch.stretch.search.search_space import SearchSpace
 from nnstretch.stretch.search.segment_options import BranchCombinations, SegmentOption
 from nnstretch.structure.cuts import section
-from nnstretch.structure.macs import count_macs
 from nnstretch.structure.segment_cost import BranchDemand, segment_cost
 from nnstretch.trial import SegmentCost, Trial
 
@@ -60,69 +60,6 @@ def chip(fixed_us: float = 5.0) -> Soc:
     dsp = Processor("dsp", "dsp", 2, Link(fixed_us, 0.05), Link(fixed_us, 0.05), sync_us=2.0)
     rates = {"cpu": Rate("cpu", 20_000.0), "dsp": Rate("dsp", 24_000.0)}
     return Soc("toy", (cpu, dsp), "int8", rates, Link(1.0, 0.02), {frozenset({"cpu", "dsp"}): 1.1})
-
-
-def residual(
-    blocks: tuple[tuple[int, int], ...], px: int = 16, stem: int = 16, skip: bool = True
-) -> Graph:
-    """A stem, then stages of (width, blocks), residual unless `skip` is False, then a classifier.
-
-    Written without PyTorch.
-    """
-    nodes: list[Node] = []
-    weights: list[Weight] = []
-    entry = TensorSpec((1, 3, px, px))
-
-    def layer(name: str, source: str, cin: int, cout: int, stride: int, size: int) -> str:
-        weight = Weight(f"{name}.weight", TensorSpec((cout, cin, 3, 3)))
-        weights.append(weight)
-        out = TensorSpec((1, cout, size, size))
-        args = (ValueRef(source), ValueRef(weight.name), None, (stride, stride), (1, 1), (1, 1), 1)
-        nodes.append(
-            Node(
-                name,
-                "conv2d",
-                args,
-                (out,),
-                name,
-                macs=count_macs("conv2d", args, out, {weight.name: weight.spec}),
-            )
-        )
-        nodes.append(Node(f"{name}_relu", "relu", (ValueRef(name),), (out,), name))
-        return f"{name}_relu"
-
-    at, cin = layer("stem", "x", 3, stem, 1, px), stem
-    for s, (width, depth) in enumerate(blocks):
-        px = px // 2
-        at = layer(f"stage{s}.0", at, cin, width, 2, px)
-        for b in range(1, depth):
-            body = layer(f"stage{s}.{b}", at, width, width, 1, px)
-            if skip:
-                out = TensorSpec((1, width, px, px))
-                nodes.append(
-                    Node(
-                        f"add{s}_{b}",
-                        "add.Tensor",
-                        (ValueRef(body), ValueRef(at)),
-                        (out,),
-                        f"stage{s}.{b}",
-                    )
-                )
-            at = f"add{s}_{b}" if skip else body
-        cin = width
-    nodes.append(Node("pool", "mean.dim", (ValueRef(at), (2, 3)), (TensorSpec((1, cin)),), "pool"))
-    weights.append(Weight("fc.weight", TensorSpec((10, cin))))
-    nodes.append(
-        Node(
-            "fc",
-            "linear",
-            (ValueRef("pool"), ValueRef("fc.weight"), None),
-            (TensorSpec((1, 10)),),
-            "fc",
-            macs=10 * cin,
-        )
-    )
-    return Graph("toy", (Value("x", entry),), tuple(weights), tuple(nodes), ("fc",))
 
 
 NETWORK = residual(((32, 3), (64, 2)))

@@ -8,21 +8,21 @@ from __future__ import annotations
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import optuna
 from optuna.storages import BaseStorage
+from support.toy_network import residual
 
-from nnstretch.graph import Graph, Node, TensorSpec, Value, ValueRef, Weight
 from nnstretch.kernel import Kernel
 from nnstretch.predictor import Estimate
 from nnstretch.soc import Link, Processor, Soc
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits
-from nnstretch.structure.macs import count_macs
 from nnstretch.study.config import StudyConfig, open_study
 from nnstretch.study.evaluate import Evaluation, PlanEvaluator
 from nnstretch.study.parameters import PlanSpace
@@ -61,64 +61,16 @@ def chip(memory_bytes: int | None = None) -> Soc:
     )
 
 
-def residual(blocks: tuple[tuple[int, int], ...] = ((32, 3), (64, 2)), px: int = 16) -> Graph:
-    """A stem, then stages of (width, residual blocks), then a classifier.
-
-    Written without PyTorch.
-    """
-    nodes: list[Node] = []
-    weights: list[Weight] = []
-
-    def layer(name: str, source: str, cin: int, cout: int, stride: int, size: int) -> str:
-        weight = Weight(f"{name}.weight", TensorSpec((cout, cin, 3, 3)))
-        weights.append(weight)
-        out = TensorSpec((1, cout, size, size))
-        args = (ValueRef(source), ValueRef(weight.name), None, (stride, stride), (1, 1), (1, 1), 1)
-        nodes.append(
-            Node(
-                name,
-                "conv2d",
-                args,
-                (out,),
-                name,
-                macs=count_macs("conv2d", args, out, {weight.name: weight.spec}),
-            )
-        )
-        nodes.append(Node(f"{name}_relu", "relu", (ValueRef(name),), (out,), name))
-        return f"{name}_relu"
-
-    entry = px
-    at, cin = layer("stem", "x", 3, 16, 1, px), 16
-    for s, (width, depth) in enumerate(blocks):
-        px //= 2
-        at = layer(f"stage{s}.0", at, cin, width, 2, px)
-        for b in range(1, depth):
-            body = layer(f"stage{s}.{b}", at, width, width, 1, px)
-            nodes.append(
-                Node(
-                    f"add{s}_{b}",
-                    "add.Tensor",
-                    (ValueRef(body), ValueRef(at)),
-                    (TensorSpec((1, width, px, px)),),
-                    f"stage{s}.{b}",
-                )
-            )
-            at = f"add{s}_{b}"
-        cin = width
-    nodes.append(Node("pool", "mean.dim", (ValueRef(at), (2, 3)), (TensorSpec((1, cin)),), "pool"))
-    weights.append(Weight("fc.weight", TensorSpec((10, cin))))
-    args = (ValueRef("pool"), ValueRef("fc.weight"), None)
-    nodes.append(Node("fc", "linear", args, (TensorSpec((1, 10)),), "fc", macs=10 * cin))
-    return Graph(
-        "toy",
-        (Value("x", TensorSpec((1, 3, entry, entry))),),
-        tuple(weights),
-        tuple(nodes),
-        ("fc",),
-    )
+BLOCKS = ((32, 3), (64, 2))
+STRETCHER = NetworkAnalysis(residual(BLOCKS))
 
 
-STRETCHER = NetworkAnalysis(residual())
+def memory() -> optuna.storages.BaseStorage:
+    return optuna.storages.InMemoryStorage()
+
+
+def states(study: optuna.Study) -> Counter[str]:
+    return Counter(t.state.name for t in study.trials)
 
 
 @dataclass

@@ -4,6 +4,7 @@ meter.py               Meter protocol
 registry.py            backend -> meter
 onnxruntime_meter.py   ONNX Runtime meter
 onnxruntime_layout.py  NCHWc probes
+onnxruntime_records.py launches in the runtime's own records
 onnx_network.py        module -> ONNX for validation
 litert_meter.py        LiteRT meter
 litert_network.py      module -> .tflite for validation

@@ -12,20 +12,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import onnxruntime  # type: ignore[import-untyped]
 
 from nnstretch.errors import UnsupportedOp
 from nnstretch.kernel import ChannelBlockedLayout, Kernel
 from nnstretch.profile.backends.onnxruntime_layout import blocked_of
-from nnstretch.profile.kernel_models.onnx_builder import OnnxModelBuilder
-from nnstretch.profile.kernel_models.onnx_chains import (
-    CARRIER,
-    HEAD,
-    SWEEP,
-    TAIL,
-    build,
+from nnstretch.profile.backends.onnxruntime_records import (
+    inputs_for,
+    is_launch,
+    mean_launch_us,
+    quartile,
+    records_by_round,
+    session_options,
+    timed_calls,
 )
+from nnstretch.profile.kernel_models.onnx_builder import OnnxModelBuilder
+from nnstretch.profile.kernel_models.onnx_chains import CARRIER, SWEEP, TAIL, build
 from nnstretch.profile.sampling.kernel_spec import KernelSpec, kernel_of_spec
 
 if TYPE_CHECKING:
@@ -236,70 +238,3 @@ def carrier(kernel: Kernel) -> Kernel:
     return kernel_of_spec(
         KernelSpec("dwconv", "conv2d", (shape,), shape, groups=shape[1]), kernel.name
     )
-
-
-def session_options() -> onnxruntime.SessionOptions:
-    """Return session options of one thread."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    return options
-
-
-def mean_launch_us(recorded: Sequence[float], count: int) -> float:
-    """Return what a launch takes by the records of runs of `count` launches, us.
-
-    As of times by the clock, the lower quartile of the runs: what else the machine did meanwhile
-    must not be subtracted from every kernel.
-    """
-    runs = len(recorded) // count
-    totals = np.asarray(recorded[: runs * count], dtype=np.float64).reshape(runs, count)
-    return quartile(totals.mean(axis=1).tolist())
-
-
-def inputs_for(session: onnxruntime.InferenceSession) -> dict[str, np.ndarray]:
-    """Return random inputs of a session."""
-    rng = np.random.default_rng(0)
-    return {
-        get_input.name: rng.standard_normal(get_input.shape, dtype=np.float32)
-        for get_input in session.get_inputs()
-    }
-
-
-def is_launch(event: dict[str, Any]) -> bool:
-    """Return whether a profile's event is a launched kernel."""
-    return event.get("cat") == "Node" and event["name"].endswith("_kernel_time")
-
-
-def records_by_round(events: list[dict[str, Any]]) -> list[dict[int, list[dict[str, Any]]]]:
-    """Return launches in the order of time, split into runs, and in each run behind the marker that
-    they follow.
-    """
-    runs: list[dict[int, list[dict[str, Any]]]] = []
-    seen: set[str] = set()
-    current = -1
-    for event in sorted((e for e in events if is_launch(e)), key=lambda e: e["ts"]):
-        if not runs or event["name"] in seen:
-            runs.append({})
-            seen = set()
-        seen.add(event["name"])
-        if event["name"].startswith(HEAD):
-            current = int(event["name"].removeprefix(HEAD).split(".")[0])
-        else:
-            runs[-1].setdefault(current, []).append(event)
-    return runs
-
-
-def timed_calls(run: Callable[[], object]) -> float:
-    """Return the time of a run, us."""
-    from time import perf_counter_ns
-
-    start = perf_counter_ns()
-    run()
-    return (perf_counter_ns() - start) / 1000
-
-
-def quartile(values: Sequence[float]) -> float:
-    """Return the lower quartile: near the undisturbed time, less lucky than the minimum."""
-    return float(np.percentile(values, 25))

@@ -4,6 +4,7 @@ fixed order.
     virtual.py       simulated executor
     contended.py     virtual clock of a host whose processors slow each other
     threads.py       executor with one thread and queue per processor
+    inbox.py         what its threads send each other
     timetable.py     emulated start/end times
     static.py        workers with steps, counters between them
     static_order.py  single runs that repeat a fixed order per processor

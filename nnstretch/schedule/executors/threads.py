@@ -8,7 +8,6 @@ import threading
 from collections import Counter
 from collections.abc import Hashable
 from contextlib import suppress
-from dataclasses import dataclass
 from math import inf
 from time import perf_counter
 from typing import Self
@@ -16,31 +15,12 @@ from typing import Self
 from nnstretch.errors import ProcessorFailed, Stuck, contained
 from nnstretch.schedule.cpu_affinity import affinity, core_per_thread, pin, sleep_until
 from nnstretch.schedule.disturbances import Disturbances
-from nnstretch.schedule.executors.timetable import MADE_UP_S, ChipClock, TimeSlot, Timetable
+from nnstretch.schedule.executors.inbox import Inbox, Message, QueuedTask
+from nnstretch.schedule.executors.timetable import MADE_UP_S, ChipClock, Timetable
 from nnstretch.schedule.executors.virtual import Event, Work, processor_failed, queue_full
 from nnstretch.soc import Processor
 from nnstretch.task import Task, TaskTimes
 from nnstretch.trace import Failure, Span, TimerEvent
-
-Inbox = queue.SimpleQueue
-"""Bounded by the count in `submit`; wakes its reader three times faster than a Queue."""
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """What another thread sends to the thread that waits."""
-
-    content: Hashable
-
-
-@dataclass(frozen=True, slots=True)
-class QueuedTask:
-    """A task in the queue of its processor."""
-
-    task: Task
-    submitted_us: float
-    slot: TimeSlot | None
-    """Its time, where that was predicted."""
 
 
 class ThreadExecutor:

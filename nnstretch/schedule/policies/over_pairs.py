@@ -17,13 +17,8 @@ from nnstretch.schedule.policies.waiting import CheapestFirst, KindQueue
 from nnstretch.task import Task, WorkKey
 
 
-class EarliestPair:
-    """The pair of task and processor that ends first of all pairs.
-
-    A processor's pairs differ by their cost alone, so only its cheapest waiting task can win. Of
-    equals the first task, then the first processor. Where data are copied between processors, all
-    pairs are scanned.
-    """
+class _AllPairs:
+    """What policies over all pairs share: every waiting task, cheapest first on each processor."""
 
     def __init__(self, costs: CostRows) -> None:
         self._costs = costs
@@ -36,6 +31,21 @@ class EarliestPair:
     def withdraw(self, task: Task, /) -> None:
         """Forget a task."""
         self._waiting.remove(task)
+
+    def _take(self, choice: Choice | None) -> Choice | None:
+        """Let the chosen task wait no longer."""
+        if choice is not None:
+            self._waiting.remove(choice[0])
+        return choice
+
+
+class EarliestPair(_AllPairs):
+    """The pair of task and processor that ends first of all pairs.
+
+    A processor's pairs differ by their cost alone, so only its cheapest waiting task can win. Of
+    equals the first task, then the first processor. Where data are copied between processors, all
+    pairs are scanned.
+    """
 
     def pick(self, now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:
         """Return the pair that ends first."""
@@ -60,25 +70,11 @@ class EarliestPair:
             end_us, state = earliest_finish(task, self._costs, now_us, processors)
             if end_us < best_us:
                 best_us, choice = end_us, (task, state)
-        if choice is not None:
-            self._waiting.remove(choice[0])
-        return choice
+        return self._take(choice)
 
 
-class LargestEarliestFinish:
+class LargestEarliestFinish(_AllPairs):
     """Of all waiting tasks the one whose earliest end is last, where it ends first."""
-
-    def __init__(self, costs: CostRows) -> None:
-        self._costs = costs
-        self._waiting = CheapestFirst(costs)
-
-    def add(self, task: Task, /) -> None:
-        """Let a task wait."""
-        self._waiting.add(task)
-
-    def withdraw(self, task: Task, /) -> None:
-        """Forget a task."""
-        self._waiting.remove(task)
 
     def pick(self, now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:
         """Return the task whose earliest end is last."""
@@ -87,29 +83,15 @@ class LargestEarliestFinish:
             end_us, state = earliest_finish(task, self._costs, now_us, processors)
             if state is not None and end_us > latest_us:
                 latest_us, choice = end_us, (task, state)
-        if choice is not None:
-            self._waiting.remove(choice[0])
-        return choice
+        return self._take(choice)
 
 
-class Sufferage:
+class Sufferage(_AllPairs):
     """The task that loses most if it does not get the processor where it ends first.
 
     What it loses is the time between its earliest end and the next best; a task that one open
     processor alone can run loses more than any other.
     """
-
-    def __init__(self, costs: CostRows) -> None:
-        self._costs = costs
-        self._waiting = CheapestFirst(costs)
-
-    def add(self, task: Task, /) -> None:
-        """Let a task wait."""
-        self._waiting.add(task)
-
-    def withdraw(self, task: Task, /) -> None:
-        """Forget a task."""
-        self._waiting.remove(task)
 
     def pick(self, now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:
         """Return the task that loses most, and where it ends first."""
@@ -122,12 +104,10 @@ class Sufferage:
             next_us, _ = earliest_finish(task, self._costs, now_us, others)
             if next_us - end_us > most_us:
                 most_us, choice = next_us - end_us, (task, state)
-        if choice is not None:
-            self._waiting.remove(choice[0])
-        return choice
+        return self._take(choice)
 
 
-class EarliestStart:
+class EarliestStart(_AllPairs):
     """The classic ETF: the pair that starts first; of equals the task of highest static level.
 
     The static level is the longest chain of mean costs from a task to an exit; tasks of which
@@ -135,17 +115,8 @@ class EarliestStart:
     """
 
     def __init__(self, costs: CostRows, levels_us: Mapping[WorkKey, float]) -> None:
-        self._costs = costs
+        super().__init__(costs)
         self._levels_us = levels_us
-        self._waiting = CheapestFirst(costs)
-
-    def add(self, task: Task, /) -> None:
-        """Let a task wait."""
-        self._waiting.add(task)
-
-    def withdraw(self, task: Task, /) -> None:
-        """Forget a task."""
-        self._waiting.remove(task)
 
     def pick(self, now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:
         """Return the pair that starts first."""
@@ -155,6 +126,4 @@ class EarliestStart:
             rank = (start_us, -self._levels_us.get(task.work, 0.0))
             if state is not None and (choice is None or rank < best):
                 best, choice = rank, (task, state)
-        if choice is not None:
-            self._waiting.remove(choice[0])
-        return choice
+        return self._take(choice)
