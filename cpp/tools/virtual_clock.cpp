@@ -134,7 +134,8 @@ void VirtualClock::end(const Event& event) {
   const std::size_t task = event.job.id - room.first_job;
   freed_.push_back(event.index);
   loop_->end(event.job, event.index, event.at_us);
-  if (workload_.correction)
+  // What ends unheard was not wanted any more: it says nothing about costs.
+  if (workload_.correction && room.open)
     costs_.observe(event.job.kind, event.index, event.start_us, event.at_us);
   spans_.push_back(
       {room.application, room.instance, task, event.index, event.start_us, event.at_us});

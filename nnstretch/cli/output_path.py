@@ -38,6 +38,12 @@ def check_writable(path: str | Path | None, *sources: str | Path | None) -> Path
     return out
 
 
+def check_ending(path: Path | None, ending: str, option: str) -> None:
+    """Refuse a file whose name does not say what is in it. Raises BadInput."""
+    if path is not None and path.suffix.lower() != ending:
+        raise BadInput(f"cannot write {path}, {option}, its name must end in {ending}")
+
+
 def check_folder(path: Path | None, option: str) -> None:
     """Refuse a folder of results that is something else. Raises BadInput."""
     if path is not None and path.exists() and not path.is_dir():

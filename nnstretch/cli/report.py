@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.output_path import check_writable
+from nnstretch.errors import BrokenFile
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,7 +69,10 @@ def story_of(folder: Path) -> Path:
 
 
 def write_special(path: Path, out: Path) -> bool:
-    """Write the page of a sweep's journal, of a simulation or of a chip; False for other files."""
+    """Write the page of a sweep's journal, of a simulation or of a chip; False for other files.
+
+    Raises BrokenFile for a chip.json or a journal that is none.
+    """
     from nnstretch.files.atomic import write_text
     from nnstretch.report.chips.chip_page import chip_page
     from nnstretch.report.chips.chip_view import ChipView
@@ -82,6 +86,8 @@ def write_special(path: Path, out: Path) -> bool:
         write_text(out, sweep_page(read_sweep_data(path)))
         return True
     document = read_json(path)
+    if path.name == "chip.json" and not (isinstance(document, dict) and "chip" in document):
+        raise BrokenFile(f"no chip, {path}, needed is what nnstretch accelerate --out writes")
     if not isinstance(document, dict):
         return False
     if {"chip", "engines", "buffers"} <= document.keys():

@@ -113,12 +113,13 @@ class EventLoop:
             queue.end(booked, event.at_us)
             return open_task is not None
         queue.end(booked, event.end_us)
-        if costs is not None:
-            costs.observe(event, queue.state.index)
+        # What was withdrawn may have been cut short: it says nothing about costs.
         if open_task is None:
             return False
-        if costs is not None and costs.arrivals is not None:
-            self._note_data(costs.arrivals, open_task, event, queue.state.index)
+        if costs is not None:
+            costs.observe(event, queue.state.index)
+            if costs.arrivals is not None:
+                self._note_data(costs.arrivals, open_task, event, queue.state.index)
         self._ready += self._tasks.finish(open_task)
         return True
 
@@ -150,9 +151,8 @@ class EventLoop:
 
     def dispatch(self) -> None:
         """Ask the policy until it declines, and hand over as far as executors have room."""
-        now_us = self._executor.now_us
         failed = self._executor.failed()
-        if failed != self._failed:
+        if failed is not self._failed and failed != self._failed:
             self._on_failed(failed)
         if self._freed:
             for queue in self._freed:
@@ -162,7 +162,7 @@ class EventLoop:
         if self._ready:
             self._announce_ready()
         if self.waiting:
-            self._decide_and_give(now_us)
+            self._decide_and_give(self._executor.now_us)
 
     def _decide_and_give(self, now_us: float) -> None:
         """Ask the policy for a round, and hand over what it chose."""
@@ -217,12 +217,12 @@ class EventLoop:
             if state is None:
                 self._drop(task)
                 continue
-            cost_us, ready_us = 0.0, 0.0
+            index, cost_us, ready_us = state.index, 0.0, 0.0
             if costs is not None:
-                cost_us = costs.row(task)[state.index]
+                cost_us = costs.row(task)[index]
                 if costs.arrivals is not None:
-                    ready_us = costs.arrivals.ready_us(task, state.index)
-            given = self._queues[state.index].give(task, cost_us, ready_us, now_us)
+                    ready_us = costs.arrivals.ready_us(task, index)
+            given = self._queues[index].give(task, cost_us, ready_us, now_us)
             open_task.given = given
             chosen.append(given)
         return chosen

@@ -10,8 +10,14 @@ from nnstretch.task import WorkKey
 
 FAILED = inf
 """Slowdown of a processor that has failed."""
-UNMEASURED = (1.0, 0)
-"""Measured over predicted time of work that was not measured, and how often it was."""
+
+
+@dataclass(slots=True)
+class LearnedRatio:
+    """Measured over predicted time of work on a processor, and how often it was measured."""
+
+    ratio: float = 1.0
+    count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +68,8 @@ class SlowdownEstimator:
     """Weight of a task in the moving average of its kind, once there were ten of them."""
     _factors: dict[str, tuple[float, float]] = field(default_factory=dict)
     """A factor, and when it was updated."""
-    _ratios: dict[tuple[WorkKey, str], tuple[float, int]] = field(default_factory=dict)
-    """By work and processor, measured over predicted, and how many were measured."""
+    _ratios: dict[tuple[WorkKey, str], LearnedRatio] = field(default_factory=dict)
+    """By work and processor."""
 
     def observe(self, processor: str, predicted_us: float, took_us: float, now_us: float) -> None:
         """Learn from a task that has ended; one predicted to take no time says nothing."""
@@ -87,17 +93,20 @@ class SlowdownEstimator:
         """
         if predicted_us <= 0:
             return False
-        ratio, count = self._ratios.get(key, UNMEASURED)
-        count += 1
-        changed = abs(took_us - predicted_us * ratio) > rounding_us
-        if changed:
-            ratio += max(self.moving_share, 1 / count) * (took_us / predicted_us - ratio)
-        self._ratios[key] = (ratio, count)
-        return changed
+        kept = self._ratios.get(key)
+        if kept is None:
+            kept = self._ratios[key] = LearnedRatio()
+        kept.count += 1
+        if -rounding_us <= took_us - predicted_us * kept.ratio <= rounding_us:
+            return False
+        share = max(self.moving_share, 1 / kept.count)
+        kept.ratio += share * (took_us / predicted_us - kept.ratio)
+        return True
 
     def ratio(self, work: WorkKey, processor: str) -> float:
         """Return measured over predicted time of work on a processor; 1 where unmeasured."""
-        return self._ratios.get((work, processor), UNMEASURED)[0]
+        kept = self._ratios.get((work, processor))
+        return 1.0 if kept is None else kept.ratio
 
     def forget(self, processor: str) -> None:
         """Take a processor to be as fast as predicted."""

@@ -73,3 +73,12 @@ def test_a_wrong_field_is_one_line(folder: Path, capsys: pytest.CaptureFixture[s
     (folder / "wrong.json").write_text(json.dumps(document), encoding="utf-8")
     assert run_verb("report", [str(folder / "wrong.json"), "--out", str(folder / "p.html")]) == 1
     assert "buffers[0].tensors[0].end_us" in capsys.readouterr().err
+
+
+def test_a_chip_json_without_a_chip_is_no_trace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "chip.json").write_text("{}", encoding="utf-8")
+    for source in (tmp_path, tmp_path / "chip.json"):
+        assert run_verb("report", [str(source), "--out", str(tmp_path / "p.html")]) == 1
+        assert f"no chip, {tmp_path / 'chip.json'}" in capsys.readouterr().err

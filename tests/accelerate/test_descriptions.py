@@ -73,6 +73,11 @@ def test_an_assumed_size_may_have_any_unit_of_sizes(size: str, size_bytes: int) 
     assert machine.local.size_bytes == size_bytes
 
 
+def test_a_field_that_is_assumed_twice_is_refused() -> None:
+    with pytest.raises(BadInput, match="field 'clusters' is set twice"):
+        load_accelerator("stcp920", ["clusters=2", "clock=1GHz", "clusters=4"])
+
+
 @pytest.mark.parametrize("setting", ["local_buffer.size=4GHz", "clock=1KiB", "clock=GHz"])
 def test_an_assumed_value_of_another_kind_is_refused(setting: str) -> None:
     with pytest.raises(BadInput, match="no number of its unit in"):

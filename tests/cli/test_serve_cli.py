@@ -77,6 +77,8 @@ def test_a_workload_that_cannot_be_served(
         (("net.nns", "--socket", "w.yaml"), "w.yaml, it is no socket"),
         (("net.nns", "--socket", "none/s"), "none/s"),
         (("net.nns", "--socket", "s" * 200), "a socket's path"),
+        (("net.nns", "--socket", "s", "--port", "0"), "--port 0 beside --socket"),
+        (("net.nns", "--socket", "s", "--host", "::1"), "--host ::1 beside --socket"),
         (("net.nns", "--record", "none/r"), "no folder none"),
         (("net.nns", "--record", "net.nns"), "own input"),
         (("net.nns", "--max-body-mb", "0"), "--max-body-mb is 0"),

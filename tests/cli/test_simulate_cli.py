@@ -157,6 +157,22 @@ def test_a_log_that_is_a_file_is_refused(
     assert "name a folder" in refusal(capsys, queue, "--log", str(tmp_path / "log"))
     assert "--replications is 0" in refusal(capsys, queue, "--replications", "0")
     assert "--seed is -1" in refusal(capsys, queue, "--seed", "-1")
+    assert "--svg, its name must end in .svg" in refusal(capsys, queue, "--svg", "page.html")
+    assert "--report, its name must end in .html" in refusal(capsys, queue, "--report", "page")
+
+
+def test_a_window_after_the_end_is_refused_and_nothing_is_written(
+    capsys: pytest.CaptureFixture[str], queue: Path, tmp_path: Path
+) -> None:
+    files = ("--svg", str(tmp_path / "g.svg"), "--trace", str(tmp_path / "t.json"))
+    message = refusal(capsys, queue, *files, "--window", "9e9:")
+    assert "--window 9e9:, command line, the last task ends at" in message
+    assert [path.name for path in tmp_path.iterdir()] == [queue.name]
+
+
+def test_a_sweep_is_no_workload(capsys: pytest.CaptureFixture[str], queue: Path) -> None:
+    queue.write_text("workload: w.yaml\ntrials: 2\n", encoding="utf-8")
+    assert f"nnstretch simulate sweep {queue}" in refusal(capsys, queue)
 
 
 def test_pieces_of_a_network_run_where_they_are_predicted(

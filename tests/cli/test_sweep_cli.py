@@ -107,6 +107,19 @@ def test_refusals(words: str, sweep: Path, capsys: pytest.CaptureFixture[str]) -
     assert error.count("\n") == 1
 
 
+def test_a_sweep_without_its_cluster_leaves_no_journal(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = sweep.parent / "out"
+    call = ["simulate", "sweep", str(sweep), "--out", str(out), "--dask", "nowhere://1"]
+    assert main(call) == 1
+    assert "--dask" in capsys.readouterr().err
+    assert list(out.iterdir()) == []
+    (out / "journal.jsonl").touch()
+    assert main(["report", str(out / "journal.jsonl"), "--out", str(out / "p.html")]) == 1
+    assert f"no rows, {out / 'journal.jsonl'}" in capsys.readouterr().err
+
+
 def test_the_journal_of_another_sweep_is_not_continued(
     sweep: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

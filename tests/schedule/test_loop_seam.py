@@ -204,6 +204,23 @@ def test_rows_are_corrected_by_what_tasks_took() -> None:
     assert rows.row(task)[0] == pytest.approx(33.0, rel=0.01), "a tenth of what is new"
 
 
+def test_a_task_that_was_withdrawn_while_it_ran_corrects_no_cost() -> None:
+    expected, taken = {("g", "one"): 10.0}, {("g", "one"): 2.0}
+    costs = CostRows((ONE,), TaskCosts(expected), SlowdownEstimator(1.0, 1.0))
+    clock = VirtualExecutor((ONE,), taken)
+    loop = EventLoop((ONE,), Recorder(), clock, costs)
+    rows: list[float] = []
+    for task, withdrawn in zip(tasks(2), (["t0"], []), strict=True):
+        loop.add([task])
+        loop.dispatch()
+        loop.withdraw(withdrawn)
+        span = clock.wait()
+        assert isinstance(span, Span)
+        assert loop.end(span) == (not withdrawn)
+        rows.append(costs.row(task)[0])
+    assert rows == pytest.approx([10.0, 2.0]), "the second counts as the first of its kind"
+
+
 def test_a_task_that_the_policy_gives_up_is_named() -> None:
     class GivesUp(Recorder):
         def pick(self, now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:

@@ -106,6 +106,28 @@ def test_half_loaded_queues_wait_as_long_as_theory_says(kind: str) -> None:
     check_queue(kind, 0.5, 8_000, 8)
 
 
+def test_servers_without_a_queue_lose_what_erlang_says() -> None:
+    servers, offered = 3, 2.4
+    setting = queue(ExponentialArrivals(SERVICE_US / offered), 3_000, servers, "exponential")
+    limited = replace(setting.applications[0], queue_limit=servers)
+    runs = [r.runs[0] for r in replicate(replace(setting, applications=(limited,)), 6)]
+    interval = measured([run.refused / run.arrived for run in runs])
+    terms = [offered**k / factorial(k) for k in range(servers + 1)]
+    assert interval.half_width is not None
+    assert abs(interval.mean - terms[-1] / sum(terms)) <= interval.half_width <= 0.02
+
+
+def test_spread_service_waits_as_long_as_pollaczek_and_khinchine_say() -> None:
+    load, spread = 0.5, 0.5
+    setting = queue(ExponentialArrivals(SERVICE_US / load), 6_000, durations="spread")
+    results = replicate(replace(setting, spread=spread), 6)
+    interval = measured([result.runs[0].latencies.mean_us for result in results])
+    waits_us = load * SERVICE_US * (1 + spread**2) / 2 / (1 - load)
+    assert interval.half_width is not None
+    assert abs(interval.mean - SERVICE_US - waits_us) <= interval.half_width
+    assert interval.half_width <= 0.05 * interval.mean
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "load", "instances"),

@@ -72,6 +72,18 @@ def test_the_published_schedules_in_every_number(name: str) -> None:
     assert placed(STATIC_POLICIES[name].make(GRAPH)) == published
 
 
+def test_the_example_of_peft_in_every_number() -> None:
+    path = DATA / "arabnejad2014.json"
+    graph = read_task_graph(path)
+    expected: dict[str, Any] = json.loads(path.read_text())["expected"]
+    rows = expected["peft"]["schedule"]
+    published = {(r["task"], r["processor"], r["start"], r["finish"]) for r in rows}
+    assert placed(STATIC_POLICIES["peft"].make(graph)) == published
+    table = optimistic_costs_us(index_graph(graph))
+    assert table == [list(row.values()) for row in expected["peft"]["oct"].values()]
+    assert STATIC_POLICIES["heft"].make(graph).makespan_us == expected["heft"]["makespan"]
+
+
 def by_name(values: list[float]) -> dict[str, float]:
     return dict(zip(NAMES, values, strict=True))
 

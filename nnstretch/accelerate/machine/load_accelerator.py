@@ -69,6 +69,10 @@ def find_accelerator(name: str) -> Path:
 def override(file: AcceleratorFile, assume: Sequence[str]) -> AcceleratorFile:
     """Return a description with fields set, marked as assumed. Raises BadInput."""
     names = dict(entries(file))
+    fields = [setting.partition("=")[0] for setting in assume]
+    for field in fields:
+        if fields.count(field) > 1:
+            raise BadInput(f"field {field!r} is set twice, --assume, name each field once")
     for setting in assume:
         if setting == f"fallback={DDR}":
             file = replace(file, fallback=DDR)

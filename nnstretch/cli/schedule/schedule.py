@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.arguments import plain_number
-from nnstretch.cli.output_path import check_writable
+from nnstretch.cli.output_path import check_ending, check_writable
 from nnstretch.cli.schedule.show import show as show
 from nnstretch.errors import BadInput, Mismatch
 
@@ -101,6 +101,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
 def check_outputs(args: argparse.Namespace) -> None:
     """Refuse before any work what cannot be written. Raises BadInput."""
+    check_ending(args.svg, ".svg", "--svg")
     for path in (args.trace, args.svg):
         check_writable(path, args.file)
     if args.trace and args.svg and args.trace.resolve() == args.svg.resolve():

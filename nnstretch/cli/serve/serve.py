@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from nnstretch.serve.network_server import NetworkServer
 
 SUMMARY = "networks behind HTTP (KServe V2), scheduled as requests arrive"
+HOST, PORT = "127.0.0.1", 8000
 LARGEST_PORT = 65535
 MOST_BODY_MB = 4096
 MIB = 1 << 20
@@ -72,8 +73,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--policy", metavar="NAME", help="before the workload's own; see schedule --policies")
     add("--seed", type=whole_number, metavar="N", help="before the workload's own")
     add("--backend", metavar="NAME", help="who computes, as in run --backend")
-    add("--host", default="127.0.0.1", help="address to listen on (127.0.0.1: this machine only)")
-    add("--port", type=whole_number, default=8000, metavar="N", help="0 for a free one (8000)")
+    add("--host", help="address to listen on (127.0.0.1: this machine only)")
+    add("--port", type=whole_number, metavar="N", help="0 for a free one (8000)")
     add(
         "--socket",
         type=Path,
@@ -121,7 +122,10 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
 def check(args: argparse.Namespace) -> None:
     """Refuse what can be refused before anything is loaded. Raises BadInput."""
-    if not 0 <= args.port <= LARGEST_PORT:
+    for option, value in (("--host", args.host), ("--port", args.port)):
+        if args.socket is not None and value is not None:
+            raise BadInput(f"{option} {value} beside --socket, command line, name one of the two")
+    if args.port is not None and not 0 <= args.port <= LARGEST_PORT:
         raise BadInput(f"--port is {args.port}, command line, a port is 0 to {LARGEST_PORT}")
     if not 0 < args.max_body_mb <= MOST_BODY_MB:
         raise BadInput(
@@ -187,7 +191,7 @@ def listening(args: argparse.Namespace) -> Iterator[tuple[socket.socket, str]]:
         with unix_listener(args.socket) as listener:
             yield listener, f"Unix socket {args.socket}"
         return
-    listener = tcp_listener(args.host, args.port)
+    listener = tcp_listener(args.host or HOST, PORT if args.port is None else args.port)
     with listener:
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host

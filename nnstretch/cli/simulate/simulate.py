@@ -43,7 +43,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.output_path import check_folder, check_writable
+from nnstretch.cli.output_path import check_ending, check_folder, check_writable
 from nnstretch.cli.simulate.show import show as show
 from nnstretch.cli.simulate.watcher import Watcher, window_us
 from nnstretch.errors import BadInput
@@ -148,6 +148,8 @@ def check(args: argparse.Namespace) -> None:
         )
     if args.seed is not None and args.seed < 0:
         raise BadInput(f"--seed is {args.seed}, command line, write 0 or more")
+    check_ending(args.svg, ".svg", "--svg")
+    check_ending(args.report, ".html", "--report")
     files = [file for file in (args.trace, args.report, args.svg) if file is not None]
     for file in files:
         check_writable(file, args.workload)

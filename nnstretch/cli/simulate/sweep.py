@@ -75,9 +75,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     rows = read_journal(journal)
     soc = None if workload.soc is None else load_soc_of(workload.soc)
     head = {"sweep": digest(workload, configurations)} | source_json(workload, soc)
-    if not rows:
-        append_rows(journal, [head])
-    elif rows[0] != head:
+    if rows and rows[0] != head:
         raise BadInput(f"another sweep is in {args.out}, --out, name another folder")
     done = rows[1:]
     waiting = configurations[len(done) :]
@@ -86,6 +84,8 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
             f"no --decision-times, {args.out}, its sweep is complete and was made without"
         )
     with progress("simulating") as tick, workers_of(args):
+        if not rows:
+            append_rows(journal, [head])
         for row, times in results(workload, waiting, path.parent, args.workers):
             append_rows(journal, [row])
             if args.decision_times:
@@ -125,12 +125,20 @@ def digest(workload: WorkloadFile, configurations: Sequence[Configuration]) -> s
 
 @contextmanager
 def workers_of(args: argparse.Namespace) -> Iterator[None]:
-    """Let joblib's work be done by the cluster that is named, if any. Raises BadInput."""
+    """Let joblib's work be done by the cluster that is named, if any.
+
+    Raises BadInput without joblib or the cluster.
+    """
+    try:
+        import joblib
+    except ImportError as error:
+        raise BadInput(
+            f"joblib is not installed ({one_line(error)}), sweep, pip install 'nnstretch[sweep]'"
+        ) from None
     if args.dask is None:
         yield
         return
     try:
-        import joblib
         from distributed import Client
     except ImportError as error:
         raise BadInput(
@@ -147,13 +155,9 @@ def workers_of(args: argparse.Namespace) -> Iterator[None]:
 def results(
     workload: WorkloadFile, configurations: Sequence[Configuration], folder: Path, workers: int
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Yield the rows of each configuration, in their order. Raises BadInput without joblib."""
-    try:
-        from joblib import Parallel, delayed
-    except ImportError as error:
-        raise BadInput(
-            f"joblib is not installed ({one_line(error)}), sweep, pip install 'nnstretch[sweep]'"
-        ) from None
+    """Yield the rows of each configuration, in their order."""
+    from joblib import Parallel, delayed
+
     run = delayed(simulate_one)
     place = folder.resolve()
     calls = (run(workload, configuration, place) for configuration in configurations)

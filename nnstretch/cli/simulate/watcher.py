@@ -46,6 +46,8 @@ class Watcher:
         """All where a trace or a check needs them, else those of the window."""
         self._arrived_us: dict[int, float] = {}
         """Of instances that ended."""
+        self._last_us = 0.0
+        """When the last task ended."""
         keeps_spans = self._whole or self._draws or self._logs is not None
         self.on_span = self._keep_span if keeps_spans else None
         self.on_outcome = self._keep_outcome if args.check or self._logs is not None else None
@@ -54,6 +56,7 @@ class Watcher:
 
     def _keep_span(self, span: Span) -> None:
         start_us, end_us = self._window_us
+        self._last_us = span.end_us
         if self._whole or (self._draws and span.end_us >= start_us and span.start_us <= end_us):
             self._spans.append(span)
         if self._logs is not None:
@@ -74,9 +77,17 @@ class Watcher:
             self._rounds.on_round(waited, began_s, ended_s)
 
     def write(self, settings: SimulationSettings) -> dict[str, Any]:
-        """Write traces and logs, and check. Raises Mismatch where the run is no schedule."""
+        """Write traces and logs, and check.
+
+        Raises BadInput for a window after the end, Mismatch where the run is no schedule.
+        """
         from nnstretch.run.perfetto import TraceLabels, write_traces
 
+        if self._draws and self._window_us[0] > self._last_us:
+            raise BadInput(
+                f"--window {self._args.window}, command line, the last task ends at"
+                f" {self._last_us / 1000:g} ms"
+            )
         result: dict[str, Any] = {}
         if self._args.trace is not None:
             labels = TraceLabels(self._args.workload.stem, {})

@@ -37,6 +37,8 @@ def read_workload(path: str | Path) -> WorkloadFile:
     """
     path = as_path(path, "workload")
     data = parse_yaml(read_text(path, "workload", MOST_BYTES), f"workload {path}")
+    if isinstance(data, dict) and "workload" in data:
+        raise BadInput(f"{path} is a sweep and no workload, nnstretch simulate sweep {path}")
     try:
         workload: WorkloadFile = decode(WorkloadFile, data, "workload")
     except ValueError as error:

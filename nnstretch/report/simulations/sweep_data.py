@@ -56,7 +56,9 @@ def sweep_data(
 
     Raises BrokenFile for lines of something else.
     """
-    if not rows or "sweep" not in rows[0]:
+    if not rows:
+        raise BrokenFile(f"no rows, {path}, needed is what simulate sweep writes")
+    if "sweep" not in rows[0]:
         raise BrokenFile(f"no sweep, {path} line 1, needed is what simulate sweep writes")
     head: SweepHead = decode_row(SweepHead, rows[0], path, 1)
     decoded: list[SweepRow] = []

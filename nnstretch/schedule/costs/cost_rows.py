@@ -47,6 +47,8 @@ class CostRows:
         self._rows: dict[Kind, Row] = {}
         self._masks: dict[Kind, int] = {}
         self._kinds: dict[WorkKey, list[Kind]] = {}
+        self._pairs: dict[tuple[str, str], list[tuple[tuple[WorkKey, str], float]]] = {}
+        """By plan and sub-graph, for each processor the pair and what it costs undisturbed."""
         self.arrivals = Arrivals(transfers_us, len(processors)) if transfers_us else None
         self._watchers: list[Callable[[Kind], None]] = []
 
@@ -79,12 +81,14 @@ class CostRows:
 
     def observe(self, span: Span, index: int) -> None:
         """Learn from a task that has ended."""
-        slowdowns, end_us = self._slowdowns, span.end_us
+        slowdowns, end_us, task = self._slowdowns, span.end_us, span.task
         if slowdowns is None:
             return
-        key = span.task.work, self._names[index]
-        quiet_us, took_us = self._costs.quiet_us.get(key, 0.0), end_us - span.start_us
-        if not slowdowns.learn(key, quiet_us, took_us, ROUNDING * end_us):
+        pairs = self._pairs.get((task.plan, task.subgraph))
+        if pairs is None:
+            pairs = self._new_pairs(task)
+        key, quiet_us = pairs[index]
+        if not slowdowns.learn(key, quiet_us, end_us - span.start_us, ROUNDING * end_us):
             return
         for kind in self._kinds.get(key[0], ()):
             self._rows[kind] = self._corrected(key[0], kind[2])
@@ -112,6 +116,12 @@ class CostRows:
         self._masks[kind] = sum(1 << n for n, cost_us in enumerate(row) if isfinite(cost_us))
         self._kinds.setdefault(task.work, []).append(kind)
         return row
+
+    def _new_pairs(self, task: Task) -> list[tuple[tuple[WorkKey, str], float]]:
+        keys = [(task.work, name) for name in self._names]
+        pairs = [(key, self._costs.quiet_us.get(key, 0.0)) for key in keys]
+        self._pairs[task.plan, task.subgraph] = pairs
+        return pairs
 
     def _corrected(self, work: WorkKey, processor: str | None) -> Row:
         row: list[float] = []

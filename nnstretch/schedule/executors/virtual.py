@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
-from collections import Counter
 from collections.abc import Callable, Hashable
+from heapq import heappop, heappush
 from math import inf
 
 from nnstretch.errors import ProcessorFailed, Stuck, UnknownName
@@ -55,7 +54,7 @@ class VirtualExecutor:
         self._work = work
         self._disturbances = disturbances
         self._quiet = disturbances == Disturbances()
-        self._in_flight: Counter[str] = Counter()
+        self._in_flight = dict.fromkeys((processor.name for processor in processors), 0)
         self._lost: dict[str, float] = {}
         """When processors failed whose work said so."""
         self._pushed = 0
@@ -72,27 +71,29 @@ class VirtualExecutor:
 
         Raises Stuck when the queue is full.
         """
-        name = processor.name
-        if self._in_flight[name] >= processor.queue_depth:
+        name, now_us = processor.name, self.now_us
+        in_flight = self._in_flight[name]
+        if in_flight >= processor.queue_depth:
             raise queue_full(task, processor)
-        self._in_flight[name] += 1
+        self._in_flight[name] = in_flight + 1
         duration_us = self._duration_us(task, name)
         if duration_us is None:
             unknown = UnknownName(
                 f"unknown time of {task.subgraph} on {name}, virtual clock, nobody predicted it"
             )
-            self._push_event(self.now_us, Failure(self.now_us, task, name, unknown))
+            self._push_event(now_us, Failure(now_us, task, name, unknown))
             return
         enqueue_us = self._enqueue_us.get((task.work, name), 0.0) if self._enqueue_us else 0.0
         enqueued_us, start_us, end_us = self._timetable.times_us(
-            processor, self.now_us, enqueue_us, duration_us, ready_us
+            processor, now_us, enqueue_us, duration_us, ready_us
         )
-        lost_us = inf if self._quiet and not self._lost else self._lost_us(name)
-        if end_us > lost_us:
-            self._timetable.cut(processor, lost_us)
-            failure = Failure(lost_us, task, name, processor_failed(name, lost_us))
-            self._push_event(max(self.now_us, lost_us), failure)
-            return
+        if self._lost or not self._quiet:
+            lost_us = self._lost_us(name)
+            if end_us > lost_us:
+                self._timetable.cut(processor, lost_us)
+                failure = Failure(lost_us, task, name, processor_failed(name, lost_us))
+                self._push_event(max(now_us, lost_us), failure)
+                return
         error = None if self._work is no_work else self._compute(task, name, end_us)
         if error is None:
             self._push_event(end_us, Span(start_us, end_us, task, name, enqueued_us))
@@ -102,20 +103,22 @@ class VirtualExecutor:
     def set_timer(self, at_us: float, what: Hashable, /) -> None:
         """Ask for a TimerEvent at a time of this clock."""
         if at_us < inf:
-            self._push_event(max(at_us, self.now_us), TimerEvent(at_us, what))
+            now_us = self.now_us
+            self._push_event(at_us if at_us > now_us else now_us, TimerEvent(at_us, what))
 
     def wait(self) -> Event | None:
         """Move the clock to the next event and return that; None when nothing is in flight."""
         if not self._ahead:
             return None
-        self.now_us, _, event = heapq.heappop(self._ahead)
+        self.now_us, _, event = heappop(self._ahead)
         if not isinstance(event, TimerEvent):
             self._in_flight[event.processor] -= 1
         return event
 
     def more(self) -> bool:
         """Return whether something more happens at this instant."""
-        return bool(self._ahead) and self._ahead[0][0] <= self.now_us
+        ahead = self._ahead
+        return bool(ahead) and ahead[0][0] <= self.now_us
 
     def _compute(self, task: Task, processor: str, end_us: float) -> Exception | None:
         """Return what the work of a task raises."""
@@ -138,7 +141,7 @@ class VirtualExecutor:
 
     def _push_event(self, at_us: float, event: Event) -> None:
         self._pushed += 1
-        heapq.heappush(self._ahead, (at_us, self._pushed, event))
+        heappush(self._ahead, (at_us, self._pushed, event))
 
 
 def duration_from(durations_us: TaskTimes) -> DurationOf:

@@ -47,8 +47,10 @@ class ReadyQueue:
 
         Raises Stuck for a name that is there already, or a need that is not.
         """
-        added: dict[str, OpenTask] = {}
         tasks = tuple(tasks)
+        if len(tasks) == 1 and not tasks[0].needs:
+            return self._add_alone(tasks[0])
+        added: dict[str, OpenTask] = {}
         number = self._added
         for task in tasks:
             number += 1
@@ -70,6 +72,13 @@ class ReadyQueue:
         self.by_name.update(added)
         self._added = number
         return ready
+
+    def _add_alone(self, task: Task) -> list[OpenTask]:
+        if task.name in self.by_name:
+            raise self._twice((task,))
+        self._added += 1
+        open_task = self.by_name[task.name] = OpenTask(task, self._added, 0)
+        return [open_task]
 
     def _twice(self, tasks: Sequence[Task]) -> Stuck:
         names = Counter(task.name for task in tasks)

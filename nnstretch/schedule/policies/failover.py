@@ -38,6 +38,7 @@ class Failover:
 
     def __init__(self, policy: Policy, durations_us: TaskTimes) -> None:
         self._policy = policy
+        self._add, self._pick = policy.add, policy.pick
         self._durations_us = durations_us
         self._tasks = MovableTasks(policy)
         self._fresh: list[Task] = []
@@ -47,7 +48,7 @@ class Failover:
     def add(self, task: Task, /) -> None:
         """Take a task, whose processor is looked at before the next choice."""
         if task.processor is None:
-            self._policy.add(task)
+            self._add(task)
         else:
             self._tasks.add(task)
             self._fresh.append(task)
@@ -61,7 +62,7 @@ class Failover:
         if not self._tasks.planned:
             if self._fresh:
                 self._fresh.clear()
-            return self._policy.pick(now_us, processors)
+            return self._pick(now_us, processors)
         self._place(processors)
         return self._tasks.chosen(self._policy.pick(now_us, processors))
 

@@ -22,8 +22,9 @@ def earliest_finish(
     best_us, best = inf, None
     for state in processors:
         if state.open:
-            index = state.index
-            start_us = state.free_us if state.free_us > now_us else now_us
+            index, start_us = state.index, state.free_us
+            if start_us < now_us:
+                start_us = now_us
             if ready_us is not None and ready_us[index] > start_us:
                 start_us = ready_us[index]
             end_us = start_us + row[index]

@@ -30,14 +30,6 @@ def open_mask(processors: Sequence[ProcessorState]) -> int:
     return mask
 
 
-def can_run(mask: int, processors: Sequence[ProcessorState]) -> bool:
-    """Return whether a processor of this mask may be given work now."""
-    for state in processors:  # noqa: SIM110 (a generator takes twice as long)
-        if state.open and mask >> state.index & 1:
-            return True
-    return False
-
-
 class FirstInFirstOut:
     """Waiting tasks in the order in which they came; `mask_of` says where each may go."""
 
@@ -72,15 +64,15 @@ class FirstInFirstOut:
 
     def take(self, processors: Sequence[ProcessorState]) -> tuple[Task, int] | None:
         """Remove the first task that an open processor can run; return it with its mask."""
-        first, head_mask = 0, 0
+        open_now = open_mask(processors)
+        first: deque[tuple[int, Task]] | None = None
+        head_mask = 0
         for mask, group in self._groups.items():
             if self._stale:
                 self._drop_stale(group)
-            if group and (not first or group[0][0] < first) and can_run(mask, processors):
-                first, head_mask = group[0][0], mask
-        if not first:
-            return None
-        return self._groups[head_mask].popleft()[1], head_mask
+            if group and mask & open_now and (first is None or group[0][0] < first[0][0]):
+                first, head_mask = group, mask
+        return None if first is None else (first.popleft()[1], head_mask)
 
     def _is_stale(self, entry: tuple[int, Task]) -> bool:
         return entry[0] <= self._withdrawn.get(entry[1].name, 0)

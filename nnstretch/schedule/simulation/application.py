@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count, islice, takewhile
-from math import inf
+from math import inf, log
 from random import Random
 
 from nnstretch.task import Task, TaskTimes, WorkKey
@@ -34,11 +34,12 @@ class ExponentialArrivals:
 
     def times_us(self, random: Random) -> Iterator[float]:
         """Yield arrival times."""
-        rate = 1 / self.mean_gap_us
+        rate, uniform = 1 / self.mean_gap_us, random.random
         at_us = random.expovariate(rate) if self.first_us is None else self.first_us
         while True:
             yield at_us
-            at_us += random.expovariate(rate)
+            # What `expovariate` does, without its call.
+            at_us += -log(1.0 - uniform()) / rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,11 @@ class Application:
     """How long recorded instances had been there when the scheduler heard of them."""
     deadlines_us: tuple[float, ...] = ()
     """From each arrival, where instances have deadlines of their own."""
+
+    @property
+    def varies(self) -> bool:
+        """Return whether instances differ in deadline, or arrive late at the scheduler."""
+        return bool(self.delays_us or self.deadlines_us)
 
     def before_us(self, number: int) -> float:
         """Return how long instance `number` had been there when it arrives, us."""
@@ -113,7 +119,14 @@ class Application:
                 )
             return tuple(tasks)
 
-        return tasks_of
+        def only_task(number: int, deadline_us: float, priority: int = priority) -> tuple[Task]:
+            name = f"{prefix}{number}"
+            return (Task(name, first, nothing, place, number, plan, priority, deadline_us),)
+
+        if len(rows) != 1:
+            return tasks_of
+        prefix, (first, place, _) = prefixes[0], rows[0]
+        return only_task
 
 
 def own_tasks(name: str, tasks: tuple[Task, ...]) -> tuple[Task, ...]:

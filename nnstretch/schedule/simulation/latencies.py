@@ -25,7 +25,8 @@ class Latencies:
         """Add a latency."""
         self.count += 1
         self.total_us += latency_us
-        self.most_us = max(self.most_us, latency_us)
+        if latency_us > self.most_us:
+            self.most_us = latency_us
         if self._buckets:
             self._fold(latency_us)
             return

@@ -14,13 +14,26 @@ class LengthOverTime:
         """Integral of the length over time."""
         self.most = 0
         self._until_us = 0.0
+        self._number = 0
+        """Of the step that time is in."""
+        self._edge_us = 0.0
+        """Where that step ends."""
         self._areas = [0.0] * STEPS
         """Integrals of the length over each step."""
 
     def change(self, at_us: float, before: int, after: int) -> None:
         """Hear that the length, `before` since the last call, is `after` from now on."""
-        self.most = max(self.most, after)
-        self.area_us += before * (at_us - self._until_us)
+        if after > self.most:
+            self.most = after
+        area = before * (at_us - self._until_us)
+        self.area_us += area
+        if at_us <= self._edge_us:
+            self._areas[self._number] += area
+        else:
+            self._leave_step(at_us, before)
+        self._until_us = at_us
+
+    def _leave_step(self, at_us: float, before: int) -> None:
         while at_us > self.step_us * STEPS:
             areas = self._areas
             pairs = [areas[at] + areas[at + 1] for at in range(0, STEPS, 2)]
@@ -28,7 +41,8 @@ class LengthOverTime:
             self.step_us *= 2
         if before:
             self._add(at_us, before)
-        self._until_us = at_us
+        self._number = min(int(at_us / self.step_us), STEPS - 1)
+        self._edge_us = (self._number + 1) * self.step_us
 
     def means(self) -> list[float]:
         """Return the mean length in each step, the last of which may be shorter."""

@@ -147,22 +147,25 @@ class Simulation:
             self._clock.set_timer(at_us, run)
 
     def _arrive(self, run: ApplicationRun) -> None:
-        application, now_us = run.application, self._clock.now_us
-        run.arrived += 1
+        application, now_us, nth = run.application, self._clock.now_us, run.arrived
+        run.arrived = nth + 1
         limit = application.queue_limit
         if limit is not None and run.open >= limit:
             run.refused += 1
             return
         number = self._number = self._number + 1
-        instance = OpenInstance(run, run.arrived - 1)
-        due_us = application.due_us(instance.number)
-        deadline_us = now_us - application.before_us(instance.number) + due_us
+        deadline_us = now_us + application.deadline_us
+        if application.varies:
+            deadline_us = now_us - application.before_us(nth) + application.due_us(nth)
         tasks = run.tasks_of(number, deadline_us)
         if self._durations is not None:
-            self._durations.begin(application.name, instance.number, tasks)
-        self._count_open(1)
+            self._durations.begin(application.name, nth, tasks)
+        open_now, result = self._open, self.result
+        before = len(open_now)
+        result.open_over_time.change(now_us, before, before + 1)
+        result.last_event_us = now_us
         run.open += 1
-        self._open[number] = instance
+        open_now[number] = OpenInstance(run, nth)
         ends_us = deadline_us if self._settings.ends_at_deadline else inf
         self.scheduler.submit(Request(number, tasks, ends_us))
 
@@ -185,28 +188,29 @@ class Simulation:
             self._on_span(span)
 
     def _answered(self, outcome: RequestOutcome) -> None:
-        self._count_open(-1)
-        instance = self._open.pop(outcome.request)
+        result, open_now, ended_us = self.result, self._open, outcome.ended_us
+        before = len(open_now)
+        result.open_over_time.change(ended_us, before, before - 1)
+        result.last_event_us = ended_us
+        instance = open_now.pop(outcome.request)
         run, first_us = instance.run, instance.first_us
         run.open -= 1
         if outcome.error is not None:
             run.dropped += 1
             run.missed += 1
         else:
-            latency_us = outcome.ended_us - outcome.arrived_us
-            latency_us += run.application.before_us(instance.number)
+            application, due_us = run.application, run.application.deadline_us
+            latency_us = ended_us - outcome.arrived_us
+            if application.varies:
+                latency_us += application.before_us(instance.number)
+                due_us = application.due_us(instance.number)
             run.latencies.add(latency_us)
-            run.missed += latency_us > run.application.due_us(instance.number)
-            run.execution_us += outcome.ended_us - first_us
+            if latency_us > due_us:
+                run.missed += 1
+            run.execution_us += ended_us - first_us
             run.cumulative_us += instance.cumulative_us
         if self._on_outcome is not None:
             self._on_outcome(run, outcome.request, outcome, first_us)
-
-    def _count_open(self, change: int) -> None:
-        """Hear that the number of open instances is about to change."""
-        result, now_us, before = self.result, self._clock.now_us, len(self._open)
-        result.open_over_time.change(now_us, before, before + change)
-        result.last_event_us = now_us
 
 
 def cost_rows(settings: SimulationSettings) -> CostRows:
