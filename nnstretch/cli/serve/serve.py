@@ -54,8 +54,7 @@ if TYPE_CHECKING:
     from nnstretch.serve.network_server import NetworkServer
 
 SUMMARY = "networks behind HTTP (KServe V2), scheduled as requests arrive"
-HOST, PORT = "127.0.0.1", 8000
-LARGEST_PORT = 65535
+DEFAULT_PORT, LARGEST_PORT = 8000, 65535
 MOST_BODY_MB = 4096
 MIB = 1 << 20
 
@@ -75,12 +74,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--backend", metavar="NAME", help="who computes, as in run --backend")
     add("--host", help="address to listen on (127.0.0.1: this machine only)")
     add("--port", type=whole_number, metavar="N", help="0 for a free one (8000)")
-    add(
-        "--socket",
-        type=Path,
-        metavar="FILE",
-        help="listen on a Unix socket that only its user may open, instead of a port",
-    )
+    socket_help = "listen on a Unix socket that only its user may open, instead of a port"
+    add("--socket", type=Path, metavar="FILE", help=socket_help)
     add("--record", type=Path, metavar="FILE.jsonl", help="write every request as it ends")
     add("--log", type=Path, metavar="FOLDER", help="write CEDR's log files at the end")
     add(
@@ -191,8 +186,8 @@ def listening(args: argparse.Namespace) -> Iterator[tuple[socket.socket, str]]:
         with unix_listener(args.socket) as listener:
             yield listener, f"Unix socket {args.socket}"
         return
-    listener = tcp_listener(args.host or HOST, PORT if args.port is None else args.port)
-    with listener:
+    wanted = DEFAULT_PORT if args.port is None else args.port
+    with tcp_listener(args.host or "127.0.0.1", wanted) as listener:
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         yield listener, f"http://{shown}:{port}"
