@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 # Threads that spin while they wait hurt whoever shares the cores.
 export OMP_WAIT_POLICY := passive
 
-.PHONY: install test check attack lint docs demo bench clean
+.PHONY: install test check attack lint docs demo bench cpp clean
 
 install: $(STAMP)
 
@@ -49,5 +49,17 @@ demo: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python scripts/coverage_zoo.py --out docs/results/coverage_zoo.md
 
+# The C++ runtime by itself, with its own tests. What is missing is installed where apt-get may be
+# used, else named. CPP_FLAGS go to CMake.
+CPP_BUILD := build/cpp
+CPP_FLAGS ?=
+CPP_TOOLS := command -v cmake && command -v c++ && command -v make
+
+cpp:
+	@{ $(CPP_TOOLS); } >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq cmake g++ make >/dev/null; } || { echo "missing: cmake, a C++17 compiler or make (Debian: apt-get install cmake g++ make)"; exit 1; }
+	cmake -S cpp -B $(CPP_BUILD) -DCMAKE_BUILD_TYPE=Release -DNNSTRETCH_TESTS=ON $(CPP_FLAGS)
+	cmake --build $(CPP_BUILD) --parallel 2
+	cd $(CPP_BUILD) && ctest --output-on-failure
+
 clean:
-	rm -rf $(VENV) demo site
+	rm -rf $(VENV) demo site build/cpp

@@ -5,7 +5,9 @@
 Eight threads submit inferences of two networks with random deadlines, priorities and cancellations
 (cpp/tests/stress.cpp): plain, with AddressSanitizer and UndefinedBehaviorSanitizer, and with
 ThreadSanitizer. Then weights, arrays, tables of costs, workloads and configurations are broken at
-random under AddressSanitizer (cpp/tests/fuzz.cpp). Whatever a sanitizer says ends the command.
+random under AddressSanitizer (cpp/tests/fuzz.cpp). Then a network of convolutions, pools and sums
+runs on oneDNN's kernels under AddressSanitizer, five inferences at once; leaks inside oneDNN are
+suppressed by its library's name, nothing else is. Whatever a sanitizer says ends the command.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from kernel_library import library_rows
 from seed_files import write_seeds
 
 from nnstretch.bench.commands import command_line, command_parser, run_command
@@ -65,6 +68,7 @@ def rows(folder: Path, inferences: int, seconds: float) -> list[list[object]]:
             write_seeds(folder)
             found = output_of(target / "fuzz", seconds, folder).strip()
             cells.append([words, f"broken files, {seconds:g} s", found])
+            cells += library_rows(folder / "blocks")
     return cells
 
 
