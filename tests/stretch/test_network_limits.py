@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -154,6 +155,19 @@ def test_bounds_are_not_idle() -> None:
         )
     assert max(shares) <= 1 + 1e-9
     assert np.median(shares) > 0.9
+
+
+@pytest.mark.parametrize(("seed", "share"), [(7, 0.97), (19, 0.985)])
+def test_bounds_are_tight_where_merged_channels_are_dear(seed: int, share: float) -> None:
+    """Branches narrow enough to merge cheaply lack the MACs that their segment demands."""
+    one = random_instance(seed)
+    dear = replace(one.soc.merge, us_per_kib=8 * one.soc.merge.us_per_kib + 6)
+    one = replace(one, soc=replace(one.soc, merge=dear), bounds=NetworkLimits())
+    space, best = space_of(one), BruteForce(one).best()
+    assert best is not None
+    options = list(segment_options(CostTables(space)))
+    bound_us = float(cost_to_go(space, options, Multipliers(), None, 1.0).at[0][0])
+    assert share * best[0] <= bound_us <= best[0] + slack(best[0])
 
 
 @pytest.mark.parametrize("finest", [1.0, 1.05, 1.3])

@@ -21,16 +21,21 @@ from support.brute_force import (
 
 from nnstretch.errors import BadInput, NoPlan, UnknownName
 from nnstretch.kernel import MOBILE_FUSION, ChannelBlockedLayout, FusionRules
-from nnstretch.stretch.cost.cost_model import estimate_plan
+from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan
 from nnstretch.stretch.lowering.lower import lower
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
+from nnstretch.stretch.search import warm_start
+from nnstretch.stretch.search.branch_and_bound import ExactSearch
 from nnstretch.stretch.search.constraints import (
     NetworkLimits,
     SegmentLimits,
     branched_segments,
     constraints_of,
 )
+from nnstretch.stretch.search.cost_tables import CostTables
 from nnstretch.stretch.search.search import MAX_PARAMS, search
+from nnstretch.stretch.search.search_space import SearchSpace
+from nnstretch.stretch.search.segment_options import segment_options
 
 
 def check_is_optimal(one: Instance) -> None:
@@ -95,6 +100,33 @@ def test_nothing_beats_the_bound_where_runtimes_copy_between_layouts(seed: int) 
     assert 0 < result.lower_bound_us <= expected[0] * (1 + 1e-9)
     assert best_us >= expected[0] * (1 - 1e-9)
     assert not result.optimal or best_us == pytest.approx(expected[0], rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(1, 60, 4))
+def test_few_widths_first_change_no_optimum(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warm_start, "COARSE_WIDTHS", 2)
+    monkeypatch.setattr(warm_start, "WORTH_WIDTHS", 1)
+    check_is_optimal(random_instance(seed))
+
+
+def test_few_widths_give_a_plan_within_the_limits_before_the_search_begins() -> None:
+    space = SearchSpace(
+        NetworkAnalysis(NETWORK), CostModel(chip()), ("cpu", "dsp"), SegmentLimits()
+    )
+    tables = CostTables(space)
+    limits = NetworkLimits(min_macs=0.9 * NETWORK.macs)
+    exact = ExactSearch(tables, tuple(segment_options(tables)), limits, 0.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(warm_start, "COARSE_WIDTHS", 3)
+        patch.setattr(warm_start, "WORTH_WIDTHS", 1)
+        warm_start.warm_up(exact)
+    first = exact.best
+    assert first is not None
+    assert exact.bound_us == -math.inf, "nothing is proven of all plans yet"
+    assert exact.run().best is not None
+    assert exact.is_proven(0.0)
+    assert exact.best is not None
+    assert exact.best.latency_us <= first.latency_us
 
 
 def forgetful(one: Instance, share: float) -> Instance | None:

@@ -12,6 +12,7 @@ label_setting/       label setting for the resource-constrained shortest path
 greedy_plans.py      plans along the bounds
 branch_and_bound.py  bounds, incumbents, pruning and label searches, until optimal
 search_schedule.py   how much effort the search spends, and in which order
+warm_start.py        few widths, then few options, before all of them
 alternatives.py      good plans beside the best
 pareto.py            one search repeated: epsilon-constraint fronts, sensitivity
 statistics.py        size of the space, refusals by rule

@@ -42,6 +42,10 @@ class ExactSearch:
     """Numbers of the options that plans better than the incumbent may use."""
     used: set[int] = field(default_factory=set)
     """Numbers of the options that greedy plans used."""
+    first_multipliers: Multipliers | None = None
+    """Multipliers to begin with, from a search that was like this one."""
+    bounds: list[CostToGo] = field(default_factory=list)
+    """At the best multipliers, by falling bound."""
 
     def __post_init__(self) -> None:
         self.space = self.tables.space
@@ -61,14 +65,19 @@ class ExactSearch:
         return self.lower_bound_us >= self.best.latency_us * (1 - max(gap, 1e-9))
 
     @property
+    def best_multipliers(self) -> Multipliers | None:
+        """Return the multipliers of the highest bound so far."""
+        return self.planes.best if self.planes.bounds_us else self.first_multipliers
+
+    @property
     def is_over(self) -> bool:
         """Return whether the incumbent is good enough."""
         return self.is_proven(self.gap)
 
     def run(self) -> ExactSearch:
         """Search the space; without a plan within the limits, `best` stays None."""
-        bounds = self.optimize_multipliers()
-        for factor, runs in zip(self.bins.phases, self.schedule.phases, strict=True):
+        bounds = self.bounds = self.optimize_multipliers()
+        for factor, runs in zip(self.bins.phases, self.schedule.phases, strict=False):
             if factor is not None and not self.tighten(bounds, factor):
                 return self
             bounds.sort(key=lambda values: -values.total(self.limits))
@@ -106,7 +115,8 @@ class ExactSearch:
     def optimize_multipliers(self) -> list[CostToGo]:
         """Return the bounds at the best multipliers, by falling bound."""
         known: list[CostToGo] = []
-        multipliers, rounds = self.planes.first(), self.planes.rounds()
+        multipliers = self.first_multipliers or self.planes.first()
+        rounds = self.planes.rounds()
         for n in range(rounds):
             self.report_progress("pricing", n + 1, rounds)
             values = self.evaluate(multipliers, self.bins.trials if known else self.bins.first)
@@ -191,7 +201,7 @@ class ExactSearch:
         """Search around the greedy plans so far, and over options of the least bounds."""
         only = set(self.used)
         if len(bounds) > 1:
-            only |= self.promising_options(bounds)
+            only |= self.promising_options(bounds, self.schedule.polished_options)
         self.local_search(bounds, self.schedule.polishing_beam, only, self.schedule.margins)
 
     def local_search(
@@ -205,16 +215,21 @@ class ExactSearch:
 
         Without limits of the whole network, a greedy plan is the best over its options.
         """
-        if not self.limits.any:
+        if not self.limits.any or not only:
             return
-        known = sorted(only.intersection(*(values.options for values in bounds)))
+        known = sorted(only)
+        values = [
+            cost_to_go(self.space, self.options, multipliers, known, self.bins.trials)
+            for multipliers in self.planes.around(bounds[0].multipliers)
+        ]
+        least_us = max(bound.total(self.limits) for bound in values)
         for n, margin in enumerate(margins):
             self.report_progress("polishing", n + 1, len(margins))
-            ceiling_us = self.above_bound(margin)
+            ceiling_us = least_us + margin * abs(least_us)
             search = LabelSearch(
                 self.space,
                 self.options,
-                bounds,
+                values,
                 self.limits,
                 beam,
                 self.gap,
@@ -228,7 +243,7 @@ class ExactSearch:
             if self.best is not None and ceiling_us >= self.best.latency_us:
                 return
 
-    def promising_options(self, bounds: list[CostToGo]) -> set[int]:
+    def promising_options(self, bounds: list[CostToGo], most: int) -> set[int]:
         """Return options whose highest bound, over all multipliers, is least."""
         costs = [reduced_costs(self.options, values) for values in bounds]
         totals_us = [values.total(self.limits) for values in bounds]
@@ -237,4 +252,4 @@ class ExactSearch:
             pairs = zip(totals_us, costs, strict=True)
             highest_us[number] = max(total_us + excess[number] for total_us, excess in pairs)
         by_bound = sorted(highest_us, key=lambda number: highest_us[number])
-        return set(by_bound[: self.schedule.polished_options])
+        return set(by_bound[:most])

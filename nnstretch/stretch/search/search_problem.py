@@ -26,6 +26,7 @@ from nnstretch.stretch.search.segment_options import (
     price_options,
 )
 from nnstretch.stretch.search.statistics import least_macs, log10_size, refusals
+from nnstretch.stretch.search.warm_start import warm_up
 from nnstretch.trial import Trial
 
 Progress = Callable[[str, int, int], None]
@@ -164,6 +165,7 @@ class SearchProblem:
         """Search until done or stopped; return how far it came."""
         search = ExactSearch(self.tables, self.options, limits, self.gap, self.progress)
         try:
+            warm_up(search)
             search.run()
         except STOPS as stop:
             self.stopped_by = type(stop)

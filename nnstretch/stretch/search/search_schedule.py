@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nnstretch.stretch.search.constraints import NetworkLimits
 
@@ -90,6 +90,10 @@ class SearchSchedule:
     """Options that a greedy step tries."""
     greedy_combinations: int = 4_000
     """Combinations that a greedy step looks at."""
+
+    def first_phase(self) -> SearchSchedule:
+        """Return the settings of a search that ends after its first phase."""
+        return replace(self, phases=self.phases[:1])
 
     def bins(self, limits: NetworkLimits) -> BinFactors:
         """Return the bin factors under limits of the whole network."""

@@ -102,6 +102,11 @@ class SearchSpace:
 
     # Units
 
+    def share_units(self, space: SearchSpace) -> None:
+        """Take the unit costs of another space of the same network and chip."""
+        self._units = space._units
+        self._units_by_structure = space._units_by_structure
+
     def unit(self, k: int) -> UnitCostModel:
         """Return the unit behind cut k; units of equal structure share one cost model."""
         if k not in self._units:

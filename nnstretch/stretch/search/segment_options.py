@@ -127,6 +127,11 @@ class SegmentOption:
         return int(self.branched)
 
     @property
+    def key(self) -> tuple[int, int, tuple[str, ...], str]:
+        """Return what the option is, in any space of its network on its chip."""
+        return self.i, self.j, self.processors, self.merge
+
+    @property
     def is_last(self) -> bool:
         """Return whether the segment ends at the network's output."""
         return self.j == self.space.last

@@ -15,9 +15,9 @@ from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.bounds.lagrangian import (
     EntryBins,
     bin_entries,
+    deadline_costs,
+    offsets_us,
     segment_bound,
-    single_bounds,
-    tightest_bound,
 )
 from nnstretch.stretch.search.bounds.multipliers import (
     AffineMinorants,
@@ -34,8 +34,13 @@ SAMPLE = 100
 """Options of a branch that choose between relaxations; the bound itself looks at all."""
 CHUNK = 10_000
 """Numbers of an array `[relaxation, bin, option]` at a time, so that it stays in the cache."""
+MOST_TOGETHER = 3
+"""Relaxations that bound one width bin together."""
 MAC_SHARES = (0.0, 0.8)
 """Multipliers of a segment's MACs, as shares of what a MAC costs when all processors work."""
+WIDTH_SHARES = (0.5, 1.0, 2.0)
+"""Further ones, as shares of what a MAC costs in merged channels: branches that have the MACs of a
+segment are wider than those that earn most."""
 SLOPE_CENTRES = (1.1, 1.6)
 """Merged widths around which lines are fitted, over the original's."""
 
@@ -100,20 +105,16 @@ def bound_option(
     behind_full = int(np.searchsorted(starts, full, side="right"))
     relaxations = best_relaxations(option, entries, values, len(starts), behind_full - 1)
     values.relaxations[number] = relaxations
-
-    def bound(part: Sequence[EntryBins]) -> Array:
-        least = segment_bound(option, part, relaxations, values)
-        return tightest_bound(option, least, relaxations, values)
-
     if option.merge == "project":
-        return bound(entries)
+        return segment_bound(option, entries, relaxations, values)
     branch_options = sum(len(table.us) for table in option.branch_tables)
     step = max(4, CHUNK // (len(relaxations) * branch_options))
     parts = []
     for begin, end in ((0, behind_full), (behind_full, len(starts))):
         for low in range(begin, end, step):
             rows = np.arange(low, min(low + step, end))
-            parts.append(bound([entry.take(rows) for entry in entries]))
+            few = [entry.take(rows) for entry in entries]
+            parts.append(segment_bound(option, few, relaxations, values))
     return np.concatenate(parts)
 
 
@@ -129,21 +130,45 @@ def best_relaxations(
     if option.merge != "project":
         few = [entry.take(np.array(near)) for entry in entries]
     samples = [table.subsample(SAMPLE) for table in option.branch_tables]
-    least = segment_bound(option, few, relaxations, values, samples)
-    best = single_bounds(option, least, relaxations, values).argmax(axis=0)
-    return relaxations.take(sorted(set(best.tolist())))
+    table = deadline_costs(option, few, relaxations, values.multipliers, samples)
+    return relaxations.take(tightest_rows(table.costs, offsets_us(option, relaxations, values)))
+
+
+def tightest_rows(costs: Array, offsets: Array) -> list[int]:
+    """Return few relaxations that together bound every bin and case nearly as well as all do."""
+    chosen: set[int] = set()
+    for offset in offsets:
+        bounds = costs + offset[:, None, None]
+        for k in range(bounds.shape[1]):
+            rows: list[int] = []
+            for _ in range(MOST_TOGETHER):
+                together = bounds[rows, k].max(axis=0) if rows else bounds[:, k].min(axis=0)
+                if not np.isfinite(together).any():
+                    break
+                row = int(bounds[:, k, int(together.argmin())].argmax())
+                if row in rows:
+                    break
+                rows.append(row)
+            chosen.update(rows)
+    return sorted(chosen) or [0]
 
 
 def candidate_relaxations(option: SegmentOption, values: CostToGo) -> SegmentMultipliers:
-    """Return ways to relax an option: every MAC multiplier with every slope of the minorants."""
+    """Return ways to relax an option: every slope of the minorants with MAC multipliers."""
     if not option.branched:
         return SegmentMultipliers(np.zeros(1), np.zeros(1))
     us, macs = option.tables.original(option.i, option.j)
     rate = sum(macs / (us[p] * option.slowdown) for p in option.processors)
-    per_mac = {max(0.0, share / rate - values.multipliers.per_mac) for share in MAC_SHARES}
     slopes = values.minorants[option.j].slopes if option.merge == "concat" else np.zeros(1)
-    extra = np.array(sorted(per_mac))
-    return SegmentMultipliers(np.repeat(extra, len(slopes)), np.tile(slopes, len(extra)))
+    full, demand = option.space.original_width(option.j), max(1.0, option.bounds.macs)
+    pairs: set[tuple[float, float]] = set()
+    for slope in slopes.tolist():
+        width_us = (slope + option.merge_us_per_channel) * full
+        per_mac = [share / rate for share in MAC_SHARES]
+        per_mac += [share * width_us / demand for share in WIDTH_SHARES]
+        pairs |= {(max(0.0, price - values.multipliers.per_mac), slope) for price in per_mac}
+    columns = np.array(sorted(pairs)).T
+    return SegmentMultipliers(columns[0], columns[1])
 
 
 def affine_minorants(widths: Array, values: Array, full: int) -> AffineMinorants:

@@ -13,6 +13,8 @@ from nnstretch.stretch.search.search_schedule import SearchSchedule
 
 GRID = {0: 1, 1: 121, 2: 121, 3: 41}
 """Multipliers of each kind that are compared, by how many kinds there are."""
+SPREAD = 0.05
+"""How far multipliers around others lie, as a share of the largest."""
 UNLIMITED_MACS = 1e30
 
 
@@ -52,6 +54,18 @@ class CuttingPlanes:
         if not any(self.limited):
             return 1
         return 8 if any(self.limited[1:]) else 5
+
+    def around(self, centre: Multipliers) -> list[Multipliers]:
+        """Return multipliers and, for each kind that is limited, one above and one below."""
+        values, largest = list(astuple(centre)), astuple(self.largest)
+        nearby = [centre]
+        for kind, is_limited in enumerate(self.limited):
+            for step in (-SPREAD, SPREAD) if is_limited else ():
+                moved = values.copy()
+                moved[kind] += step * largest[kind]
+                if moved[kind] >= 0 or values[kind] < 0:
+                    nearby.append(Multipliers(*moved))
+        return nearby
 
     def propose(self) -> tuple[Multipliers, float]:
         """Return the multipliers whose bound may be highest, and how high that is at most, us."""

@@ -166,43 +166,42 @@ def segment_bound(
     entries: Sequence[EntryBins],
     relaxations: SegmentMultipliers,
     values: CostToGo,
-    tables: Sequence[BranchTable] | None = None,
 ) -> Array:
-    """Return bounds on the reduced latency of a segment option: `[relaxation, width bin]`, us.
+    """Return bounds through a segment option, with what follows it: `[width bin]`, us."""
+    costs = deadline_costs(option, entries, relaxations, values.multipliers).costs
+    return least_over_deadlines(costs, offsets_us(option, relaxations, values))
 
-    What follows is in them already where the merged width cannot change.
+
+def least_over_deadlines(costs: Array, offsets: Array) -> Array:
+    """Return the least over deadlines and cases of the tightest relaxation: `[width bin]`, us.
+
+    Every relaxation bounds what keeps one deadline, so each deadline takes its tightest.
+    """
+    bounds = []
+    for offset in offsets:
+        bounds.append((costs + offset[:, None, None]).max(axis=0).min(axis=1, initial=np.inf))
+    return np.asarray(np.minimum.reduce(bounds))
+
+
+def offsets_us(option: SegmentOption, relaxations: SegmentMultipliers, values: CostToGo) -> Array:
+    """Return what adds to deadlines less rewards: `[case, relaxation]`, us.
+
+    What a segment demands and what follows it. The cases are the merged widths: any but the
+    original's, and this one; one case where they cannot differ.
     """
     demand = option.bounds.macs if option.branched else 0.0
     constant = option.sync_us + option.merge_us + relaxations.per_mac * demand
-    constant -= values.multipliers.per_meeting * option.meetings
-    table = deadline_costs(option, entries, relaxations, values.multipliers, tables)
-    least = table.costs.min(axis=2, initial=np.inf) + constant[:, None]
-    if option.is_last or changes_width(option):
-        return np.asarray(least)
+    constant = constant - values.multipliers.per_meeting * option.meetings
+    if option.is_last:
+        return np.asarray(constant[None])
     behind = values.minorants[option.j]
     full = behind.full if option.branched else 0
-    return np.asarray(least + behind.at_full - (relaxations.per_channel * full)[:, None])
-
-
-def tightest_bound(
-    option: SegmentOption, least: Array, relaxations: SegmentMultipliers, values: CostToGo
-) -> Array:
-    """Return the tightest bound over all relaxations, with what follows: `[width bin]`, us."""
-    if option.is_last or not changes_width(option):
-        return np.asarray(least.max(axis=0))
-    return values.minorants[option.j].add_to(least, relaxations.per_channel)
+    at_full = constant + behind.at_full - relaxations.per_channel * full
+    if not changes_width(option):
+        return np.asarray(at_full[None])
+    return np.stack([constant + behind.bases_at(relaxations.per_channel), at_full])
 
 
 def changes_width(option: SegmentOption) -> bool:
     """Return whether branches may merge into another width than the original's."""
     return option.branched and option.merge == "concat"
-
-
-def single_bounds(
-    option: SegmentOption, least: Array, relaxations: SegmentMultipliers, values: CostToGo
-) -> Array:
-    """Return the bound that each relaxation gives alone: `[relaxation, width bin]`, us."""
-    bounds = []
-    for k in range(len(relaxations)):
-        bounds.append(tightest_bound(option, least[k : k + 1], relaxations.take([k]), values))
-    return np.array(bounds)

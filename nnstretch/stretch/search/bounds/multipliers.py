@@ -67,16 +67,9 @@ class AffineMinorants:
     at_full: float
     """Cost-to-go there, us."""
 
-    def add_to(self, least: Array, slopes: Array) -> Array:
-        """Return the tightest bound on what an option costs and what follows it, us.
-
-        `least` is what the option costs at these slopes: `[slope, ...]`.
-        """
-        bases = np.array([self.bases[np.flatnonzero(self.slopes == s)[0]] for s in slopes])
-        shape = (-1, *([1] * (least.ndim - 1)))
-        elsewhere = (least + bases.reshape(shape)).max(axis=0)
-        at_full = (least + self.at_full - (slopes * self.full).reshape(shape)).max(axis=0)
-        return np.asarray(np.minimum(elsewhere, at_full))
+    def bases_at(self, slopes: Array) -> Array:
+        """Return the bases of the lines of these slopes."""
+        return np.array([self.bases[np.flatnonzero(self.slopes == s)[0]] for s in slopes])
 
 
 @dataclass

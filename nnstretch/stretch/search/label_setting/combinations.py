@@ -17,8 +17,7 @@ from nnstretch.stretch.search.bounds.lagrangian import (
     EntryBins,
     deadline_costs,
     exact_entries,
-    segment_bound,
-    single_bounds,
+    offsets_us,
 )
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, SegmentMultipliers
 from nnstretch.stretch.search.constraints import NetworkLimits
@@ -50,13 +49,13 @@ def candidate_combinations(
     entries = exact_entries(option, width)
     if entries is None:
         return None, np.inf
-    least = segment_bound(option, entries, relaxations, values)
-    bounds = [float(bound[0]) for bound in single_bounds(option, least, relaxations, values)]
-    best = relaxations.take([int(np.argmax(bounds))])
-    table = deadline_costs(option, entries, best, values.multipliers)
-    if not np.isfinite(table.costs).any():
+    costs = deadline_costs(option, entries, relaxations, values.multipliers).costs
+    if not np.isfinite(costs).any():
         return None, np.inf
-    tail_us = max(bounds) - float(table.costs.min())
+    tails_us = offsets_us(option, relaxations, values).min(axis=0)
+    row = int((costs[:, 0].min(axis=1) + tails_us).argmax())
+    best, tail_us = relaxations.take([row]), float(tails_us[row])
+    table = deadline_costs(option, entries, best, values.multipliers)
     branches = branch_options(option, entries, best, values)
     join = BranchJoin(option, table, branches, limits, slack_us - tail_us, most)
     options = join.run()
