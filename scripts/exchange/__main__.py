@@ -41,6 +41,11 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
+def training_command() -> str:
+    """Return the command that trains what the page is of, and writes it."""
+    return command_line().replace(" --page-only", "")
+
+
 def main() -> int:
     args = arguments().parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
@@ -51,7 +56,7 @@ def main() -> int:
         exchange.train_missing(args.networks, args.seeds)
     rows = exchange.done()
     predicted = predictions(exchange, rows)
-    write_text(args.out, page(exchange, rows, predicted, args.seeds, command_line()))
+    write_text(args.out, page(exchange, rows, predicted, args.seeds, training_command()))
     write_text(args.out.with_suffix(".svg"), picture(rows, predicted))
     return 0
 

@@ -214,7 +214,7 @@ def page(
         train_packages=", ".join(sorted(TRAIN_FONTS)),
         held_packages=", ".join(sorted(HELD_OUT_FONTS)),
         every="\n".join(every_training(rows)),
-        hours=f"{len(rows)} trainings took {hours:.1f} hours, one thread each, on a host that others used, too.",
+        hours=f"{len(rows)} trainings took {hours:.1f} hours, one thread each, by the clock, on a host that others kept busy and where they stood still at times.",
     )
 
 
@@ -229,9 +229,17 @@ def verdict(rows: Sequence[Training], predicted: dict[str, Prediction]) -> str:
         against = ", ".join(f"{n}: {means[n] - means[best]:+.2f}" for n in means if n != best)
         costs = told.fastest.get(best)
         least = min(ms for ms, _ in told.fastest.values())
-        slower = "" if costs is None else f" Alone they cost {100 * (costs[0] / least - 1):.1f}%."
+        slower = ""
+        if costs is not None:
+            longer = 100 * (costs[0] / least - 1)
+            slower = (
+                f" The fastest plan of so many takes {longer:.1f}% longer than the fastest of all."
+            )
         lines.append(
-            f"- {TITLES[network]}: most accurate at one latency with {best} forks; points against"
-            f" them by forks: {against or 'none trained'}.{slower}"
+            f"- {TITLES[network]}: most accurate at one latency is the plan of {best} forks; points"
+            f" of others against it, by forks: {against or 'none trained'}.{slower}"
         )
+    if rows and len({row.seed for row in rows}) < 3:
+        few = "By so few seeds this may be chance, and no default follows from it:"
+        lines = [few, "", *lines]
     return "\n".join(lines) or "Nothing is trained yet."
