@@ -102,6 +102,7 @@ def candidates(machine: Accelerator, options: ScheduleOptions) -> Iterator[Sched
             yield replace(plain, clean_up=False)
             yield replace(plain, propagate=True)
             yield replace(plain, batch_only=True)
+            yield replace(plain, parts_must_pay=False)
 
 
 def smaller_machines(machine: Accelerator) -> Iterator[Accelerator]:

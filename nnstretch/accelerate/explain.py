@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from nnstretch.accelerate.accelerate import AccelerateResult
 from nnstretch.accelerate.engines.placed_program import residencies_of
@@ -12,6 +12,7 @@ from nnstretch.accelerate.steps.layers import layers_of
 from nnstretch.accelerate.steps.movement import concatenations, with_concatenations
 from nnstretch.accelerate.steps.ordering import breadth_first, depth_first, pending_before_each
 from nnstretch.accelerate.steps.slicing import needs_of
+from nnstretch.accelerate.steps.worth import PartsWorth, parts_that_do_not_pay
 from nnstretch.errors import UnknownName, closest
 
 Lines = list[str]
@@ -82,7 +83,18 @@ def explain_tensor(result: AccelerateResult, tensor: str) -> Lines:
 def explain_grouping(result: AccelerateResult) -> Lines:
     """Return groups, and merges that were refused."""
     lines = [str(group) for group in result.schedule.groups]
-    return lines + [f"not merged: {refusal}" for refusal in refusals_of(result)]
+    lines += [f"not merged: {refusal}" for refusal in refusals_of(result)]
+    return lines + [f"computed whole: {worth}" for worth in losing_parts(result)]
+
+
+def losing_parts(result: AccelerateResult) -> Sequence[PartsWorth]:
+    """Return the groups that are computed whole since their parts cost more than they save."""
+    options, rates = result.request.options, result.schedule.rates
+    by_policy = options.policy not in SCOPES and result.request.by_hand is None
+    if not (by_policy and options.parts_must_pay):
+        return ()
+    groups = find_groups(result.chip, split_rules(rates, options), options.clean_up)[0]
+    return parts_that_do_not_pay(result.chip, groups, rates)
 
 
 def explain_slicing(result: AccelerateResult) -> Lines:

@@ -11,6 +11,7 @@ best        the fastest of many by simulation (best_schedule.py)
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from nnstretch.accelerate.chip_graph import ChipGraph
@@ -34,8 +35,9 @@ from nnstretch.accelerate.steps.peak import group_peak
 from nnstretch.accelerate.steps.slicing import needs_of as instance_needs
 from nnstretch.accelerate.steps.slicing import slice_groups
 from nnstretch.accelerate.steps.split import SplitRules
+from nnstretch.accelerate.steps.worth import whole_where_parts_do_not_pay
 from nnstretch.chip.instances import DDR, LOCAL, SHARED, Group, Instance, Instruction, Split
-from nnstretch.errors import BadInput
+from nnstretch.errors import BadInput, BadPlan
 
 POLICIES = ("ddr", "gb", "lb", "ordered", "graphturbo", "best")
 SCOPES = {"ddr": DDR, "gb": SHARED, "lb": LOCAL}
@@ -55,6 +57,8 @@ class ScheduleOptions:
     propagate: bool = False
     recomputed_share: float = 0.10
     clean_up: bool = True
+    parts_must_pay: bool = True
+    """Whether a group is computed whole where its parts cost more than they save."""
 
     @property
     def overlaps(self) -> str:
@@ -94,6 +98,11 @@ def schedule_cluster(
         groups = layer_groups(chip)
     else:
         groups = group_operators(chip, split_rules(rates, options), options.clean_up)
+        if options.parts_must_pay:
+            whole = whole_where_parts_do_not_pay(chip, groups, rates)
+            # What does not fit whole, not even in tiles, may fit in parts.
+            with suppress(BadPlan):
+                return schedule_groups(chip, whole, rates, options)
     return schedule_groups(chip, groups, rates, options)
 
 

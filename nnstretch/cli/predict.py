@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.arguments import MODEL_HELP, SOC_HELP, add_fallback, add_inputs, names_of
 from nnstretch.cli.loaded_model import LoadedModel, load_model_argument, load_soc_of
-from nnstretch.cli.progress import warn_uncalibrated
+from nnstretch.cli.progress import show_machines, warn_uncalibrated
 from nnstretch.errors import BadInput, UnsupportedOp
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ def network(
     subject: LoadedModel, soc: Soc, processors: tuple[str, ...] | None, fallback: str | None
 ) -> dict[str, Any]:
     """Predict a network on each processor and return it as JSON data."""
+    from nnstretch.predict.described import described_machines
     from nnstretch.stretch.cost.cost_model import CostModel, uncovered_kernels
 
     names = processors or tuple(p.name for p in soc.processors)
@@ -112,6 +113,7 @@ def network(
         "uncovered": list(prices.uncovered),
         "outside": prices.outside,
         "fallbacks": cost_model.fallbacks,
+        "accelerators": described_machines(soc, names),
         "provenance": soc.provenance,
         "calibrated": soc.calibrated,
         "noisy": soc.noisy,
@@ -168,6 +170,7 @@ def price_kernels(
 def plan_terms(subject: LoadedModel, soc: Soc, fallback: str | None) -> dict[str, Any]:
     """Predict a plan and return its latency's terms as JSON data."""
     from nnstretch.files.trial_json import segments_json
+    from nnstretch.predict.described import described_machines
     from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan
     from nnstretch.stretch.lowering.lower import lower
 
@@ -194,6 +197,7 @@ def plan_terms(subject: LoadedModel, soc: Soc, fallback: str | None) -> dict[str
         "uncovered": list(prices.uncovered),
         "outside": prices.outside,
         "fallbacks": cost_model.fallbacks,
+        "accelerators": described_machines(soc, subject.plan.processors),
         "provenance": soc.provenance,
         "calibrated": soc.calibrated,
         "noisy": soc.noisy,
@@ -240,6 +244,7 @@ def show(result: dict[str, Any], console: Any) -> None:
         console.print(
             f"[yellow]never measured, priced as the nearest kind ({kind}):[/yellow] {name}"
         )
+    show_machines(result, console)
     warn_uncalibrated(result, console)
     console.print(f"source: {result['provenance']}")
 

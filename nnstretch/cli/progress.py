@@ -54,6 +54,17 @@ def progress(label: str) -> Iterator[Any]:
         yield lambda done, total, *_: tell(label, done, total)
 
 
+def show_machines(result: dict[str, Any], console: Any) -> None:
+    """Print which processors are described accelerators, and their assumed values by name."""
+    for name, item in result.get("accelerators", {}).items():
+        assumed = item["assumed"]
+        listed = f": {', '.join(assumed)}" if assumed else ""
+        console.print(
+            f"{name} is {item['machine']} as described (modelled),"
+            f" {len(assumed)} assumed values{listed}"
+        )
+
+
 def warn_uncalibrated(result: dict[str, Any], console: Any) -> None:
     """Warn beside a result's tables that its chip was never measured, or beside other work."""
     if result.get("noisy"):

@@ -23,6 +23,7 @@ from nnstretch.predict.features import Numbers
 from nnstretch.predict.learned import Estimates
 from nnstretch.predict.roofline import MOST
 from nnstretch.predictor import Estimate
+from nnstretch.soc import Soc
 
 BRANCH_ERROR = 0.15
 """Usual error where a file says none: docs/results/accelerator_branches.md, rounded up."""
@@ -72,3 +73,14 @@ class DescribedAccelerator:
         factor = 1.0 + self.relative_error
         error_us = min(self.relative_error, MOST) * latency_us
         return Estimates(latency_us, latency_us / factor, latency_us * factor, error_us)
+
+
+def described_machines(soc: Soc, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return machine and assumed values of the processors that are described accelerators."""
+    machines: dict[str, dict[str, Any]] = {}
+    for name in names:
+        predictor = soc.predictors[name]
+        if isinstance(predictor, DescribedAccelerator):
+            assumed = list(predictor.rates.accelerator.assumed)
+            machines[name] = {"machine": predictor.machine, "assumed": assumed}
+    return machines

@@ -1,6 +1,8 @@
 """Schedules inside accelerators against what is exact, against time, and against other programs.
 
 python scripts/accelerators optimum --rows rows.jsonl --out docs/results/accelerator_optimum.md
+python scripts/accelerators growth --out docs/results/accelerator_speed.md --picture FILE.svg
+python scripts/accelerators programs --envs FOLDER --out docs/results/accelerator_programs.md
 """
 
 from __future__ import annotations
@@ -8,13 +10,17 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser
 
+import growth
 import optimum_gaps
+import programs
 
 from nnstretch.bench.commands import parser_of_parts, run_part
 
 
 def arguments() -> ArgumentParser:
-    return parser_of_parts(__doc__, {"optimum": optimum_gaps})
+    return parser_of_parts(
+        __doc__, {"optimum": optimum_gaps, "growth": growth, "programs": programs}
+    )
 
 
 if __name__ == "__main__":

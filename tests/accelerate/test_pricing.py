@@ -63,6 +63,20 @@ def test_a_branch_that_fits_nowhere_is_refused() -> None:
         scheduler.schedule(capture(network(), torch.zeros(1, 3, 8, 8)))
 
 
+def test_predict_names_the_assumed_values_of_a_described_processor(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = ["predict", "torchvision:alexnet", "--soc", str(PHONE)]
+    assert main([*command, "--json"]) == 0
+    machines = json.loads(capsys.readouterr().out)["accelerators"]
+    assert machines.keys() == {"npu"}, "a measured processor has no assumed values"
+    assumed = machines["npu"]["assumed"]
+    assert "vector.lanes" in assumed
+    assert main([*command, "--processors", "npu"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"{len(assumed)} assumed values: {', '.join(assumed)}" in shown
+
+
 @pytest.mark.slow
 def test_search_shows_whole_branches_in_their_order(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["search", "torchvision:resnet18", "--soc", str(PHONE), "--width-steps", "6"]

@@ -121,6 +121,18 @@ def test_longest_paths_are_the_trace_of_the_loop(seed: int, overlap: str) -> Non
     assert ends == pytest.approx(walked)
 
 
+def test_what_is_read_together_is_one_need_and_holds_back_who_writes_a_part_of_it() -> None:
+    tensor = Region("global", 0, 50)
+    written = [
+        Instruction(f"store {n}", "port", 1.0, (), (Region("global", n, n + 1),)) for n in range(50)
+    ]
+    read = [Instruction(f"load {n}", f"reader {n}", 1.0, (tensor,)) for n in range(2)]
+    written_again = Instruction("store", "port", 1.0, (), (Region("global", 7, 8),))
+    needs = needs_of([*written, *read, written_again], "layers")
+    assert needs[50:52] == [(49,), (49,)], "of 50 tiles of one engine the last is enough"
+    assert needs[52] == (49, 50, 51)
+
+
 def faster(machine: Accelerator) -> list[Accelerator]:
     """The machine with each rate doubled."""
     doubled = [

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import pytest
 from support.chip_networks import bert, resnet50
+from support.random_chip_graphs import GraphMaker
 
-from nnstretch.accelerate.chip_graph import ChipGraph
+from nnstretch.accelerate.chip_graph import ChipGraph, chip_graph
+from nnstretch.accelerate.machine.load_accelerator import load_accelerator
+from nnstretch.accelerate.machine.rates import ChipRates
+from nnstretch.accelerate.policies import ScheduleOptions, schedule_cluster
 from nnstretch.accelerate.steps.grouping import GroupMerger, find_groups, group_operators
 from nnstretch.accelerate.steps.peak import group_peak
 from nnstretch.accelerate.steps.split import SplitRules, factors, first_factor, split_of
+from nnstretch.accelerate.steps.worth import parts_that_do_not_pay, whole_where_parts_do_not_pay
+from nnstretch.graph import TensorSpec, Value
 
 LOCAL_BYTES = 8 * 1_310_720
 
@@ -67,6 +73,37 @@ def test_a_merge_that_pushes_a_factor_on_is_refused_with_numbers() -> None:
     assert (
         "straight merge of ..add__2 and relu__9..: 4 parts of the second are fewer than 8" in texts
     )
+
+
+def three_convolutions() -> ChipGraph:
+    shape = (1, 64, 28, 28)
+    maker = GraphMaker(shapes={"x": shape})
+    name = "x"
+    for _ in range(3):
+        name = maker.relu(maker.conv(name, 64, 3, 1))
+    return chip_graph(maker.finish((Value("x", TensorSpec(shape)),), (name,)), "int8")
+
+
+def test_groups_whose_parts_cannot_pay_are_computed_whole() -> None:
+    chip = three_convolutions()
+    rates = ChipRates(load_accelerator("ethos-u55-128"), "int8")
+    published = schedule_cluster(chip, rates, ScheduleOptions(parts_must_pay=False))
+    assert max(group.split.factor for group in published.groups) == 7
+    schedule = schedule_cluster(chip, rates, ScheduleOptions())
+    assert [group.split.factor for group in schedule.groups] == [1]
+    assert schedule.latency_us < 0.7 * published.latency_us
+    refused = parts_that_do_not_pay(chip, published.groups, rates)
+    assert all("us again" in str(worth) for worth in refused)
+
+
+def test_parts_stay_where_weights_are_loaded_fast_or_maps_are_large() -> None:
+    chip = three_convolutions()
+    machine = load_accelerator("ethos-u55-128", ["ddr.bandwidth=100"])
+    groups = schedule_cluster(chip, ChipRates(machine, "int8"), ScheduleOptions()).groups
+    assert max(group.split.factor for group in groups) == 7
+    stages = group_operators(resnet50(16), rules())
+    rates = ChipRates(load_accelerator("stcp920"), "fp16")
+    assert whole_where_parts_do_not_pay(resnet50(16), stages, rates) == stages
 
 
 def test_a_merge_that_would_close_a_cycle_is_seen() -> None:

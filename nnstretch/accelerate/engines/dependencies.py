@@ -20,14 +20,15 @@ Needs = list[tuple[int, ...]]
 class BufferHistory:
     """Who wrote and who has read each address of a buffer since.
 
-    Spans do not overlap and are kept in order of address. Engines issue in order, so of the readers
-    of a span the last on each engine is enough.
+    Spans do not overlap and are kept in order of address. Engines issue in order, so of the writers
+    and readers of a span the last on each engine is enough, and spans that are read together become
+    one: else a tensor of a thousand tiles would be a thousand needs of each of its readers.
     """
 
     def __init__(self) -> None:
         self.starts: list[int] = []
-        self.spans: list[tuple[int, int, dict[str, int]]] = []
-        """(stop, writer, last reader by engine) behind each start."""
+        self.spans: list[tuple[int, dict[str, int], dict[str, int]]] = []
+        """(stop, last writer by engine, last reader by engine) behind each start."""
 
     def overlapping(self, region: Region) -> tuple[int, int]:
         """Return the range of places of spans that share an address with a region."""
@@ -39,29 +40,45 @@ class BufferHistory:
     def read(self, region: Region, engine: str, reader: int, needs: set[int]) -> None:
         """Note a read, and add the writers that it must wait for."""
         first, last = self.overlapping(region)
+        if last - first > 1:
+            inner = first + (self.starts[first] < region.start)
+            self.join(inner, last - (self.spans[last - 1][0] > region.stop))
+            first, last = self.overlapping(region)
         for place in range(first, last):
-            _, writer, readers = self.spans[place]
-            needs.add(writer)
+            _, writers, readers = self.spans[place]
+            needs.update(writers.values())
             readers[engine] = reader
 
-    def write(self, region: Region, writer: int, needs: set[int]) -> None:
+    def join(self, first: int, last: int) -> None:
+        """Make a range of spans one."""
+        if last - first < 2:
+            return
+        writers: dict[str, int] = {}
+        readers: dict[str, int] = {}
+        for _, wrote, have_read in self.spans[first:last]:
+            for latest, places in ((writers, wrote), (readers, have_read)):
+                for engine, place in places.items():
+                    latest[engine] = max(place, latest.get(engine, place))
+        self.starts[first:last] = [self.starts[first]]
+        self.spans[first:last] = [(self.spans[last - 1][0], writers, readers)]
+
+    def write(self, region: Region, engine: str, writer: int, needs: set[int]) -> None:
         """Note a write, and add the writers and readers that it must wait for."""
         first, last = self.overlapping(region)
         starts: list[int] = []
-        spans: list[tuple[int, int, dict[str, int]]] = []
+        spans: list[tuple[int, dict[str, int], dict[str, int]]] = []
         for place in range(first, last):
             start, (stop, earlier, readers) = self.starts[place], self.spans[place]
-            needs.add(earlier)
-            needs.update(readers.values())
+            needs.update(earlier.values(), readers.values())
             if start < region.start:
                 starts.append(start)
-                spans.append((region.start, earlier, dict(readers)))
+                spans.append((region.start, dict(earlier), dict(readers)))
         starts.append(region.start)
-        spans.append((region.stop, writer, {}))
+        spans.append((region.stop, {engine: writer}, {}))
         if first < last and self.spans[last - 1][0] > region.stop:
             stop, earlier, readers = self.spans[last - 1]
             starts.append(region.stop)
-            spans.append((stop, earlier, dict(readers)))
+            spans.append((stop, dict(earlier), dict(readers)))
         self.starts[first:last] = starts
         self.spans[first:last] = spans
 
@@ -108,4 +125,6 @@ def add_address_needs(
             )
     for region in instruction.writes:
         if region.stop > region.start:
-            histories.setdefault(region.buffer, BufferHistory()).write(region, place, needed)
+            histories.setdefault(region.buffer, BufferHistory()).write(
+                region, instruction.engine, place, needed
+            )

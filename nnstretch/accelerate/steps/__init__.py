@@ -3,6 +3,7 @@
 peak.py           bytes that a group needs at once
 split.py          B1: into how many parts, along which dimension
 grouping.py       B2: which operators are computed together
+worth.py          after B2: groups whose parts do not pay are computed whole
 slicing.py        B3: instances of a group, and which needs which
 ordering.py       B4: order of instances, depth or breadth first
 binding.py        B5: which cores share which dimension; scope of what instances leave

@@ -80,14 +80,13 @@ def priced_whole(
     tick: Any,
 ) -> dict[str, Any]:
     """Price the best plans again where branches lie on described accelerators, as JSON data."""
+    from nnstretch.predict.described import described_machines
+
     if not described or result.interrupted:
         return {}
     tick("whole branches", 0, 1)
     rows = whole_branches_json(result.plans, question.analysis, question.soc, tuple(described))
-    machines = {
-        name: {"machine": item.machine, "assumed": list(item.rates.accelerator.assumed)}
-        for name, item in described.items()
-    }
+    machines = described_machines(question.soc, tuple(described))
     return {"whole_branches": rows, "accelerators": machines}
 
 

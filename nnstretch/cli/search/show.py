@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from nnstretch.cli.progress import warn_uncalibrated
+from nnstretch.cli.progress import show_machines, warn_uncalibrated
 from nnstretch.cli.search.picture import NAMES
 
 MIB = 2**20
@@ -35,6 +35,7 @@ def show(result: dict[str, Any], console: Any) -> None:
         )
     if result.get("whole_branches"):
         console.print(whole_branches_table(result))
+        show_machines(result, console)
     show_views(result, console)
     warn_uncalibrated(result, console)
     console.print(f"refused: {refused or 'nothing'}\nsource: {result['provenance']}")
@@ -108,11 +109,7 @@ def whole_branches_table(result: dict[str, Any]) -> Any:
     """Return the best plans by kernels and by whole branches, in the order of the latter."""
     from rich.table import Table
 
-    assumed = [
-        f"{name} is {item['machine']}, {len(item['assumed'])} assumed values"
-        for name, item in result["accelerators"].items()
-    ]
-    title = f"whole branches as scheduled ({'; '.join(assumed)}; modelled)"
+    title = "whole branches as scheduled (modelled)"
     table = Table("plan", "kernels ms", "whole ms", "difference", title=title)
     for row in result["whole_branches"]:
         if row["whole_ms"] is None:
