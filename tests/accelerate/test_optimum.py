@@ -118,7 +118,7 @@ def test_what_is_too_large_to_try_is_refused() -> None:
 
 @pytest.mark.parametrize("chip", [chain(5), diamond()], ids=["chain", "diamond"])
 def test_best_climbs_to_the_optimum(chip: ChipGraph) -> None:
-    options = ScheduleOptions("best")
+    options = ScheduleOptions("best", parts_must_pay=False)
     start = best_candidate(chip, RATES, options, float("inf"))
     assert start is not None
     climbed = Climb(chip, RATES, time.perf_counter() + 60).climb(*start)
