@@ -104,6 +104,8 @@ def network(
     for name in names:
         if not uncovered_kernels(subject.graph, soc, (name,), cost_model):
             latency_ms[name] = cost_model.estimate_alone(subject.graph, name).latency_us / 1000
+    described = described_machines(soc, names)
+    machines: dict[str, Any] = {"accelerators": described} if described else {}
     return {
         "model": subject.spec,
         "soc": soc.name,
@@ -113,11 +115,10 @@ def network(
         "uncovered": list(prices.uncovered),
         "outside": prices.outside,
         "fallbacks": cost_model.fallbacks,
-        "accelerators": described_machines(soc, names),
         "provenance": soc.provenance,
         "calibrated": soc.calibrated,
         "noisy": soc.noisy,
-    }
+    } | machines
 
 
 @dataclass
@@ -183,6 +184,8 @@ def plan_terms(subject: LoadedModel, soc: Soc, fallback: str | None) -> dict[str
     graphs = [(b.graph, (b.branch.processor,)) for s in lowered.segments for b in s.branches]
     prices = price_kernels(graphs, cost_model)
     segments = segments_json(trial, lowered)
+    described = described_machines(soc, subject.plan.processors)
+    machines: dict[str, Any] = {"accelerators": described} if described else {}
     return {
         "model": subject.spec,
         "soc": soc.name,
@@ -197,11 +200,10 @@ def plan_terms(subject: LoadedModel, soc: Soc, fallback: str | None) -> dict[str
         "uncovered": list(prices.uncovered),
         "outside": prices.outside,
         "fallbacks": cost_model.fallbacks,
-        "accelerators": described_machines(soc, subject.plan.processors),
         "provenance": soc.provenance,
         "calibrated": soc.calibrated,
         "noisy": soc.noisy,
-    }
+    } | machines
 
 
 def show(result: dict[str, Any], console: Any) -> None:
