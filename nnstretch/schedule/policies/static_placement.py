@@ -1,4 +1,4 @@
-"""Who goes first."""
+"""Static placement: every task where its plan put it, accelerators before the CPU."""
 
 from __future__ import annotations
 

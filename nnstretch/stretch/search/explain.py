@@ -178,7 +178,7 @@ def block_ranges(analysis: NetworkAnalysis) -> list[tuple[int, int]]:
 
 
 def judge_option(option: SegmentOption) -> SegmentVerdict:
-    """Judge one segment option by the four rules, from a tensor of the original width."""
+    """Judge one segment option by the rules of segments, from a tensor of the original width."""
     width_in = option.space.original_width(option.i)
     verdict = SegmentVerdict(
         option.space.cuts[option.i].name,
