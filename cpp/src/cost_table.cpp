@@ -1,6 +1,7 @@
 #include "cost_table.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -8,6 +9,7 @@
 #include <limits>
 #include <memory>
 #include <random>
+#include <thread>
 
 #include "c_call.hpp"
 #include "json.hpp"
@@ -159,34 +161,59 @@ class Bench {
   Floats scratch_ = zeros(static_cast<std::int64_t>(prepared_.scratch_floats()));
 };
 
-// Of equal calls the fastest; never 0, which would say that it costs nothing.
-void enter(CostTable& table, const std::string& call, const std::string& type,
-           std::vector<double> times) {
-  std::sort(times.begin(), times.end());
-  const double median_us = std::max(times[times.size() / 2], 0.001);
-  const auto entry = table[call].emplace(type, median_us).first;
-  entry->second = std::min(entry->second, median_us);
-}
+// Threads that compute a network again and again, as other elements of the host do while one is
+// measured: they share its caches and memory.
+class Company {
+ public:
+  Company(const Network& network, const Prepared& prepared, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i)
+      threads_.emplace_back([this, &network, &prepared] {
+        const library::OneThread alone;
+        Bench bench(network, prepared);
+        while (!ended_)
+          for (std::size_t call = 0; call < network.calls().size() && !ended_; ++call)
+            bench.run(call, nullptr);
+      });
+  }
+  ~Company() {
+    ended_ = true;
+    for (std::thread& thread : threads_) thread.join();
+  }
+  Company(const Company&) = delete;
+  Company& operator=(const Company&) = delete;
 
-void measure(const Network& network, const Prepared& prepared, const ElementOptions& element,
-             int turns, CostTable& table) {
+ private:
+  std::atomic<bool> ended_{false};
+  std::vector<std::thread> threads_;
+};
+
+using Times = std::map<std::string, std::vector<double>>;
+
+// Microseconds of every run of every call, by signature.
+Times measure(const Network& network, const Prepared& prepared, const ElementOptions& element,
+              int turns) {
   const library::OneThread alone;
   Bench bench(network, prepared);
   std::unique_ptr<VendorCalls> vendor;
   if (element.vendor) vendor = std::make_unique<VendorCalls>(network, element);
-  std::vector<std::vector<double>> times(network.calls().size());
+  Times times;
   for (int turn = -1; turn < turns; ++turn)
-    for (std::size_t call = 0; call < times.size(); ++call) {
+    for (std::size_t call = 0; call < network.calls().size(); ++call) {
+      const std::string key = signature(network.calls()[call]);
       const bool offered = vendor && vendor->has(call);
       if (turn < 0 && offered) bench.check(call, *vendor, element.name);
-      if (turn >= 0 && offered) times[call].push_back(bench.run(call, vendor.get()));
+      if (turn >= 0 && offered) times[key].push_back(bench.run(call, vendor.get()));
       if (vendor && turn >= 0) continue;
       const double took_us = bench.run(call, nullptr);
-      if (turn >= 0) times[call].push_back(took_us);
+      if (turn >= 0) times[key].push_back(took_us);
     }
-  for (std::size_t call = 0; call < times.size(); ++call)
-    if (!times[call].empty())
-      enter(table, signature(network.calls()[call]), element.type, std::move(times[call]));
+  return times;
+}
+
+// Never 0, which would say that a call costs nothing.
+double median_us(std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  return std::max(times[times.size() / 2], 0.001);
 }
 
 }  // namespace
@@ -201,7 +228,12 @@ CostTable measure_costs(const Network& network, const std::vector<ElementOptions
     if (element.emulated || std::find(measured.begin(), measured.end(), kind) != measured.end())
       continue;
     measured.push_back(kind);
-    measure(network, prepared, element, turns, table);
+    const auto like = std::count_if(elements.begin(), elements.end(), [&](const auto& listed) {
+      return !listed.vendor && !listed.emulated && !element.vendor && listed.type == element.type;
+    });
+    const Company company(network, prepared, static_cast<std::size_t>(std::max<long>(like - 1, 0)));
+    for (auto& [call, times] : measure(network, prepared, element, turns))
+      table[call].emplace(element.type, median_us(std::move(times)));
   }
   return table;
 }

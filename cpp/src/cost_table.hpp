@@ -16,8 +16,8 @@ using CostTable = std::map<std::string, std::map<std::string, double>>;
 CostTable read_costs(const std::string& path);
 void write_costs(const std::string& path, const CostTable& table);
 // Measure every call of a network on this thread by type of element, the median of `turns` runs:
-// "cpu" where the host is among the elements, and what vendors support. Emulated elements are not
-// measured. `kernels`: as in RuntimeOptions. Throws Error where a vendor computes something else than the host.
+// "cpu" where the host is among the elements, and what vendors support. Where the host is several
+// elements, all of them compute the network meanwhile. Emulated elements are not measured. `kernels`: as in RuntimeOptions. Throws Error where a vendor computes something else than the host.
 CostTable measure_costs(const Network& network, const std::vector<ElementOptions>& elements,
                         const std::string& kernels, int turns);
 // Costs of every task on every element. Throws Error that names a call without a cost, and an

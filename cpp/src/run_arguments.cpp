@@ -33,7 +33,7 @@ constexpr const char* kHelp =
   --places N         how many may be under way at once (default 1)
   --deadline-ms X    inferences that end later are counted as too late
   --costs FILE       microseconds of every call by element type; without, calls are measured first
-  --profile FILE     measure, write that table, and end
+  --profile FILE     measure, all elements of the host at work, write that table, and end
   --graph FILE       write the tasks with their costs, for `nnstretch simulate` and `schedule`, and end
   --trace FILE       spans of the tasks, for ui.perfetto.dev and `nnstretch report`
   --json             print the result as one JSON object

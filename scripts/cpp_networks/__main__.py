@@ -4,6 +4,7 @@ python scripts/cpp_networks table --journal cpp_networks.jsonl --out docs/result
 python scripts/cpp_networks boards --out docs/results/cpp_boards.md
 python scripts/cpp_networks speed --out docs/results/cpp_speed.md
 python scripts/cpp_networks tail --out docs/results/cpp_tail.md
+python scripts/cpp_networks granularity --out docs/results/cpp_granularity.md
 python scripts/cpp_networks picture --out docs/results/cpp_two_networks.svg
 """
 
@@ -13,6 +14,7 @@ import sys
 from argparse import ArgumentParser
 
 import boards
+import granularity
 import picture
 import speed
 import table
@@ -23,8 +25,9 @@ from nnstretch.bench.commands import parser_of_parts, run_part
 
 def arguments() -> ArgumentParser:
     """Return the parser of this command."""
-    parts = {"table": table, "boards": boards, "speed": speed, "tail": tail, "picture": picture}
-    return parser_of_parts(__doc__, parts)
+    alone = {"table": table, "boards": boards, "speed": speed, "granularity": granularity}
+    together = {"tail": tail, "picture": picture}
+    return parser_of_parts(__doc__, alone | together)
 
 
 if __name__ == "__main__":

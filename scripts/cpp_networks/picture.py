@@ -16,7 +16,6 @@ import torch
 from cpp_trial import build_network, build_runtime
 from cpp_zoo import load
 
-from nnstretch.bench.commands import command_line
 from nnstretch.capture.torch_export import trace
 from nnstretch.export.cpp.build import run_tool
 from nnstretch.export.cpp.project import write_project
@@ -32,7 +31,7 @@ NETWORKS = ("torchvision:resnet18", "torchvision:mobilenet_v2")
 ELEMENTS = ("cpu:0", "cpu:1", "emulated:npu")
 NPU_FACTOR = 2.0
 INFERENCES = 12
-WINDOW_US = 150_000.0
+WINDOW_US = 100_000.0
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         run_tool([str(program), config, str(INFERENCES), str(spans), *map(str, files)], folder)
         played = read_spans(json.loads(spans.read_text()))
     names = dict.fromkeys(span.processor for span in played.spans)
-    title = f"ResNet-18 and MobileNetV2 under {args.policy}, by {command_line()}"
+    title = f"ResNet-18 (blue) and MobileNetV2 (orange) in C++ under {args.policy}; npu is emulated"
     start_us = played.makespan_us / 3
     window = TimeWindow(start_us, start_us + WINDOW_US)
     drawing = schedule_gantt(title, played, sorted(names), window)

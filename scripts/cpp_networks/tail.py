@@ -1,6 +1,6 @@
 """The slowest twentieth of two networks' inferences on two cores, and what `simulate` says of it.
 
-Every call of both networks is measured by the runner (`--profile`), alone on one core. Inferences
+Every call of both networks is measured by the runner (`--profile`), both cores at work. Inferences
 then arrive at drawn times at 0.5 and 0.7 of what two workers do at most; `simulate` is given the
 same times and the measured tasks (`--graph`). It needs two quiet cores and about six minutes.
 """
@@ -106,7 +106,7 @@ def set_up(folder: Path) -> Bench:
     for name in PAIR:
         runner = prepared(name, folder / name.replace(":", "_"), runtime).runner
         home = runner.parents[1]
-        said(runner, "--profile", home / "costs.json")
+        said(runner, "--elements", ELEMENTS, "--profile", home / "costs.json")
         graph = ("--elements", ELEMENTS, "--graph", home / "graph.json")
         said(runner, "--costs", home / "costs.json", *graph)
     return Bench(folder, link_pair(folder, runtime, "arrivals"))
@@ -192,8 +192,8 @@ def page(rows: Sequence[Row], capacity: float, requests: int) -> str:
         f" ({' and '.join(PAIR)}), oneDNN, tasks of one fused layer. Loads are shares of"
         f" {capacity:.1f} inferences a second, what two workers did under EFT when all inferences"
         " were there at once. Latencies count from when an inference was due. Simulated: the same"
-        " arrivals, and tasks that take what `run --profile` measured of each call alone on one"
-        " core before.",
+        f" arrivals, and tasks that take what `run --elements {ELEMENTS} --profile` measured of each"
+        " call before, while the second core computed the same network.",
         "",
         *markdown_table(HEADS, [cells(row, python_ms) for row in rows]),
         "",
