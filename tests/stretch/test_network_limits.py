@@ -16,9 +16,10 @@ from support.brute_force import BruteForce, Instance, all_combinations, random_i
 from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
-from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go, width_bins
+from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go, excess_by_width, width_bins
 from nnstretch.stretch.search.bounds.cutting_planes import CuttingPlanes
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
+from nnstretch.stretch.search.branch_and_bound import ExactSearch
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.cost_tables import CostTables
 from nnstretch.stretch.search.label_setting.combinations import candidate_combinations
@@ -130,6 +131,32 @@ def test_no_plan_is_better_than_the_bound_of_the_whole(seed: int) -> None:
                 space, list(segment_options(CostTables(space))), prices, None, finest
             )
             assert float(values.at[0][0]) + prices.constant(one.bounds) <= best[0] + slack(best[0])
+
+
+@pytest.mark.parametrize("seed", range(0, 40, 3))
+def test_the_best_plan_survives_what_reduced_costs_leave_out(seed: int) -> None:
+    """Segments, at the widths that they read, which no plan as good as the best can use."""
+    one = replace(random_instance(seed), bounds=NetworkLimits())
+    space, best = space_of(one), BruteForce(one).best()
+    tables = CostTables(space)
+    options = tuple(segment_options(tables))
+    path = ExactSearch(tables, options, NetworkLimits(), 0.0).run().best
+    assert best is not None
+    assert path is not None
+    assert path.latency_us == pytest.approx(best[0], rel=1e-9)
+    values = cost_to_go(space, options, Multipliers(), None, 4.0)
+    room_us = best[0] - float(values.at[0][0]) + slack(best[0])
+    excess = excess_by_width(options, values)
+    usable = {number: excess_us <= room_us for number, excess_us in excess.items()}
+    width = space.original_width(0)
+    for number, choice in path.steps:
+        option, totals = options[number], options[number].branch_totals(width)
+        assert usable[number][space.merged_row(option.i, width)], option.name
+        assert totals is not None
+        rows = tuple(np.array([row]) for row in choice)
+        width = int(option.admissible_combinations(width, totals, rows).width[0])
+    finer = cost_to_go(space, options, Multipliers(), list(usable), 1.0, usable)
+    assert float(finer.at[0][0]) <= best[0] + slack(best[0])
 
 
 @pytest.mark.slow
@@ -274,6 +301,7 @@ def test_what_is_limited_has_a_price_from_the_first_round_on(
 ) -> None:
     """Without one, bounds know nothing of a limit on parameters and labels must prove it all."""
     planes = CuttingPlanes(limits, Multipliers(3e-6, 3e-3, 300.0), SearchSchedule())
-    first = planes.first()
+    first = planes.first(0.9e6)
     assert (first.per_mac > 0, first.per_param > 0, first.per_meeting > 0) == priced
+    assert (planes.first(1.1e6).per_mac > 0) == (limits.max_macs < math.inf)
     assert (planes.rounds() > 1) == any(priced)

@@ -129,6 +129,23 @@ def test_few_widths_give_a_plan_within_the_limits_before_the_search_begins() -> 
     assert exact.best.latency_us <= first.latency_us
 
 
+def test_progress_names_its_step_and_comes_at_every_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warm_start, "COARSE_WIDTHS", 3)
+    monkeypatch.setattr(warm_start, "WORTH_WIDTHS", 1)
+    steps: Counter[str] = Counter()
+
+    def count(what: str, done: int, of: int) -> None:
+        steps[what.partition(":")[0]] += 1
+
+    search(NETWORK, chip(), ("cpu", "dsp"), min_macs=0.9 * NETWORK.macs, progress=count)
+    cuts = SearchSpace(
+        NetworkAnalysis(NETWORK), CostModel(chip()), ("cpu", "dsp"), SegmentLimits()
+    ).last
+    for name in ("few widths, pricing", "few options, pricing", "pricing"):
+        assert steps[name] >= cuts, name
+        assert steps[name] % cuts == 0, name
+
+
 def forgetful(one: Instance, share: float) -> Instance | None:
     """The same question where one processor has memory for less than the best plan wants from it.
 
@@ -149,12 +166,15 @@ def forgetful(one: Instance, share: float) -> Instance | None:
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.2, 0.6, 0.95])
 def test_memory_that_binds_is_kept_to_and_the_rest_is_still_optimal(share: float) -> None:
-    bound = [
-        one for seed in range(40) if (one := forgetful(random_instance(seed), share)) is not None
-    ]
-    assert len(bound) >= 10
-    for one in bound:
-        check_is_optimal(one)
+    checked = 0
+    for seed in range(40):
+        one = forgetful(random_instance(seed), share)
+        if one is not None:
+            check_is_optimal(one)
+            checked += 1
+        if checked == 12:
+            return
+    assert checked >= 10
 
 
 def test_alternatives_fit_memory_too_and_where_nothing_fits_that_is_said() -> None:

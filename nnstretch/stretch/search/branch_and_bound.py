@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go, reduced_costs
+from nnstretch.stretch.cost.cost_arrays import Array
+from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go, excess_by_width, reduced_costs
 from nnstretch.stretch.search.bounds.cutting_planes import CuttingPlanes
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
 from nnstretch.stretch.search.constraints import NetworkLimits
@@ -40,6 +42,8 @@ class ExactSearch:
     bound_us: float = -math.inf
     alive: list[int] = field(default_factory=list)
     """Numbers of the options that plans better than the incumbent may use."""
+    usable: dict[int, Array] = field(default_factory=dict)
+    """By number: merged widths from which such plans may use the option."""
     used: set[int] = field(default_factory=set)
     """Numbers of the options that greedy plans used."""
     first_multipliers: Multipliers | None = None
@@ -115,11 +119,13 @@ class ExactSearch:
     def optimize_multipliers(self) -> list[CostToGo]:
         """Return the bounds at the best multipliers, by falling bound."""
         known: list[CostToGo] = []
-        multipliers = self.first_multipliers or self.planes.first()
+        usual_macs = self.space.limits.segment_macs * self.space.analysis.graph.macs
+        multipliers = self.first_multipliers or self.planes.first(usual_macs)
         rounds = self.planes.rounds()
         for n in range(rounds):
-            self.report_progress("pricing", n + 1, rounds)
-            values = self.evaluate(multipliers, self.bins.trials if known else self.bins.first)
+            report = partial(self.report_progress, "pricing", n + 1, rounds)
+            factor = self.bins.trials if known else self.bins.first
+            values = self.evaluate(multipliers, factor, report)
             known.append(values)
             self.planes.bounds_us[multipliers] = values.total(self.limits)
             multipliers, ceiling_us = self.planes.propose()
@@ -136,24 +142,38 @@ class ExactSearch:
         for n, values in enumerate(list(bounds)):
             if self.is_over:
                 return False
-            bounds[n] = self.evaluate(values.multipliers, bin_factor)
-            self.report_progress("tightening bounds", n + 1, len(bounds))
+            report = partial(self.report_progress, "tightening bounds", n + 1, len(bounds))
+            bounds[n] = self.evaluate(values.multipliers, bin_factor, report)
         return True
 
-    def evaluate(self, multipliers: Multipliers, bin_factor: float) -> CostToGo:
+    def evaluate(
+        self, multipliers: Multipliers, bin_factor: float, report: Callable[[], None]
+    ) -> CostToGo:
         """Return bounds at these multipliers; improve the incumbent and prune by them."""
-        values = cost_to_go(self.space, self.options, multipliers, self.alive, bin_factor)
+        values = cost_to_go(
+            self.space, self.options, multipliers, self.alive, bin_factor, self.usable, report
+        )
         self.bound_us = max(self.bound_us, values.total(self.limits))
         self.follow_bounds(values)
         self.prune_options(values)
         return values
 
     def prune_options(self, values: CostToGo) -> None:
-        """Drop options through which no plan can beat the incumbent (reduced cost fixing)."""
-        if self.best is not None:
-            room_us = self.best.latency_us - values.total(self.limits)
-            costs = reduced_costs(self.options, values)
-            self.alive = [n for n in self.alive if costs.get(n, math.inf) < room_us]
+        """Drop options, and widths before them, through which no plan can beat the incumbent.
+
+        This is reduced cost fixing.
+        """
+        if self.best is None:
+            return
+        room_us = self.best.latency_us - values.total(self.limits)
+        excess = excess_by_width(self.options, values)
+        usable: dict[int, Array] = {}
+        for number in self.alive:
+            if number in excess:
+                is_usable = (excess[number] < room_us) & self.usable.get(number, True)
+                if is_usable.any():
+                    usable[number] = is_usable
+        self.alive, self.usable = list(usable), usable
 
     def search_labels(self, bounds: list[CostToGo], run: LabelRun) -> None:
         """Search labels; what they drop without proof bounds what may have been missed."""
@@ -215,12 +235,12 @@ class ExactSearch:
 
         Without limits of the whole network, a greedy plan is the best over its options.
         """
-        if not self.limits.any or not only:
+        known = sorted(n for n in only if n in self.usable or not self.usable)
+        if not self.limits.any or not known:
             return
-        known = sorted(only)
         values = [
-            cost_to_go(self.space, self.options, multipliers, known, self.bins.trials)
-            for multipliers in self.planes.around(bounds[0].multipliers)
+            cost_to_go(self.space, self.options, around, known, self.bins.trials, self.usable)
+            for around in self.planes.around(bounds[0].multipliers)
         ]
         least_us = max(bound.total(self.limits) for bound in values)
         for n, margin in enumerate(margins):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -43,9 +44,10 @@ def warm_up(search: ExactSearch) -> None:
         return  # free on two processors, the first bounds lead to the best plan at once
     gap = max(search.gap, COARSE_GAP)
 
-    def tell(what: str, done: int, of: int) -> None:
-        search.report_progress("few widths", done, of)
+    def tell_stage(stage: str, what: str, done: int, of: int) -> None:
+        search.report_progress(f"{stage}, {what.partition(':')[0]}", done, of)
 
+    tell = partial(tell_stage, "few widths")
     tables = CostTables(space)
     coarse = ExactSearch(tables, price_options(tables, tell), search.limits, gap, tell)
     try:
@@ -53,6 +55,7 @@ def warm_up(search: ExactSearch) -> None:
     finally:
         if coarse.best is not None:
             hand_over(coarse, refined_path(coarse.best, coarse, search), search)
+    tell = partial(tell_stage, "few options")
     few = ExactSearch(search.tables, search.options, search.limits, gap, tell)
     few.schedule = search.schedule.first_phase()
     few.alive = promising_numbers(coarse, search)

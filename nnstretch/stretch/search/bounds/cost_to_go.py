@@ -7,7 +7,7 @@ options of a space.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.bounds.lagrangian import (
     EntryBins,
     bin_entries,
+    changes_width,
     deadline_costs,
     offsets_us,
     segment_bound,
@@ -41,6 +42,9 @@ MAC_SHARES = (0.0, 0.8)
 WIDTH_SHARES = (0.5, 1.0, 2.0)
 """Further ones, as shares of what a MAC costs in merged channels: branches that have the MACs of a
 segment are wider than those that earn most."""
+WIDE_BINS = 1.04
+"""Factor of bins above which further ones only pay where something limits the whole network, or
+where more than two branches meet."""
 SLOPE_CENTRES = (1.1, 1.6)
 """Merged widths around which lines are fitted, over the original's."""
 
@@ -51,32 +55,34 @@ def cost_to_go(
     multipliers: Multipliers,
     alive: Sequence[int] | None = None,
     bin_factor: float = 1.05,
+    usable: Mapping[int, Array] | None = None,
+    report: Callable[[], None] | None = None,
 ) -> CostToGo:
     """Bound backwards from the output, over width bins that span at most `bin_factor`.
 
-    `alive` are the numbers of the options that plans may use, all by default.
+    `alive` are the numbers of the options that plans may use, all by default; `usable` says by
+    number from which merged widths, all where it says nothing. `report` is called at every cut.
     """
-    values = CostToGo(multipliers)
+    is_simple = multipliers == Multipliers() and len(space.processors) <= 2
+    values = CostToGo(multipliers, weighs_width=not is_simple or bin_factor <= WIDE_BINS)
     by_start: dict[int, list[int]] = {}
     for number in range(len(options)) if alive is None else alive:
         by_start.setdefault(options[number].i, []).append(number)
     for i in reversed(range(space.last)):
+        if report:
+            report()
         widths = space.merged_widths(i)
         full = space.original_width(i)
         starts = width_bins(space, i, bin_factor)
-        sizes = np.diff(np.append(starts, len(widths)))
         best = np.full(len(widths), np.inf)
+        shared: dict[tuple[str, ...], list[EntryBins] | None] = {}
         for number in by_start.get(i, ()):
-            bound = bound_option(number, options[number], values, starts)
-            if bound is None:
-                continue
-            if options[number].merge == "project":
-                by_width = np.full(len(widths), np.inf)
-                by_width[space.merged_row(i, full)] = bound[0]
-            else:
-                by_width = np.repeat(bound, sizes)
-            values.options[number] = by_width
-            best = np.minimum(best, by_width)
+            entries = known_entries(options[number], starts, shared)
+            is_usable = (usable or {}).get(number)
+            if entries is not None and (is_usable is None or is_usable.any()):
+                bound = bound_option(number, options[number], values, starts, entries, is_usable)
+                values.options[number] = bound
+                best = np.minimum(best, bound)
         values.at[i] = best
         values.minorants[i] = affine_minorants(widths, best, full)
     return values
@@ -94,41 +100,69 @@ def width_bins(space: SearchSpace, i: int, bin_factor: float) -> Array:
     return np.array(starts)
 
 
-def bound_option(
-    number: int, option: SegmentOption, values: CostToGo, starts: Array
-) -> Array | None:
-    """Return the bound through an option over width bins; None where it cannot start."""
-    entries = bin_entries(option, starts)
-    if entries is None:
-        return None
-    full = option.space.merged_row(option.i, option.space.original_width(option.i))
-    behind_full = int(np.searchsorted(starts, full, side="right"))
-    relaxations = best_relaxations(option, entries, values, len(starts), behind_full - 1)
-    values.relaxations[number] = relaxations
+def known_entries(
+    option: SegmentOption, starts: Array, shared: dict[tuple[str, ...], list[EntryBins] | None]
+) -> list[EntryBins] | None:
+    """Return `bin_entries`, made once for all ends of segments from one cut.
+
+    Of one cut only, so that memory does not grow with the network.
+    """
     if option.merge == "project":
-        return segment_bound(option, entries, relaxations, values)
+        return bin_entries(option, starts)
+    if option.processors not in shared:
+        shared[option.processors] = bin_entries(option, starts)
+    return shared[option.processors]
+
+
+def bound_option(
+    number: int,
+    option: SegmentOption,
+    values: CostToGo,
+    starts: Array,
+    entries: list[EntryBins],
+    is_usable: Array | None,
+) -> Array:
+    """Return the bound through an option: `[merged width it reads]`, infinite where not usable."""
+    space, i = option.space, option.i
+    widths, full = space.merged_widths(i), space.merged_row(i, space.original_width(i))
+    rows = np.arange(len(starts))
+    if is_usable is not None:
+        rows = np.flatnonzero(np.logical_or.reduceat(is_usable, starts))
+    full_bin = int(np.searchsorted(starts, full))
+    near = sampled_bins(rows, full_bin, len(starts))
+    relaxations = values.relaxations[number] = best_relaxations(option, entries, values, near)
+    if option.merge == "project":
+        by_width = np.full(len(widths), np.inf)
+        by_width[full] = segment_bound(option, entries, relaxations, values)[0]
+        return by_width
     branch_options = sum(len(table.us) for table in option.branch_tables)
     step = max(4, CHUNK // (len(relaxations) * branch_options))
-    parts = []
-    for begin, end in ((0, behind_full), (behind_full, len(starts))):
-        for low in range(begin, end, step):
-            rows = np.arange(low, min(low + step, end))
-            few = [entry.take(rows) for entry in entries]
-            parts.append(segment_bound(option, few, relaxations, values))
-    return np.concatenate(parts)
+    bound = np.full(len(starts), np.inf)
+    for part in (rows[rows <= full_bin], rows[rows > full_bin]):
+        for low in range(0, len(part), step):
+            few = part[low : low + step]
+            few_entries = [entry.take(few) for entry in entries]
+            bound[few] = segment_bound(option, few_entries, relaxations, values)
+    by_width = np.repeat(bound, np.diff(np.append(starts, len(widths))))
+    return by_width if is_usable is None else np.where(is_usable, by_width, np.inf)
+
+
+def sampled_bins(rows: Array, full_bin: int, bins: int) -> Array:
+    """Return a few of the bins in `rows`: below the original width, there, above it, the widest."""
+    wanted = np.array([full_bin // 3, full_bin, (2 * full_bin + bins) // 3, bins - 1])
+    return np.unique(rows[np.abs(rows[:, None] - wanted).argmin(axis=0)])
 
 
 def best_relaxations(
-    option: SegmentOption, entries: list[EntryBins], values: CostToGo, bins: int, full_bin: int
+    option: SegmentOption, entries: list[EntryBins], values: CostToGo, near: Array
 ) -> SegmentMultipliers:
     """Return those ways to relax an option that bound a sample best at one of a few bins."""
     relaxations = candidate_relaxations(option, values)
     if len(relaxations) <= 2:
         return relaxations
-    near = sorted({full_bin // 3, full_bin, (2 * full_bin + bins) // 3, bins - 1})
     few = entries
     if option.merge != "project":
-        few = [entry.take(np.array(near)) for entry in entries]
+        few = [entry.take(near) for entry in entries]
     samples = [table.subsample(SAMPLE) for table in option.branch_tables]
     table = deadline_costs(option, few, relaxations, values.multipliers, samples)
     return relaxations.take(tightest_rows(table.costs, offsets_us(option, relaxations, values)))
@@ -136,20 +170,18 @@ def best_relaxations(
 
 def tightest_rows(costs: Array, offsets: Array) -> list[int]:
     """Return few relaxations that together bound every bin and case nearly as well as all do."""
+    bounds = costs + offsets[:, :, None, None]  # [case, relaxation, bin, deadline]
+    if not bounds.shape[3]:
+        return [0]
+    cases, bins = np.ogrid[: bounds.shape[0], : bounds.shape[2]]
+    together = bounds.min(axis=1)
     chosen: set[int] = set()
-    for offset in offsets:
-        bounds = costs + offset[:, None, None]
-        for k in range(bounds.shape[1]):
-            rows: list[int] = []
-            for _ in range(MOST_TOGETHER):
-                together = bounds[rows, k].max(axis=0) if rows else bounds[:, k].min(axis=0)
-                if not np.isfinite(together).any():
-                    break
-                row = int(bounds[:, k, int(together.argmin())].argmax())
-                if row in rows:
-                    break
-                rows.append(row)
-            chosen.update(rows)
+    for n in range(MOST_TOGETHER):
+        can_rise = np.isfinite(together).any(axis=2)
+        rows = bounds[cases, :, bins, together.argmin(axis=2)].argmax(axis=2)
+        chosen.update(rows[can_rise].tolist())
+        tightest = bounds[cases, rows, bins]
+        together = np.maximum(together, tightest) if n else tightest
     return sorted(chosen) or [0]
 
 
@@ -165,7 +197,8 @@ def candidate_relaxations(option: SegmentOption, values: CostToGo) -> SegmentMul
     for slope in slopes.tolist():
         width_us = (slope + option.merge_us_per_channel) * full
         per_mac = [share / rate for share in MAC_SHARES]
-        per_mac += [share * width_us / demand for share in WIDTH_SHARES]
+        if values.weighs_width:
+            per_mac += [share * width_us / demand for share in WIDTH_SHARES]
         pairs |= {(max(0.0, price - values.multipliers.per_mac), slope) for price in per_mac}
     columns = np.array(sorted(pairs)).T
     return SegmentMultipliers(columns[0], columns[1])
@@ -204,13 +237,28 @@ def bound_through(
 
 def reduced_costs(options: Sequence[SegmentOption], values: CostToGo) -> dict[int, float]:
     """Return how far every plan through an option exceeds the bound at least, us, by number."""
-    costs: dict[int, float] = {}
-    reach = {0: 0.0}
+    excess = excess_by_width(options, values)
+    return {number: float(excess_us.min()) for number, excess_us in excess.items()}
+
+
+def excess_by_width(options: Sequence[SegmentOption], values: CostToGo) -> dict[int, Array]:
+    """Return how far plans through an option exceed the bound at least, us, by number and width.
+
+    Widths are the merged ones that the option reads.
+    """
+    costs: dict[int, Array] = {}
+    at_full, elsewhere = {0: 0.0}, dict[int, float]()  # least excess up to a cut, by merged width
     for number in sorted(values.options, key=lambda n: options[n].i):
         option, bound = options[number], values.options[number]
-        finite = np.isfinite(bound)
-        if option.i in reach and finite.any():
-            excess = float((bound[finite] - values.at[option.i][finite]).min())
-            costs[number] = reach[option.i] + excess
-            reach[option.j] = min(reach.get(option.j, math.inf), costs[number])
+        i, j, space = option.i, option.j, option.space
+        ahead_us = np.full(len(bound), elsewhere.get(i, math.inf))
+        ahead_us[space.merged_row(i, space.original_width(i))] = at_full.get(i, math.inf)
+        excess_us, finite = np.full(len(bound), np.inf), np.isfinite(bound)
+        excess_us[finite] = ahead_us[finite] + (bound[finite] - values.at[i][finite])
+        least_us = float(excess_us.min())
+        if least_us < math.inf:
+            costs[number] = excess_us
+            at_full[j] = min(at_full.get(j, math.inf), least_us)
+            if changes_width(option):
+                elsewhere[j] = min(elsewhere.get(j, math.inf), least_us)
     return costs

@@ -42,10 +42,14 @@ class CuttingPlanes:
         macs = limits.min_macs > 0 or limits.max_macs < np.inf
         return macs, limits.min_params > 0, limits.min_meetings > 0
 
-    def first(self) -> Multipliers:
-        """Return the multipliers to begin with: a price for what is limited, MACs before others."""
+    def first(self, usual_macs: float) -> Multipliers:
+        """Return the multipliers to begin with: a price for what is limited, MACs before others.
+
+        None for at least the MACs that rules of segments demand anyway: few plans have fewer.
+        """
         macs, params, meetings = self.limited
-        per_mac = self.largest.per_mac / 3 if macs else 0.0
+        is_usual = 0 < self.limits.min_macs <= usual_macs and self.limits.max_macs == np.inf
+        per_mac = self.largest.per_mac / 3 if macs and not is_usual else 0.0
         per_param = self.largest.per_param / 3 if params and not macs else 0.0
         return Multipliers(per_mac, per_param, self.largest.per_meeting / 10 if meetings else 0.0)
 

@@ -30,7 +30,7 @@ class EntryBins:
     plain: EntryBins | None = None
     """The same where no adapter is needed; infinite where one always is."""
 
-    def take(self, rows: Array) -> EntryBins:
+    def take(self, rows: Array | slice) -> EntryBins:
         """Return the chosen bins."""
         plain = None if self.plain is None else self.plain.take(rows)
         if plain is not None and not np.isfinite(plain.us).any():
@@ -39,20 +39,35 @@ class EntryBins:
 
 
 @dataclass(frozen=True)
-class BranchRewards:
-    """Options of one branch that keep pace."""
+class BranchWork:
+    """Options of one branch that keep pace, or of all branches together: `[width bin, option]`."""
 
     us: Array
-    """`[width bin, option]`; infinite where an option straggles."""
-    rewards: Array
-    """Work and width at their multipliers, us: `[relaxation, width bin, option]`."""
+    """Infinite where an option straggles."""
     macs: Array
-    """`[width bin, option]`."""
+    params: Array | None
+    """None where parameters have no multiplier."""
+    channels_out: Array
+
+    def rewards(
+        self, option: SegmentOption, relaxations: SegmentMultipliers, multipliers: Multipliers
+    ) -> Array:
+        """Return work and width at their multipliers, us: `[relaxation, width bin, option]`."""
+        per_mac = (multipliers.per_mac + relaxations.per_mac)[:, None, None]
+        per_channel = (relaxations.per_channel + option.merge_us_per_channel)[:, None, None]
+        rewards = per_mac * self.macs
+        rewards -= per_channel * self.channels_out
+        if self.params is not None:
+            rewards += multipliers.per_param * self.params
+        return np.asarray(rewards)
 
 
 @dataclass(frozen=True)
 class DeadlineTable:
-    """Options of all branches of a segment option in the order of their latency."""
+    """Options of all branches of a segment option in the order of their latency.
+
+    It begins where branches that keep a deadline can first have the MACs of the segment.
+    """
 
     deadline_us: Array
     """`[width bin, option]`."""
@@ -64,10 +79,15 @@ class DeadlineTable:
     @property
     def costs(self) -> Array:
         """Return deadlines less rewards, infinite where demands are not met, us."""
-        total: Array | float = 0.0
-        for reward in self.rewards:
+        total = self.rewards[0]
+        for reward in self.rewards[1:]:
             total = total + reward
         return np.asarray(np.where(self.meets_demands, self.deadline_us - total, np.inf))
+
+    def take(self, relaxation: int) -> DeadlineTable:
+        """Return the table of one relaxation."""
+        rewards = [reward[[relaxation]] for reward in self.rewards]
+        return DeadlineTable(self.deadline_us, rewards, self.meets_demands)
 
 
 def exact_entries(option: SegmentOption, width: int) -> list[EntryBins] | None:
@@ -106,59 +126,80 @@ def deadline_costs(
 ) -> DeadlineTable:
     """Return the table of a segment option; of `tables` that are samples, it is no bound."""
     pairs = zip(tables or option.branch_tables, entries, strict=True)
-    branches = [branch_rewards(option, t, e, relaxations, multipliers) for t, e in pairs]
+    with_params = bool(multipliers.per_param)
+    branches = [branch_work(option, table, entry, with_params) for table, entry in pairs]
     if option.branched:
-        return merge_deadlines(option, branches)
-    (branch,) = branches
-    return DeadlineTable(branch.us, [branch.rewards], np.ones(branch.us.shape, dtype=bool))
+        return merge_deadlines(option, branches, relaxations, multipliers)
+    (work,) = branches
+    rewards = work.rewards(option, relaxations, multipliers)
+    return DeadlineTable(work.us, [rewards], np.ones(work.us.shape, dtype=bool))
 
 
-def branch_rewards(
+def branch_work(
+    option: SegmentOption, table: BranchTable, entry: EntryBins, with_params: bool
+) -> BranchWork:
+    """Return the options of one branch, those without an adapter behind the others."""
+    kinds = [entry] if entry.plain is None else [entry, entry.plain]
+    choice = np.tile(np.arange(len(table.us)), len(kinds))
+    first = table.first[choice] + entry.us.shape[1] * np.repeat(
+        np.arange(len(kinds)), len(table.us)
+    )
+    us = np.concatenate([kind.us for kind in kinds], axis=1).take(first, axis=1) + table.us[choice]
+    if option.branched:
+        keeps_pace = option.bounds.keeps_pace(us)
+        columns = np.flatnonzero(keeps_pace.any(axis=0))
+        us = np.where(keeps_pace, us, np.inf).take(columns, axis=1)
+        choice, first = choice[columns], first[columns]
+    macs = np.concatenate([kind.macs for kind in kinds], axis=1).take(first, axis=1)
+    params = None
+    if with_params:
+        params = np.concatenate([kind.params for kind in kinds], axis=1).take(first, axis=1)
+        params = params + table.params[choice]
+    channels_out = np.broadcast_to(table.channels_out[choice], us.shape)
+    return BranchWork(us, macs + table.macs[choice], params, channels_out)
+
+
+def merge_deadlines(
     option: SegmentOption,
-    table: BranchTable,
-    entry: EntryBins,
+    branches: Sequence[BranchWork],
     relaxations: SegmentMultipliers,
     multipliers: Multipliers,
-) -> BranchRewards:
-    """Return what the options of one branch earn, those without an adapter behind the others."""
-    plain = entry.plain or entry
-    kinds = (entry,) if entry.plain is None else (entry, plain)
-    latency_us = np.concatenate([kind.us[:, table.first] + table.us for kind in kinds], axis=1)
-    keeps_pace = np.full(latency_us.shape, True)
-    if option.branched:
-        keeps_pace = option.bounds.keeps_pace(latency_us)
-    columns = np.flatnonzero(keeps_pace.any(axis=0))
-    choice = columns % len(table.us)
-    is_plain = columns >= len(table.us)
-    first = table.first[choice]
-    per_mac = (multipliers.per_mac + relaxations.per_mac)[:, None, None]
-    per_channel = (relaxations.per_channel + option.merge_us_per_channel)[:, None, None]
-    macs = np.where(is_plain, plain.macs[:, first], entry.macs[:, first]) + table.macs[choice]
-    rewards = per_mac * macs - per_channel * table.channels_out[choice]
-    if multipliers.per_param:
-        params = np.where(is_plain, plain.params[:, first], entry.params[:, first])
-        rewards = rewards + multipliers.per_param * (params + table.params[choice])
-    return BranchRewards(np.where(keeps_pace, latency_us, np.inf)[:, columns], rewards, macs)
-
-
-def merge_deadlines(option: SegmentOption, branches: Sequence[BranchRewards]) -> DeadlineTable:
+) -> DeadlineTable:
     """Return the best reward of every branch at the latency of each option of any branch."""
+    work, owner = sort_by_latency(branches)
+    masks = [owner == b for b in range(len(branches))]
+    macs = [np.where(mask, work.macs, -np.inf) for mask in masks]
+    most_macs = [np.maximum.accumulate(row, axis=1) for row in macs]
+    meets = np.asarray(option.bounds.has_capacity(np.maximum.reduce(most_macs), sum(most_macs)))
+    begin = int(meets.any(axis=0).argmax()) if meets.any() else meets.shape[1]
+    rewards = work.rewards(option, relaxations, multipliers)
+    best_rewards = [best_so_far(np.where(mask, rewards, -np.inf), begin) for mask in masks]
+    return DeadlineTable(work.us[:, begin:], best_rewards, meets[:, begin:])
+
+
+def sort_by_latency(branches: Sequence[BranchWork]) -> tuple[BranchWork, Array]:
+    """Return the options of all branches, the fastest first, and the branch of each.
+
+    Of those that straggle, one is kept in every bin at least.
+    """
     us = np.concatenate([branch.us for branch in branches], axis=1)
     most = int(np.isfinite(us).sum(axis=1).max(initial=0)) + 1
     order = np.argsort(us, axis=1)[:, :most]
-    bins = np.arange(len(us))[:, None]
-    sizes = [branch.us.shape[1] for branch in branches]
-    owner = np.repeat(np.arange(len(branches)), sizes)[order]
-    rewards = np.concatenate([branch.rewards for branch in branches], axis=2)[:, bins, order]
-    macs = np.concatenate([branch.macs for branch in branches], axis=1)[bins, order]
-    best_rewards = []
-    most_macs = []
-    for b in range(len(branches)):
-        is_own = owner == b
-        best_rewards.append(np.maximum.accumulate(np.where(is_own, rewards, -np.inf), axis=2))
-        most_macs.append(np.maximum.accumulate(np.where(is_own, macs, -np.inf), axis=1))
-    meets = option.bounds.has_capacity(np.maximum.reduce(most_macs), sum(most_macs))
-    return DeadlineTable(us[bins, order], best_rewards, np.asarray(meets))
+    places = order + us.shape[1] * np.arange(len(us))[:, None]
+    macs = np.concatenate([branch.macs for branch in branches], axis=1).take(places)
+    channels_out = np.concatenate([branch.channels_out[0] for branch in branches])[order]
+    columns = [branch.params for branch in branches if branch.params is not None]
+    params = np.concatenate(columns, axis=1).take(places) if columns else None
+    owner = np.repeat(np.arange(len(branches)), [branch.us.shape[1] for branch in branches])
+    return BranchWork(us.take(places), macs, params, channels_out), owner[order]
+
+
+def best_so_far(rewards: Array, begin: int) -> Array:
+    """Return the best reward up to every deadline from one on: `[relaxation, bin, option]`."""
+    tail = rewards[:, :, begin:]
+    if begin and tail.shape[2]:
+        np.maximum(tail[:, :, 0], rewards[:, :, :begin].max(axis=2), out=tail[:, :, 0])
+    return np.asarray(np.maximum.accumulate(tail, axis=2))
 
 
 def segment_bound(

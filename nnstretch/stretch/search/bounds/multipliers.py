@@ -77,6 +77,8 @@ class CostToGo:
     """Proven lower bounds on the reduced latency from cuts and widths to the output, us."""
 
     multipliers: Multipliers
+    weighs_width: bool = True
+    """Whether segments are relaxed in more ways, which weigh MACs against merged channels."""
     at: dict[int, Array] = field(default_factory=dict)
     """By cut: `[merged width]`."""
     minorants: dict[int, AffineMinorants] = field(default_factory=dict)

@@ -49,15 +49,15 @@ def candidate_combinations(
     entries = exact_entries(option, width)
     if entries is None:
         return None, np.inf
-    costs = deadline_costs(option, entries, relaxations, values.multipliers).costs
+    table = deadline_costs(option, entries, relaxations, values.multipliers)
+    costs = table.costs
     if not np.isfinite(costs).any():
         return None, np.inf
     tails_us = offsets_us(option, relaxations, values).min(axis=0)
     row = int((costs[:, 0].min(axis=1) + tails_us).argmax())
     best, tail_us = relaxations.take([row]), float(tails_us[row])
-    table = deadline_costs(option, entries, best, values.multipliers)
     branches = branch_options(option, entries, best, values)
-    join = BranchJoin(option, table, branches, limits, slack_us - tail_us, most)
+    join = BranchJoin(option, table.take(row), branches, limits, slack_us - tail_us, most)
     options = join.run()
     return options, join.discarded_us + tail_us
 
