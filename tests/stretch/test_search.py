@@ -172,9 +172,9 @@ def test_memory_that_binds_is_kept_to_and_the_rest_is_still_optimal(share: float
         if one is not None:
             check_is_optimal(one)
             checked += 1
-        if checked == 12:
+        if checked == 10:
             return
-    assert checked >= 10
+    pytest.fail(f"only {checked} instances have memory that binds")
 
 
 def test_alternatives_fit_memory_too_and_where_nothing_fits_that_is_said() -> None:

@@ -51,12 +51,11 @@ def test_five_items_with_parameters_replaced_come_out_in_order() -> None:
     assert [one.items for one in pipeline.statistics()] == [6, 6, 6]
 
 
-@pytest.mark.slow
 def test_items_on_their_way_keep_the_parameters_they_were_pushed_with() -> None:
     gate = threading.Event()
 
     def load(value: float) -> tuple[np.ndarray, np.ndarray]:
-        gate.wait(20)
+        gate.wait(0.5)  # the third item has to wait for a place
         return full(value), full(value)
 
     with Pipeline(
