@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.shipped_forms import OPS, WINDOWED
 
@@ -48,6 +48,26 @@ class TestDescribed(PredictorSuite):
     @pytest.fixture
     def forms(self) -> tuple[KernelForm, ...]:
         return FORMS
+
+
+@given(
+    st.integers(1, 64),
+    st.integers(1, 12),
+    st.integers(1, 12),
+    st.integers(2, 12),
+    st.sampled_from(MACHINES),
+)
+@example(16, 3, 3, 2, "stcp920")  # three products on eight cores, then seven
+def test_more_products_of_the_same_rows_are_never_faster(
+    channels: int, side: int, batch: int, factor: int, machine: str
+) -> None:
+    size = KernelSize(channels, channels, side, batch)
+    kernel = kernel_of_form(KernelForm("matmul", "matmul", 1), size)
+    prices = []
+    for times in (1, factor, factor + 1, 2 * factor + 1):
+        more = replace(kernel, read_elements=times * kernel.read_elements)
+        prices.append(kernel_times(more, rates_of(machine), 1).matrix_us.item())
+    assert prices == sorted(prices)
 
 
 def kernel_graph(cin: int, cout: int, side: int, window: int, depthwise: bool, relu: bool) -> Graph:

@@ -97,15 +97,15 @@ def matrix_us_of(products: Products, rates: ChipRates) -> Numbers:
     everywhere = products.positions * (1.0 if products.weighted else products.count)
     row_cores = np.minimum(machine.cores, everywhere)
     output_cores = np.floor(machine.cores / row_cores)
-    count = products.count
-    positions = ceil_div(products.positions, row_cores)
-    if not products.weighted:
-        heads = np.minimum(row_cores, count)
-        count = ceil_div(count, heads)
-        positions = ceil_div(products.positions, np.maximum(np.floor(row_cores / heads), 1.0))
     outputs = ceil_div(products.outputs, output_cores)
-    tiles = count * ceil_div(products.inputs, rates.rows) * ceil_div(outputs, rates.columns)
-    cycles = tiles * (ceil_div(positions, unit.positions_per_cycle) + unit.fill_cycles)
+    tiles = ceil_div(products.inputs, rates.rows) * ceil_div(outputs, rates.columns)
+    if products.weighted:
+        count, positions = products.count, ceil_div(products.positions, row_cores)
+        streams = count * ceil_div(positions, unit.positions_per_cycle)
+    else:  # A core's share of all positions may cross from one product into the next.
+        count, positions = ceil_div(products.count, row_cores), ceil_div(everywhere, row_cores)
+        streams = np.maximum(ceil_div(positions, unit.positions_per_cycle), count)
+    cycles = tiles * (streams + count * unit.fill_cycles)
     if unit.depthwise_macs_per_cycle and products.depthwise.any():
         macs = count * positions * products.inputs * outputs
         alone = macs / unit.depthwise_macs_per_cycle + unit.fill_cycles

@@ -34,6 +34,7 @@ class Products:
 
     count: Numbers
     positions: Numbers
+    """M of each; a mean, and so a fraction, where rows are divided among the products."""
     inputs: Numbers
     outputs: Numbers
     depthwise: NDArray[np.bool_]
@@ -109,7 +110,7 @@ def matrix_products(kernel: Kernel) -> Products:
     second = np.maximum(number(kernel.read_elements) - rows * inputs, 0.0)
     count = np.maximum(np.floor(second / (inputs * outputs)), 1.0)
     inputs = np.maximum(inputs, np.floor(number(kernel.macs) / (rows * outputs)))
-    return Products(count, ceil_div(rows, count), inputs, outputs, np.zeros(1, bool), False)
+    return Products(count, np.maximum(rows / count, 1.0), inputs, outputs, np.zeros(1, bool), False)
 
 
 def attention_products(kernel: Kernel) -> tuple[Products, Products]:
@@ -118,7 +119,7 @@ def attention_products(kernel: Kernel) -> tuple[Products, Products]:
     keys = np.maximum(np.floor(number(kernel.macs) / (2 * queries * width)), 1.0)
     held = np.maximum(number(kernel.read_elements) - queries * width, 0.0)
     count = np.maximum(np.floor(held / (2 * keys * width)), 1.0)
-    positions, narrow = ceil_div(queries, count), np.zeros(1, bool)
+    positions, narrow = np.maximum(queries / count, 1.0), np.zeros(1, bool)
     scores = Products(count, positions, width, keys, narrow, False)
     return scores, Products(count, positions, keys, width, narrow, False)
 
