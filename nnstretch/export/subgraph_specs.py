@@ -80,6 +80,8 @@ class ExportRequest:
             raise BadInput(
                 f"int8 of format {self.format}, export of {self.plan.model}, only litert has it"
             )
+        if self.int8:
+            check_int8_input(self.input_spec, self.plan.model)
         if self.int8 and self.calibration is None:
             raise BadInput(
                 f"int8 without calibration inputs, export of {self.plan.model}, ranges of"
@@ -92,15 +94,18 @@ class ExportRequest:
         return cast("Sequence[SegmentModule]", list(getattr(self.module, "segments", ())))
 
     @property
+    def input_spec(self) -> TensorSpec:
+        """Return shape and type of what the network reads."""
+        lowered = getattr(self.module, "lowered", None)
+        if lowered:
+            spec: TensorSpec = lowered.graph.inputs[0].spec
+            return spec
+        return TensorSpec(self.plan.input_shape, self.plan.input_dtype or "float32")
+
+    @property
     def example(self) -> torch.Tensor:
         """Draw an input of the plan's shape, by the seed."""
-        lowered = getattr(self.module, "lowered", None)
-        spec = (
-            lowered.graph.inputs[0].spec
-            if lowered
-            else TensorSpec(self.plan.input_shape, self.plan.input_dtype or "float32")
-        )
-        return random_input(spec, torch.Generator().manual_seed(self.seed))
+        return random_input(self.input_spec, torch.Generator().manual_seed(self.seed))
 
     @property
     def host(self) -> str:
@@ -116,6 +121,15 @@ class ExportRequest:
         """Report progress to the caller, if wanted."""
         if self.progress is not None:
             self.progress(done, total, what)
+
+
+def check_int8_input(spec: TensorSpec, model: str) -> None:
+    """Check that an input has int8 codes. Raises BadInput where it is of integers."""
+    if spec.unusual_dtype:
+        raise BadInput(
+            f"int8 of a network that reads {spec.dtype}, export of {model}, only float32 inputs"
+            " have int8 codes; export it as float32"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,6 +182,47 @@ def test_outputs_are_chosen_by_name_or_position(tmp_path: Path) -> None:
         load_model(spec.replace("#pooled", "#poled"))
 
 
+@pytest.mark.parametrize("opset", range(9, 24))
+def test_every_opset_from_9_to_23_is_captured_or_refused_by_name(
+    opset: int, tmp_path: Path
+) -> None:
+    """Operators whose sizes moved from attributes to inputs, by the library's own converter."""
+    from onnx import version_converter
+
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("Clip", ["a"], ["b"], min=0.0, max=6.0),
+        helper.make_node("Pad", ["b"], ["c"], pads=[0, 0, 0, 0, 0, 0, 1, 1]),
+        helper.make_node("Slice", ["c"], ["d"], starts=[0], ends=[2], axes=[1]),
+        helper.make_node("Split", ["d"], ["e", "f"], axis=1, split=[1, 1]),
+        helper.make_node("Concat", ["f", "e"], ["g"], axis=1),
+        helper.make_node("ReduceMean", ["g"], ["h"], axes=[3], keepdims=0),
+        helper.make_node("ReduceSum", ["h"], ["i"], axes=[2], keepdims=1),
+        helper.make_node("Squeeze", ["i"], ["j"], axes=[2]),
+        helper.make_node("Dropout", ["j"], ["k"]),
+        helper.make_node("Unsqueeze", ["k"], ["l"], axes=[1]),
+        helper.make_node("Softmax", ["l"], ["y"], axis=2),
+    ]
+    kernel = np.random.default_rng(0).normal(size=(3, 3, 3, 3)).astype(np.float32)
+    graph = helper.make_graph(
+        nodes,
+        "sweep",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 3, 8, 8))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 1, 2))],
+        [numpy_helper.from_array(kernel, "w")],
+    )
+    oldest = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 9)], ir_version=8)
+    model = oldest if opset == 9 else version_converter.convert_version(oldest, opset)
+    file = tmp_path / "net.onnx"
+    onnx.save(model, str(file))
+    captured = read_onnx(file)
+    x = np.random.default_rng(1).normal(size=(1, 3, 8, 8)).astype(np.float32)
+    (expected,) = onnxruntime.InferenceSession(str(file)).run(None, {"x": x})
+    with torch.no_grad():
+        got = build(captured.graph, captured.weights).eval()(torch.from_numpy(x))
+    np.testing.assert_allclose(got.numpy(), expected, atol=1e-5)
+
+
 def test_a_token_network_is_not_captured_as_one_of_images(tmp_path: Path) -> None:
     """The shape of a file's input is its own, whatever its rank."""
     tokens = spec_with(str(two_inputs(tmp_path / "t.onnx")), parse_input_shapes("1,5;1,5,1"), ())

@@ -566,6 +566,21 @@ def test_operators_that_cannot_be_captured_are_named(tmp_path: Path) -> None:
         CannotCapture,
         "If 'choice'",
     )
+    turns = helper.make_node("Loop", ["n", "c0", "x"], ["y"], name="turns", body=body)
+    refused(
+        made(tmp_path / "l.onnx", [turns], {"n": np.array(3), "c0": np.array(True)}),
+        CannotCapture,
+        "Loop 'turns'",
+        "l.onnx",
+    )
+    for recurrent in ("LSTM", "GRU", "RNN"):
+        gates = helper.make_node(recurrent, ["x", "w", "r"], ["y"], name="r0", hidden_size=2)
+        refused(
+            made(tmp_path / "r.onnx", [gates], {"w": floats(1, 8, 4), "r": floats(1, 8, 2)}),
+            UnsupportedOp,
+            f"{recurrent} 'r0'",
+            "r.onnx",
+        )
     foreign = helper.make_node("FusedConv", ["x"], ["y"], name="f", domain="com.microsoft")
     refused(made(tmp_path / "c.onnx", [foreign]), UnsupportedOp, "com.microsoft.FusedConv", "'f'")
     training = node("BatchNormalization", "x", "w", "w", "w", "w", training_mode=1)

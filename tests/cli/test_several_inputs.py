@@ -146,3 +146,21 @@ def test_a_searched_plan_of_a_token_network_is_exported_with_the_nearest_prices(
     nearest = ("--fallback", "nearest", "--json")
     assert run_verb("export", [str(plan), "--out", str(out), *nearest]) == 0
     assert json.loads(capsys.readouterr().out)["fallbacks"]["embedding"] == "add"
+
+
+def test_int8_of_an_integer_input_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tokens.py").write_text(
+        "from torch import nn\n"
+        "def make():\n"
+        "    return nn.Sequential(nn.Embedding(9, 8), nn.Linear(8, 4))\n"
+    )
+    out = tmp_path / "net.nns"
+    options = ["--input", "1,5:int64", "--format", "litert", "--int8", "--out", str(out)]
+    assert run_verb("export", [f"{tmp_path}/tokens.py:make", *options, "--calibration", "x"]) == 1
+    refusal = capsys.readouterr().err
+    assert "reads int64" in refusal
+    assert "only float32 inputs have int8 codes" in refusal
+    assert refusal.count("\n") == 1
+    assert not out.exists()

@@ -131,7 +131,7 @@ def export_request(
     Kernels that --fallback prices are added to `fallbacks`, with the kind that stands for each.
     Raises BadInput when --processor is given with a plan, UnsupportedOp for a kernel without price.
     """
-    from nnstretch.export.subgraph_specs import ExportRequest
+    from nnstretch.export.subgraph_specs import ExportRequest, check_int8_input
     from nnstretch.stretch import single_processor_plan
     from nnstretch.stretch.lowering.lower import lower
     from nnstretch.stretch.weights.weights_file import read_image_task
@@ -151,6 +151,7 @@ def export_request(
     lowered = lower(subject.analysis, plan)
     calibration, held_out = None, None
     if args.int8:
+        check_int8_input(subject.graph.inputs[0].spec, subject.graph.name)
         from nnstretch.train.data.calibration import open_calibration, open_held_out
 
         calibration = open_calibration(args.calibration, args.calibration_images, plan.input_shape)
