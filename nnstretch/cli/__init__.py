@@ -1,14 +1,15 @@
 """`nnstretch VERB ... [--json]`: one file per verb in this folder; this one is what they share.
 
-A verb is a module with SUMMARY, `arguments(parser)`, `main(args) -> dict` (the JSON object of the
-contract) and `show(result, console)` (the same for people). Exit status: 0 done, 1 refused with one
-line, 2 wrong usage, 130 interrupted; a result that says it was `interrupted` is what there is so
-far, and one that says it is not `usable` ends in 1.
+A verb is a row of verbs.py and a module with `arguments(parser)`, `main(args) -> dict` (the JSON
+object of the contract) and `show(result, console)` (the same for people). Exit status: 0 done,
+1 refused with one line, 2 wrong usage, 130 interrupted; a result that says it was `interrupted` is
+what there is so far, and one that says it is not `usable` ends in 1.
 
 Verbs, in the order of the story: inspect.py, import_.py, profile.py, predict.py, search/, study/,
 train/, quantize.py, export/, partition/, run/, accelerate/, bench/, schedule/, simulate/,
 serve/, report.py, doctor/. They share:
 
+verbs.py         the table of verbs
 arguments.py     the parser; MODEL, SOC, shapes, quantities
 profile_check.py what `profile --check` tells
 loaded_model.py  the network and chip that the arguments name
@@ -24,68 +25,22 @@ import json
 import os
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
 from nnstretch.cli.arguments import VerbParser
+from nnstretch.cli.verbs import BY_NAME, VERB_NAMES, VERBS
 from nnstretch.errors import BadInput, NnstretchError, closest, one_line
-
-VERBS = (
-    "inspect",
-    "import",
-    "profile",
-    "predict",
-    "search",
-    "study",
-    "train",
-    "quantize",
-    "export",
-    "partition",
-    "run",
-    "accelerate",
-    "bench",
-    "schedule",
-    "simulate",
-    "serve",
-    "report",
-    "doctor",
-)
-"""In the order of the story; each is a module of this package (`import` is `import_`)."""
-
-
-MODULES = {
-    "accelerate": "accelerate.accelerate",
-    "doctor": "doctor.doctor",
-    "import": "import_",
-    "partition": "partition.partition",
-    "export": "export.export",
-    "train": "train.train",
-    "bench": "bench.bench",
-    "run": "run.run",
-    "schedule": "schedule.schedule",
-    "simulate": "simulate.simulate",
-    "simulate measure": "simulate.measure",
-    "serve": "serve.serve",
-    "simulate sweep": "simulate.sweep",
-    "search": "search.search",
-    "study": "study.study",
-    "study capacity": "study.capacity",
-}
-"""Verbs whose module is not a file of this folder that bears their name."""
-
-PARTS = tuple(verb for verb in MODULES if " " in verb)
-"""Verbs of two words."""
 
 
 def verb_module(verb: str) -> ModuleType:
     """Import the module of a verb."""
-    return import_module(f"nnstretch.cli.{MODULES.get(verb, verb)}")
+    return import_module(f"nnstretch.cli.{BY_NAME[verb].module}")
 
 
 def verb_of(argv: list[str]) -> tuple[str, list[str]]:
     """Return the verb, one word or two, and the arguments behind it."""
-    if " ".join(argv[:2]) in PARTS:
+    if len(argv) > 1 and " ".join(argv[:2]) in BY_NAME:
         return " ".join(argv[:2]), argv[2:]
     return argv[0], argv[1:]
 
@@ -107,19 +62,7 @@ def parser_of(verb: str) -> argparse.ArgumentParser:
 
 def overview() -> str:
     """Return the help text that lists the verbs."""
-    verbs = [
-        v
-        for verb in VERBS
-        for v in (
-            verb,
-            *(
-                part
-                for part in PARTS
-                if part.startswith(f"{verb} ") and find_spec(f"{__name__}.{MODULES[part]}")
-            ),
-        )
-    ]
-    lines = [f"  {verb:<14} {verb_module(verb).SUMMARY}" for verb in verbs]
+    lines = [f"  {verb.name:<14} {verb.summary}" for verb in VERBS]
     return (
         "usage: nnstretch VERB ... [--json]\n\n"
         + "\n".join(lines)
@@ -141,9 +84,9 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if argv[0] == "--print-completion":
         return print_completion(argv[1:])
-    if argv[0] not in VERBS:
-        near = closest(argv[0][:40], list(VERBS))
-        known = f"it is one of {', '.join(VERBS)}"
+    if argv[0] not in VERB_NAMES:
+        near = closest(argv[0][:40], list(VERB_NAMES))
+        known = f"it is one of {', '.join(VERB_NAMES)}"
         print(f"nnstretch: unknown verb {argv[0][:40]!r}, {known}{near}", file=sys.stderr)
         return 2
     return run_verb(*verb_of(argv))

@@ -13,8 +13,6 @@ from typing import Any
 
 from nnstretch.cli.output_path import check_writable
 
-SUMMARY = "a published NN-Stretch configuration becomes a plan"
-
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments to its parser."""

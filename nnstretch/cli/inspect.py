@@ -23,8 +23,6 @@ from nnstretch.cli.loaded_model import load_model_argument
 if TYPE_CHECKING:
     from nnstretch.graph import Graph, TensorSpec
 
-SUMMARY = "operators, cuts, units and repeats of a network"
-
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments to its parser."""

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from nnstretch.soc import Soc
     from nnstretch.stretch.cost.cost_model import CostModel
 
-SUMMARY = "latency of a network, a plan or operator lists on a chip"
-
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments to its parser."""

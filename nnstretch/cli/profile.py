@@ -54,7 +54,6 @@ NEW_PROFILE: dict[str, tuple[str, Any]] = {
     "--seed": ("seed", 0),
 }
 """What a new profile is made with, and its defaults: not for --check."""
-SUMMARY = "measure this machine's kernels and fit a latency predictor"
 
 
 def seconds(text: str) -> float:

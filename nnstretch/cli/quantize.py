@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from nnstretch.train.recipe import Recipe
 
-SUMMARY = "int8 for LiteRT, with its accuracy before and after"
 CALIBRATION_IMAGES = 200
 
 

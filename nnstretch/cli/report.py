@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 ALONE = ("journal.jsonl", "chip.json")
 """Files that make a page by themselves, in folders of `simulate sweep` and `accelerate`."""
-SUMMARY = "show a whole story as one HTML page"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

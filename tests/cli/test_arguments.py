@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from nnstretch.cli import PARTS, VERBS, main, parser_of
+from nnstretch.cli import main, parser_of
 from nnstretch.cli.arguments import finite_number, quantity, whole_number
+from nnstretch.cli.verbs import BY_NAME
 from nnstretch.errors import BadInput, BrokenFile
 
 NO_WHOLE = ("1_000", "1e3", "0x10", "1:30", "٣", "1.0", "", " 1", "nan", "inf", "1" + "0" * 400)
@@ -18,7 +19,7 @@ NO_NUMBER = ("nan", "inf", "-inf", "1e400", "1_0", "0x10", "1:30", "٣", "", " 1
 
 def numeric_options() -> Iterator[tuple[str, str]]:
     """Yield verb and option of every argument that is parsed as a number."""
-    for verb in (*VERBS, *PARTS):
+    for verb in BY_NAME:
         for action in parser_of(verb)._actions:
             if action.option_strings and is_numeric(action.type):
                 yield verb, action.option_strings[0]

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nnstretch.cli import VERBS, main, overview
+from nnstretch.cli import main, overview
+from nnstretch.cli.verbs import VERBS
 
 DATA = Path(__file__).parents[1] / "data" / "nn_stretch"
 
@@ -80,9 +81,17 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     return lines[0]
 
 
+def test_the_overview_imports_no_verb() -> None:
+    code = (
+        "import sys; from nnstretch.cli import main; main(['--help']);"
+        " assert not {'numpy', 'yaml', 'nnstretch.cli.inspect', 'nnstretch.plan'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
 def test_every_verb_teaches() -> None:
     for verb in VERBS:
-        assert f"  {verb} " in overview()
+        assert f"  {verb.name} " in overview()
     shown = subprocess.run(
         [sys.executable, "-m", "nnstretch.cli", "search", "--help"],
         capture_output=True,

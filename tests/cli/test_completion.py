@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from nnstretch.cli import VERBS, main
+from nnstretch.cli import main
 from nnstretch.cli.doctor.completion import completion_script
+from nnstretch.cli.verbs import VERB_NAMES
 
 BASH = shutil.which("bash")
 
@@ -31,7 +32,7 @@ def test_bash_completes_verbs_options_and_choices(tmp_path: Path) -> None:
     pytest.importorskip("shtab")
     script = tmp_path / "completion.sh"
     script.write_text(completion_script("bash"))
-    assert completed(script, "") >= set(VERBS)
+    assert completed(script, "") >= set(VERB_NAMES)
     assert completed(script, "sea") == {"search"}
     assert completed(script, "run", "--mod") == {"--mode"}
     assert "pipeline" in completed(script, "run", "--mode", "")

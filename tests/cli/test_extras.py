@@ -11,13 +11,13 @@ import pytest
 from support.bundles import branched_bundle
 
 from nnstretch.bundle.bundle import write_bundle
-from nnstretch.cli import PARTS, VERBS
 from nnstretch.cli.doctor.extras import (
     DISTRIBUTIONS,
     VERB_EXTRAS,
     missing_distributions,
     read_extras,
 )
+from nnstretch.cli.verbs import BY_NAME
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -80,7 +80,7 @@ def test_an_extra_of_extras_brings_what_they_bring() -> None:
 
 def test_every_verb_says_which_extra_it_needs() -> None:
     needs_base_only = {"schedule", "simulate", "report", "doctor"}
-    assert VERB_EXTRAS.keys() == {*VERBS, *PARTS} - needs_base_only
+    assert VERB_EXTRAS.keys() == BY_NAME.keys() - needs_base_only
     assert set(VERB_EXTRAS.values()) <= EXTRAS.keys()
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nnstretch.cli import VERBS, parser_of, verb_of
+from nnstretch.cli import parser_of, verb_of
+from nnstretch.cli.verbs import VERB_NAMES
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -53,7 +54,7 @@ def commands() -> list[str]:
 @pytest.mark.parametrize("command", commands())
 def test_every_command_of_the_readme_parses(command: str) -> None:
     verb, argv = verb_of(shlex.split(command)[1:])
-    assert verb.split()[0] in VERBS
+    assert verb.split()[0] in VERB_NAMES
     parser_of(verb).parse_args(argv)
 
 

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from nnstretch.accelerate.policies import ClusterSchedule
     from nnstretch.graph import InputShape
 
-SUMMARY = "schedule a network inside one accelerator, on chip"
-
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments to its parser."""

@@ -38,7 +38,6 @@ from nnstretch.errors import BadInput, UnknownName
 if TYPE_CHECKING:
     from nnstretch.bench.prepare import BenchNetwork
 
-SUMMARY = "the original and its branches against each other on this machine"
 ROUNDS, SECONDS = 30, 86_400
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from nnstretch.cli import VERBS, parser_of, verb_module
+from nnstretch.cli import parser_of
 from nnstretch.cli.doctor.extras import install_command
+from nnstretch.cli.verbs import BY_NAME, VERB_NAMES
 from nnstretch.errors import BadInput, UnknownName
 
 OPTION = "--print-completion"
@@ -30,7 +31,7 @@ def whole_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="nnstretch")
     parser.add_argument("--version", action="store_true", help="print the version")
     verbs = parser.add_subparsers(dest="verb")
-    for verb in VERBS:
-        summary = verb_module(verb).SUMMARY
+    for verb in VERB_NAMES:
+        summary = BY_NAME[verb].summary
         verbs.add_parser(verb, parents=[parser_of(verb)], add_help=False, help=summary)
     return parser

@@ -26,7 +26,6 @@ from nnstretch.errors import BadInput
 if TYPE_CHECKING:
     from rich.console import Console
 
-SUMMARY = "what is installed, what is missing, and whether it works here"
 THREAD_SETTINGS = (
     *("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"),
     *("KMP_BLOCKTIME", "GOMP_SPINCOUNT"),

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 HELD_OUT_IMAGES = 1000
 """On which int8 is judged; all of a smaller data set."""
-SUMMARY = "a bundle of ONNX or LiteRT sub-graphs, or a folder of C++, verified"
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:

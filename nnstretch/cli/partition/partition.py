@@ -69,7 +69,6 @@ if TYPE_CHECKING:
     from nnstretch.partition.search.stage_costs import Corrections
     from nnstretch.soc import Soc
 
-SUMMARY = "pipeline stages for a stream of inputs, balanced over processors"
 MOST_STAGES, MOST_CANDIDATES = 1000, 50
 
 

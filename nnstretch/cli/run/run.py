@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from nnstretch.bundle.manifest import Manifest
     from nnstretch.soc import Soc
 
-SUMMARY = "run a bundle's branches at once, on a virtual or a real clock"
 REPEATS = 10
 QUIET_S = 2.0
 """Shorter runs show no progress."""

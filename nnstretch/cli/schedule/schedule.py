@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from nnstretch.task_graph import TaskGraph
     from nnstretch.trace import Trace
 
-SUMMARY = "a task graph on processors, with lower bounds"
-
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments to its parser."""

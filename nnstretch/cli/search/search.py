@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from nnstretch.stretch.search.pareto import ParetoFront, SearchRequest
     from nnstretch.stretch.search.search_result import SearchResult
 
-SUMMARY = "the proven fastest branched structure for a chip"
-
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
     """Run the verb and return its result as JSON data."""

@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from nnstretch.files.workload.workload import WorkloadFile
     from nnstretch.serve.network_server import NetworkServer
 
-SUMMARY = "networks behind HTTP (KServe V2), scheduled as requests arrive"
 DEFAULT_PORT, LARGEST_PORT = 8000, 65535
 MOST_BODY_MB = 4096
 MIB = 1 << 20

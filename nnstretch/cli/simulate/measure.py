@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from nnstretch.soc import Processor
     from nnstretch.task import Task
 
-SUMMARY = "what the tasks of a workload take on this host, alone and beside others"
 MOST_ROUNDS = 100_000
 
 

@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from nnstretch.schedule.simulation.settings import SimulationSettings
     from nnstretch.schedule.simulation.simulate import SimulationResult
 
-SUMMARY = "networks that arrive at run time, under a policy, on the virtual clock"
 MOST_REPLICATIONS = 10_000
 
 

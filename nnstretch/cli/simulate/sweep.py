@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from nnstretch.files.workload.sweep_yaml import Configuration
     from nnstretch.files.workload.workload import WorkloadFile
 
-SUMMARY = "pools x policies x rates x trials of a workload"
-
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments to its parser."""

@@ -25,8 +25,6 @@ from nnstretch.errors import BadInput
 if TYPE_CHECKING:
     from nnstretch.train.recipe import Recipe
 
-SUMMARY = "lower bounds on depth and width, from training small variants"
-
 
 def ratios(text: str) -> tuple[float, ...]:
     """Parse `1,0.5,0.3`; the study itself checks the range.

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from nnstretch.soc import Soc
     from nnstretch.study.worker import StudyWorker
 
-SUMMARY = "many trials, predicted, measured or trained, with many workers"
-
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
     """Run the verb and return its result as JSON data. Raises BadInput when MODEL is a plan."""

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from nnstretch.train.recipe import Recipe
 
-SUMMARY = "train a network, original or branched, by a recipe"
-
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments to its parser."""
