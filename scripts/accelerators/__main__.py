@@ -1,5 +1,6 @@
 """Schedules inside accelerators against what is exact, against time, and against other programs.
 
+python scripts/accelerators published --out docs/results/accelerator_published.md
 python scripts/accelerators optimum --rows rows.jsonl --out docs/results/accelerator_optimum.md
 python scripts/accelerators growth --out docs/results/accelerator_speed.md --picture FILE.svg
 python scripts/accelerators programs --envs FOLDER --out docs/results/accelerator_programs.md
@@ -13,13 +14,20 @@ from argparse import ArgumentParser
 import growth
 import optimum_gaps
 import programs
+import published_figures
 
 from nnstretch.bench.commands import parser_of_parts, run_part
 
 
 def arguments() -> ArgumentParser:
     return parser_of_parts(
-        __doc__, {"optimum": optimum_gaps, "growth": growth, "programs": programs}
+        __doc__,
+        {
+            "published": published_figures,
+            "optimum": optimum_gaps,
+            "growth": growth,
+            "programs": programs,
+        },
     )
 
 

@@ -95,7 +95,13 @@ def changed(tmp_path: Path, old: str, new: str) -> str:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("value: 34.0, unit: GB/s", "value: 0, unit: GB/s", ("ddr.bandwidth", "more than 0")),
+        (
+            "value: 34.0, unit: GB/s",
+            "value: 0, unit: GB/s",
+            ("ddr.bandwidth, 0 GB/s, needed is a number of more than 0 in",),
+        ),
+        ("cores: {value: 8", "cores: {value: 1e8", ("cores, 1e+08 count, needed", "65,536")),
+        ("cores: {value: 8", "cores: {value: 1.5", ("cores, 1.5 count, needed is a whole",)),
         ("value: 34.0, unit: GB/s", "value: -3, unit: GB/s", ("ddr.bandwidth", "-3")),
         ("value: 34.0, unit: GB/s", "value: 34.0", ("ddr.bandwidth", "'unit' is missing")),
         ("value: 34.0, unit: GB/s", "value: 34.0, unit: MiB", ("ddr.bandwidth", "GB/s")),

@@ -41,9 +41,11 @@ KINDS = ("published", "derived", "assumed")
 Text = Annotated[str, Length(1, 400)]
 Kind = Annotated[str, OneOf(KINDS)]
 AtMost = Annotated[float, Range(0, 1e18)]
+MOST_COUNTED = 65536
+"""Cores, rows and the like beyond which a description is taken for a mistake."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Number:
     """A number with its unit, source and kind; `unknown` where nobody published it."""
 
@@ -57,6 +59,11 @@ class Number:
         if self.value == UNKNOWN and self.kind != "assumed":
             raise ValueError(f"value is unknown and kind {self.kind}, an unknown one is assumed")
 
+    def __repr__(self) -> str:
+        """Return value and unit, as refusals name a number."""
+        shown = self.value if isinstance(self.value, str) else f"{self.value:g}"
+        return f"{shown} {self.unit}"
+
     @property
     def amount(self) -> float:
         """Return the value in bytes, bytes a second, hertz, microseconds, cycles or pieces."""
@@ -64,25 +71,26 @@ class Number:
 
 
 def of_unit(
-    units: tuple[str, ...], least: float = 0.0, above: float = -1.0, whole: bool = False
+    units: tuple[str, ...], least: float = 0.0, above: float = -1.0, most: float | None = None
 ) -> Only:
-    """Return the rule that a number has one of some units, is not too small, and `whole` or not."""
+    """Return the rule that a number has one of some units and a size; whole where it has a most."""
 
     def holds(number: Number) -> bool:
         if number.unit not in units:
             return False
         if isinstance(number.value, str):
             return True
-        if whole and number.value != int(number.value):
+        if most is not None and (number.value != int(number.value) or number.value > most):
             return False
         return number.value >= least and number.value > above
 
     low = f"more than {above:g}" if above >= 0 else f"at least {least:g}"
-    what = "whole number" if whole else "number"
-    return Only(holds, f"a {what} of {low} in {' or '.join(units)}")
+    high = "" if most is None else f" and at most {most:,.0f}"
+    what = "number" if most is None else "whole number"
+    return Only(holds, f"a {what} of {low}{high} in {' or '.join(units)}")
 
 
-Count = Annotated[Number, of_unit(COUNT, 1, whole=True)]
+Count = Annotated[Number, of_unit(COUNT, 1, most=MOST_COUNTED)]
 Size = Annotated[Number, of_unit(SIZE, above=0)]
 Bandwidth = Annotated[Number, of_unit(RATE, above=0)]
 Clock = Annotated[Number, of_unit(CLOCK, above=0)]

@@ -203,4 +203,4 @@ def check_limits(kind: type, name: str, value: Number) -> None:
     for arm in arms:
         for limit in getattr(arm, "__metadata__", ()):
             if isinstance(limit, Only) and not limit.holds(value):
-                raise ValueError(f"{name} is {value.value} {value.unit}, needed is {limit.needed}")
+                raise ValueError(f"{name} is {value}, needed is {limit.needed}")

@@ -1,0 +1,199 @@
+"""STCP920 beside the bars of the GraphTurbo paper."""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from modelled_cases import FIGURES, MODELS, SHOWN, modelled
+
+from nnstretch.accelerate.accelerate import result_json
+from nnstretch.bench.markdown import markdown_table
+from nnstretch.chip.instances import DDR
+
+POLICIES = ("ddr", "gb", "lb", "ordered", "graphturbo")
+BARS = ("", "abl1_stay_in_llb", "abl2_stay_in_l1", "abl3_split_order", "abl4_instr_sched")
+VARIANTS = {
+    "as described": (),
+    "launch 20 us": ("kernel_launch=20",),
+    "launch 50 us": ("kernel_launch=50",),
+    "DDR 27 GB/s": ("ddr.bandwidth=27",),
+    "vector costs x0.5": ("vector.simple=0.5", "vector.special=2"),
+    "vector costs x2": ("vector.simple=2", "vector.special=8"),
+}
+MEASURED_USE = {1: 19.1, 2: 28.6, 4: 51.8, 8: 77.7, 16: 78.6}
+
+
+@dataclass(frozen=True)
+class Published:
+    """One row of the paper's evaluation."""
+
+    label: str
+    batch: int
+    images: dict[str, int]
+    """Images per cluster by policy."""
+    rate: dict[str, float]
+
+
+def published_rows() -> list[Published]:
+    """Read the paper's rows."""
+    rows: list[Published] = []
+    with (FIGURES / "graphturbo.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            tvm, ours = int(row["n_per_cluster_tvm"]), int(row["n_per_cluster_graphturbo"])
+            images = {policy: tvm if policy == "ddr" else ours for policy in POLICIES}
+            base = float(row["tvm_abs"])
+            rate = {
+                p: base * float(row[bar] or 1) if bar else base
+                for p, bar in zip(POLICIES, BARS, strict=True)
+            }
+            rows.append(Published(row["label"], int(row["batch"]), images, rate))
+    return rows
+
+
+def stcp_table(rows: Sequence[Published], equal: bool) -> list[str]:
+    """Return modelled and published rates of five policies."""
+    heads = [
+        "network",
+        "policy",
+        "a cluster",
+        "modelled /s",
+        "published /s",
+        "modelled / published",
+        "over ddr",
+        "published",
+    ]
+    lines: list[list[object]] = []
+    for row in rows:
+        base = None
+        for policy in POLICIES:
+            images = row.images["graphturbo"] if equal else row.images[policy]
+            result = modelled(MODELS[row.label], "stcp920", policy, row.batch, images)
+            rate = result.throughput_per_s
+            base = base or rate
+            lines.append(
+                [
+                    f"{row.label} {SHOWN[row.label]}",
+                    policy,
+                    images,
+                    f"{rate:,.0f}",
+                    f"{row.rate[policy]:,.0f}",
+                    f"{rate / row.rate[policy]:.2f}",
+                    f"{rate / base:.2f}",
+                    f"{row.rate[policy] / row.rate['ddr']:.2f}",
+                ]
+            )
+    return markdown_table(heads, lines)
+
+
+def step_table(rows: Sequence[Published]) -> list[str]:
+    """Return the ratios of neighbouring policies, modelled and published."""
+    steps = (
+        ("gb", "ddr"),
+        ("lb", "gb"),
+        ("ordered", "lb"),
+        ("graphturbo", "ordered"),
+        ("graphturbo", "ddr"),
+    )
+    lines: list[list[object]] = []
+    for after, before in steps:
+        ours, theirs = [], []
+        for row in rows:
+            rates = [
+                modelled(MODELS[row.label], "stcp920", p, row.batch, row.images[p]).throughput_per_s
+                for p in (after, before)
+            ]
+            ours.append(rates[0] / rates[1])
+            theirs.append(row.rate[after] / row.rate[before])
+        lines.append(
+            [
+                f"{after} / {before}",
+                *(f"{a:.2f} ({b:.2f})" for a, b in zip(ours, theirs, strict=True)),
+                *means(ours),
+                *means(theirs),
+            ]
+        )
+    heads = [
+        "step",
+        *(f"{row.label} (published)" for row in rows),
+        "mean",
+        "geomean",
+        "median",
+        "published mean",
+        "geomean",
+        "median",
+    ]
+    return markdown_table(heads, lines)
+
+
+def large_table() -> list[str]:
+    """Return what BERT-large moves and waits for, layer by layer and in parts."""
+    lines: list[list[object]] = []
+    for policy in ("lb", "ordered", "graphturbo"):
+        result = modelled(MODELS["D"], "stcp920", policy, 8, 2)
+        answer = result_json(result, "D")
+        clusters = 4 * result.iterations
+        weights = answer["weights_ddr_bytes"] / clusters / 1e6
+        maps = answer["ddr_bytes"] / clusters / 1e6 - weights
+        fill_ms = answer["utilisation"]["matrix_fill"] * result.latency_us / 1000
+        cells = f"{weights:,.0f}", f"{maps:,.0f}", f"{fill_ms:.1f}"
+        lines.append(
+            [policy, len(result.schedule.order), *cells, f"{result.latency_us / 1000:.1f}"]
+        )
+    heads = "policy|instances|MB weights over DDR|MB maps over DDR|ms filling the unit|ms"
+    return markdown_table(heads.split("|"), lines)
+
+
+def means(values: Sequence[float]) -> list[str]:
+    """Return arithmetic mean, geometric mean and median."""
+    return [
+        f"{f(values):.2f}" for f in (statistics.fmean, statistics.geometric_mean, statistics.median)
+    ]
+
+
+def variant_table(rows: Sequence[Published]) -> list[str]:
+    """Return ddr and graphturbo under other values of what was not published."""
+    lines: list[list[object]] = []
+    for name, assume in VARIANTS.items():
+        cells: list[object] = [name]
+        for row in rows:
+            for policy in ("ddr", "graphturbo"):
+                result = modelled(
+                    MODELS[row.label], "stcp920", policy, row.batch, row.images[policy], assume
+                )
+                cells.append(f"{result.throughput_per_s:,.0f}")
+        lines.append(cells)
+    heads = [
+        "variant",
+        *(f"{row.label} {policy}" for row in rows for policy in ("ddr", "graphturbo")),
+    ]
+    return markdown_table(heads, lines)
+
+
+def use_table() -> list[str]:
+    """Return matrix use of ResNet-50 by images per cluster."""
+    lines: list[list[object]] = []
+    differences: list[float] = []
+    larger = ("global_buffer.size=32MiB",)
+    for images, measured in MEASURED_USE.items():
+        result = modelled(MODELS["A"], "stcp920", "graphturbo", 4 * images, images)
+        shares = result_json(result, "A")["utilisation"]
+        use, fill = 100 * shares["matrix"], 100 * shares["matrix_fill"]
+        differences.append(abs(use - measured))
+        spilled = sum(
+            spill.size_bytes for spill in result.schedule.placed.spills if spill.target == DDR
+        )
+        cells = f"{use:.1f}", measured, f"{use - measured:+.1f}", f"{fill:.1f}", f"{use + fill:.1f}"
+        roomy = modelled(MODELS["A"], "stcp920", "graphturbo", 4 * images, images, larger)
+        both = result_json(roomy, "A")["utilisation"]
+        with_room = f"{100 * (both['matrix'] + both['matrix_fill']):.1f}"
+        lines.append([images, *cells, f"{spilled / images / 1e6:.2f}", with_room])
+    mean = f"{statistics.fmean(differences):.1f}"
+    lines.append(["mean difference", "", "", mean, "", "", "", ""])
+    heads = (
+        "a cluster|modelled %|published %|difference|fill %|use and fill %"
+        "|MB spilled to DDR an image|use and fill % with a global buffer of 32 MiB"
+    )
+    return markdown_table(heads.split("|"), lines)
