@@ -11,8 +11,9 @@ from nnstretch.errors import DeadlineMissed, Stuck
 from nnstretch.protocols import Executor, Policy, ProcessorState
 from nnstretch.schedule.costs.cost_rows import CostRows
 from nnstretch.schedule.loop.arrivals import Arrivals
-from nnstretch.schedule.loop.processor_queue import GivenTask, ProcessorQueue, Queueing
-from nnstretch.schedule.loop.ready_queue import OpenTask, ReadyQueue
+from nnstretch.schedule.loop.open_task import OpenTask
+from nnstretch.schedule.loop.processor_queue import ProcessorQueue, Queueing
+from nnstretch.schedule.loop.ready_queue import ReadyQueue
 from nnstretch.soc import Processor
 from nnstretch.task import Task
 from nnstretch.trace import Failure, Span, TimerEvent, Trace
@@ -67,7 +68,7 @@ class EventLoop:
         """Tasks of this instant, of which the policy has not heard."""
         self.waiting = 0
         """Tasks that may start and were not chosen."""
-        self._unheard: dict[str, GivenTask] = {}
+        self._unheard: dict[str, OpenTask] = {}
         """Tasks that executors have, and that were withdrawn."""
         self.times = DecisionTimes()
         self.on_round: Callable[[int, float, float], None] | None = None
@@ -86,11 +87,10 @@ class EventLoop:
             if open_task.waits:
                 self.waiting -= 1
                 self._policy.withdraw(open_task.task)
-            booked = open_task.given
-            if booked is not None and booked.handed:
-                self._unheard[name] = booked
-            elif booked is not None:
-                booked.queue.take_back(booked, self._executor.now_us)
+            if open_task.handed:
+                self._unheard[name] = open_task
+            elif open_task.place is not None:
+                self._queues[open_task.place].take_back(open_task, self._executor.now_us)
             if self._costs is not None:
                 self._costs.forget(name)
 
@@ -101,33 +101,33 @@ class EventLoop:
         task was open: one that was withdrawn is not.
         """
         name, costs = event.task.name, self._costs
-        booked = self._unheard.pop(name, None) if self._unheard else None
-        open_task = self._open[name] if booked is None else None
-        if open_task is not None:
-            booked, open_task.given = open_task.given, None
-        if booked is None:
+        unheard = self._unheard.pop(name, None) if self._unheard else None
+        open_task = self._open[name] if unheard is None else unheard
+        index = open_task.place
+        if index is None:
             raise Stuck(f"task {name} has ended, loop, it was never handed over")
-        queue = booked.queue
+        queue = self._queues[index]
         self._freed.append(queue)
         if isinstance(event, Failure):
-            queue.end(booked, event.at_us)
-            return open_task is not None
-        queue.end(booked, event.end_us)
+            queue.end(open_task, event.at_us)
+            if unheard is None:
+                self._tasks.renew(open_task)
+            return unheard is None
+        queue.end(open_task, event.end_us)
         # What was withdrawn may have been cut short: it says nothing about costs.
-        if open_task is None:
+        if unheard is not None:
             return False
         if costs is not None:
-            costs.observe(event, queue.state.index)
+            costs.observe(event, index)
             if costs.arrivals is not None:
-                self._note_data(costs.arrivals, open_task, event, queue.state.index)
+                self._note_data(costs.arrivals, open_task, event, index)
         self._ready += self._tasks.finish(open_task)
         return True
 
     def _note_data(self, arrivals: Arrivals, open_task: OpenTask, span: Span, index: int) -> None:
         """Note when data of a task that has ended are where its readers may run."""
-        for reader in open_task.readers or ():
-            if not reader.over:
-                arrivals.note(span.task, index, span.end_us, reader.task)
+        for reader in self._tasks.readers(open_task):
+            arrivals.note(span.task, index, span.end_us, reader)
         arrivals.forget(span.task.name)
 
     def requeue(self, name: str) -> None:
@@ -147,7 +147,7 @@ class EventLoop:
     def is_given(self, name: str) -> bool:
         """Return whether a processor has been given an open task."""
         open_task = self._open.get(name)
-        return open_task is not None and open_task.given is not None
+        return open_task is not None and open_task.place is not None
 
     def dispatch(self) -> None:
         """Ask the policy until it declines, and hand over as far as executors have room."""
@@ -178,23 +178,27 @@ class EventLoop:
         times.total_s += ended_s - began_s
         if self.on_round is not None:
             self.on_round(waited, began_s, ended_s)
-        for given in chosen:
-            if given.queue.handed < given.queue.depth:
-                self._hand_over(given.queue)
+        for queue in chosen:
+            if queue.handed < queue.depth:
+                self._hand_over(queue)
 
     def unfinished(self) -> list[str]:
         """Return tasks never given to a processor: those that may start first."""
         open_tasks = self._open.items()
         waiting = [name for name, open_task in open_tasks if open_task.waits]
-        return waiting + [name for name, open_task in open_tasks if open_task.unmet]
+        needy = self._tasks.needs_something
+        return waiting + [name for name, open_task in open_tasks if needy(open_task)]
 
     def _announce_ready(self) -> None:
         """Tell the policy what may start at this instant, in the order in which it was added."""
         if len(self._ready) > 1:
             self._ready.sort(key=attrgetter("number"))
+        add = self._policy.add
         for open_task in self._ready:
-            if not open_task.over:
-                self._announce(open_task)
+            if not open_task.withdrawn:
+                open_task.waits = True
+                self.waiting += 1
+                add(open_task.task)
         self._ready.clear()
 
     def _announce(self, open_task: OpenTask) -> None:
@@ -202,8 +206,8 @@ class EventLoop:
         self.waiting += 1
         self._policy.add(open_task.task)
 
-    def _decide(self, now_us: float) -> list[GivenTask]:
-        chosen: list[GivenTask] = []
+    def _decide(self, now_us: float) -> list[ProcessorQueue]:
+        chosen: list[ProcessorQueue] = []
         pick, states, costs = self._policy.pick, self.states, self._costs
         open_tasks = self._open
         while self.waiting:
@@ -222,9 +226,9 @@ class EventLoop:
                 cost_us = costs.row(task)[index]
                 if costs.arrivals is not None:
                     ready_us = costs.arrivals.ready_us(task, index)
-            given = self._queues[index].give(task, cost_us, ready_us, now_us)
-            open_task.given = given
-            chosen.append(given)
+            queue = self._queues[index]
+            queue.give(open_task, cost_us, ready_us, now_us)
+            chosen.append(queue)
         return chosen
 
     def _drop(self, task: Task) -> None:
@@ -258,10 +262,8 @@ class EventLoop:
             lost = [given for given in queue.reserved if not given.over]
             queue.reserved.clear()
             for given in lost:
-                given.queue.take_back(given, self._executor.now_us)
-                open_task = self._open[given.task.name]
-                open_task.given = None
-                self._announce(open_task)
+                queue.take_back(given, self._executor.now_us)
+                self._announce(self._tasks.renew(given))
         if self._on_change is not None:
             self._on_change()
 

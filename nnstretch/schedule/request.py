@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -20,7 +20,7 @@ class Request:
     """One input on its way through a network."""
 
     number: int
-    tasks: tuple[Task, ...]
+    tasks: Sequence[Task]
     """They need only each other, and have the request's number."""
     deadline_us: float = inf
     """On the executor's clock."""

@@ -43,7 +43,7 @@ class RequestScheduler:
     A processor that is lost is used no more until it is back; its placed tasks go where `fail_over`
     says. A request is refused with ProcessorFailed only where no processor is alive. With a
     `rebalancer`, waiting tasks leave slow processors as well. `costs` and `queueing` are the
-    loop's.
+    loop's. Not `placed`: no task comes with a processor.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class RequestScheduler:
         rebalancer: Rebalancer | None = None,
         costs: CostRows | None = None,
         queueing: Queueing = Queueing.BOUNDED,
+        placed: bool = True,
     ) -> None:
         self._processors = tuple(processors)
         self.alive = self._processors
@@ -67,7 +68,8 @@ class RequestScheduler:
         self.heard: Callable[[Span | Failure | TimerEvent], None] | None = None
         """Told of every event, for traces."""
         self._durations_us = durations_us or {}
-        policy = Failover(policy, self._durations_us)
+        if placed or rebalancer is not None:
+            policy = Failover(policy, self._durations_us)
         if rebalancer is not None:
             policy = Rebalancing(policy, rebalancer, self._remaining)
         self.loop = EventLoop(
@@ -93,7 +95,8 @@ class RequestScheduler:
         now_us, tasks = self._executor.now_us, request.tasks
         self._open[request.number] = PendingRequest(request, now_us, len(tasks))
         try:
-            self.loop.add(tasks)
+            # A rebalancer moves what cannot start yet, too: it needs all tasks built.
+            self.loop.add(tasks if self._rebalancer is None else tuple(tasks))
         except BaseException:
             del self._open[request.number]
             raise

@@ -85,7 +85,7 @@ class SlowdownEstimator:
         return float(1 + (factor - 1) * 0.5 ** ((now_us - updated_us) / self.half_life_us))
 
     def learn(
-        self, key: tuple[WorkKey, str], predicted_us: float, took_us: float, rounding_us: float
+        self, learned: LearnedRatio, predicted_us: float, took_us: float, rounding_us: float
     ) -> bool:
         """Learn how far the prediction of work on a processor is off; return whether that changed.
 
@@ -93,20 +93,19 @@ class SlowdownEstimator:
         """
         if predicted_us <= 0:
             return False
-        kept = self._ratios.get(key)
-        if kept is None:
-            kept = self._ratios[key] = LearnedRatio()
-        kept.count += 1
-        if -rounding_us <= took_us - predicted_us * kept.ratio <= rounding_us:
+        learned.count += 1
+        if -rounding_us <= took_us - predicted_us * learned.ratio <= rounding_us:
             return False
-        share = max(self.moving_share, 1 / kept.count)
-        kept.ratio += share * (took_us / predicted_us - kept.ratio)
+        share = max(self.moving_share, 1 / learned.count)
+        learned.ratio += share * (took_us / predicted_us - learned.ratio)
         return True
 
-    def ratio(self, work: WorkKey, processor: str) -> float:
-        """Return measured over predicted time of work on a processor; 1 where unmeasured."""
-        kept = self._ratios.get((work, processor))
-        return 1.0 if kept is None else kept.ratio
+    def learned(self, work: WorkKey, processor: str) -> LearnedRatio:
+        """Return what is known of work on a processor, kept up to date by `learn`."""
+        learned = self._ratios.get((work, processor))
+        if learned is None:
+            learned = self._ratios[work, processor] = LearnedRatio()
+        return learned
 
     def forget(self, processor: str) -> None:
         """Take a processor to be as fast as predicted."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from nnstretch.errors import Cancelled, DeadlineMissed
@@ -21,7 +21,7 @@ class ServedApplication:
     application: Application
     network: ServedNetwork
     open: OpenRequests
-    tasks_of: Callable[..., tuple[Task, ...]]
+    tasks_of: Callable[..., Sequence[Task]]
     limit: int
     """Open requests; one more is refused."""
     statistics: ApplicationStatistics = field(default_factory=ApplicationStatistics)

@@ -8,7 +8,7 @@ from math import inf, isfinite, isnan
 from nnstretch.errors import BadInput
 from nnstretch.schedule.finish_times import TaskCosts
 from nnstretch.schedule.loop.arrivals import Arrivals, Transfers
-from nnstretch.schedule.slowdown import SlowdownEstimator
+from nnstretch.schedule.slowdown import LearnedRatio, SlowdownEstimator
 from nnstretch.soc import Processor
 from nnstretch.task import Task, WorkKey
 from nnstretch.trace import Span
@@ -47,8 +47,8 @@ class CostRows:
         self._rows: dict[Kind, Row] = {}
         self._masks: dict[Kind, int] = {}
         self._kinds: dict[WorkKey, list[Kind]] = {}
-        self._pairs: dict[tuple[str, str], list[tuple[tuple[WorkKey, str], float]]] = {}
-        """By plan and sub-graph, for each processor the pair and what it costs undisturbed."""
+        self._pairs: dict[tuple[str, str], list[tuple[float, LearnedRatio]]] = {}
+        """By plan and sub-graph, for each processor the undisturbed cost, and how far it is off."""
         self.arrivals = Arrivals(transfers_us, len(processors)) if transfers_us else None
         self._watchers: list[Callable[[Kind], None]] = []
 
@@ -86,12 +86,13 @@ class CostRows:
             return
         pairs = self._pairs.get((task.plan, task.subgraph))
         if pairs is None:
-            pairs = self._new_pairs(task)
-        key, quiet_us = pairs[index]
-        if not slowdowns.learn(key, quiet_us, end_us - span.start_us, ROUNDING * end_us):
+            pairs = self._new_pairs(task, slowdowns)
+        quiet_us, learned = pairs[index]
+        if not slowdowns.learn(learned, quiet_us, end_us - span.start_us, ROUNDING * end_us):
             return
-        for kind in self._kinds.get(key[0], ()):
-            self._rows[kind] = self._corrected(key[0], kind[2])
+        work = task.work
+        for kind in self._kinds.get(work, ()):
+            self._rows[kind] = self._corrected(work, kind[2])
             for watcher in self._watchers:
                 watcher(kind)
 
@@ -117,9 +118,13 @@ class CostRows:
         self._kinds.setdefault(task.work, []).append(kind)
         return row
 
-    def _new_pairs(self, task: Task) -> list[tuple[tuple[WorkKey, str], float]]:
-        keys = [(task.work, name) for name in self._names]
-        pairs = [(key, self._costs.quiet_us.get(key, 0.0)) for key in keys]
+    def _new_pairs(
+        self, task: Task, slowdowns: SlowdownEstimator
+    ) -> list[tuple[float, LearnedRatio]]:
+        work, quiet_us = task.work, self._costs.quiet_us
+        pairs = [
+            (quiet_us.get((work, name), 0.0), slowdowns.learned(work, name)) for name in self._names
+        ]
         self._pairs[task.plan, task.subgraph] = pairs
         return pairs
 
@@ -129,7 +134,7 @@ class CostRows:
             if processor not in (None, name) or (work, name) not in self._costs.quiet_us:
                 row.append(inf)
                 continue
-            ratio = 1.0 if self._slowdowns is None else self._slowdowns.ratio(work, name)
+            ratio = 1.0 if self._slowdowns is None else self._slowdowns.learned(work, name).ratio
             handover_us = self._costs.handovers_us.get((work, name), 0.0)
             row.append(handover_us + self._costs.quiet_us[work, name] * ratio)
         return tuple(row)

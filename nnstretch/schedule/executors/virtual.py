@@ -96,7 +96,9 @@ class VirtualExecutor:
                 return
         error = None if self._work is no_work else self._compute(task, name, end_us)
         if error is None:
-            self._push_event(end_us, Span(start_us, end_us, task, name, enqueued_us))
+            self._pushed += 1
+            span = Span(start_us, end_us, task, name, enqueued_us)
+            heappush(self._ahead, (end_us, self._pushed, span))
         else:
             self._push_event(end_us, Failure(end_us, task, name, error))
 
@@ -145,10 +147,16 @@ class VirtualExecutor:
 
 
 def duration_from(durations_us: TaskTimes) -> DurationOf:
-    """Return the durations of a table."""
+    """Return the durations of a table, which may still grow."""
+    known_us: dict[tuple[str, str, str], float] = {}
 
     def duration_us(task: Task, processor: str) -> float | None:
-        return durations_us.get((task.work, processor))
+        # A flat key: that of the table is a tuple in a tuple, built and hashed at every look.
+        key = task.plan, task.subgraph, processor
+        known = known_us.get(key)
+        if known is None and (task.work, processor) in durations_us:
+            known = known_us[key] = durations_us[task.work, processor]
+        return known
 
     return duration_us
 

@@ -8,8 +8,8 @@ from enum import Enum
 from math import inf
 
 from nnstretch.protocols import ProcessorState
+from nnstretch.schedule.loop.open_task import OpenTask
 from nnstretch.soc import Processor
-from nnstretch.task import Task
 
 
 class Queueing(Enum):
@@ -30,24 +30,6 @@ class Queueing(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class GivenTask:
-    """A task that a processor has been given."""
-
-    task: Task
-    queue: ProcessorQueue
-    cost_us: float
-    """What it is expected to take."""
-    due_us: float
-    """When it is expected to end, without the queue's shift."""
-    ready_us: float
-    """When its data are on the processor."""
-    handed: bool = False
-    """Whether the executor has it."""
-    over: bool = False
-    """Whether it has ended, or was taken back."""
-
-
-@dataclass(slots=True, eq=False)
 class ProcessorQueue:
     """Tasks of one processor, first in, first out: the executor has the first, others wait.
 
@@ -63,14 +45,14 @@ class ProcessorQueue:
     """Tasks that have been given and have not ended."""
     handed: int = 0
     """Of them, those that the executor has."""
-    reserved: deque[GivenTask] = field(default_factory=deque)
+    reserved: deque[OpenTask] = field(default_factory=deque)
     """In front of the executor's queue; those that are over stay until they come to its head."""
     head_due_us: float = inf
     """When the first is expected to end."""
-    _order: deque[GivenTask] = field(default_factory=deque)
+    _order: deque[OpenTask] = field(default_factory=deque)
     _shift_us: float = 0.0
 
-    def give(self, task: Task, cost_us: float, ready_us: float, now_us: float) -> GivenTask:
+    def give(self, given: OpenTask, cost_us: float, ready_us: float, now_us: float) -> None:
         """Reserve a task behind everything that was given before."""
         state = self.state
         start_us = state.free_us
@@ -79,16 +61,16 @@ class ProcessorQueue:
         if ready_us > start_us:
             start_us = ready_us
         state.free_us = end_us = start_us + cost_us
-        given = GivenTask(task, self, cost_us, end_us - self._shift_us, ready_us)
+        given.place, given.cost_us, given.ready_us = state.index, cost_us, ready_us
+        given.due_us = end_us - self._shift_us
         if not self.count:
             self.head_due_us = end_us
         self.count += 1
         state.open = self.count < self.limit
         self.reserved.append(given)
         self._order.append(given)
-        return given
 
-    def end(self, given: GivenTask, at_us: float) -> None:
+    def end(self, given: OpenTask, at_us: float) -> None:
         """Hear that a task has ended or failed."""
         self.handed -= 1
         late_us = at_us - (given.due_us + self._shift_us)
@@ -97,7 +79,7 @@ class ProcessorQueue:
             self.state.free_us += late_us
         self._remove(given, at_us)
 
-    def take_back(self, given: GivenTask, now_us: float) -> None:
+    def take_back(self, given: OpenTask, now_us: float) -> None:
         """Take back a task that was not handed over."""
         self.state.free_us -= given.cost_us
         self._remove(given, now_us)
@@ -109,7 +91,7 @@ class ProcessorQueue:
         self.state.free_us += late_us
         self.head_due_us = now_us
 
-    def _remove(self, given: GivenTask, at_us: float) -> None:
+    def _remove(self, given: OpenTask, at_us: float) -> None:
         given.over = True
         self.count -= 1
         state, order = self.state, self._order

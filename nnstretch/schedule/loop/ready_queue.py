@@ -3,31 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 
 from nnstretch.errors import Stuck
-from nnstretch.schedule.loop.processor_queue import GivenTask
+from nnstretch.schedule.loop.instance_tasks import InstanceTasks
+from nnstretch.schedule.loop.open_task import OpenGraph, OpenTask
 from nnstretch.task import Task
-
-
-@dataclass(slots=True, eq=False)
-class OpenTask:
-    """A task that has not ended, with those that wait for it: nothing is looked up by name."""
-
-    task: Task
-    number: int
-    """In the order in which tasks were added."""
-    unmet: int
-    """How many of its needs have not ended."""
-    readers: list[OpenTask] | None = None
-    """Tasks that need it; None for none."""
-    waits: bool = False
-    """Whether the policy has heard of it and not chosen it."""
-    given: GivenTask | None = None
-    """Where a processor has been given it."""
-    over: bool = False
-    """Whether it has ended or was withdrawn."""
 
 
 class ReadyQueue:
@@ -39,7 +20,8 @@ class ReadyQueue:
 
     def __init__(self) -> None:
         self.by_name: dict[str, OpenTask] = {}
-        """Open tasks in the order in which they were added, to be read."""
+        """Open tasks in the order in which they were added, to be read; those of an instance that
+        need something are not there."""
         self._added = 0
 
     def add(self, tasks: Iterable[Task]) -> list[OpenTask]:
@@ -47,38 +29,48 @@ class ReadyQueue:
 
         Raises Stuck for a name that is there already, or a need that is not.
         """
+        if type(tasks) is InstanceTasks:  # `isinstance` asks the abstract class, which is slow.
+            return self._add_instance(tasks)
         tasks = tuple(tasks)
         if len(tasks) == 1 and not tasks[0].needs:
-            return self._add_alone(tasks[0])
-        added: dict[str, OpenTask] = {}
-        number = self._added
-        for task in tasks:
-            number += 1
-            added[task.name] = OpenTask(task, number, len(task.needs))
-        if len(added) < len(tasks) or not self.by_name.keys().isdisjoint(added):
+            return [self._open(tasks[0], self._next_numbers(1), None)]
+        positions = {task.name: position for position, task in enumerate(tasks)}
+        if len(positions) < len(tasks) or not self.by_name.keys().isdisjoint(positions):
             raise self._twice(tasks)
+        readers: list[list[int]] = [[] for _ in tasks]
+        for position, task in enumerate(tasks):
+            for need in task.needs:
+                if need not in positions:
+                    raise absent_need(tasks, set(positions))
+                readers[positions[need]].append(position)
+        first, unmet = self._next_numbers(len(tasks)), [len(task.needs) for task in tasks]
+        graph = OpenGraph(first, unmet, readers)
         ready: list[OpenTask] = []
-        for open_task in added.values():
-            if not open_task.unmet:
+        for position, task in enumerate(tasks):
+            open_task = self._open(task, first + position, graph)
+            if unmet[position]:
+                graph.needy[position] = open_task
+            else:
                 ready.append(open_task)
-                continue
-            for need in open_task.task.needs:
-                writer = added.get(need)
-                if writer is None:
-                    raise absent_need(tasks, set(added))
-                if writer.readers is None:
-                    writer.readers = []
-                writer.readers.append(open_task)
-        self.by_name.update(added)
-        self._added = number
         return ready
 
-    def _add_alone(self, task: Task) -> list[OpenTask]:
-        if task.name in self.by_name:
+    def _add_instance(self, tasks: InstanceTasks) -> list[OpenTask]:
+        pattern = tasks.pattern
+        first = self._next_numbers(len(pattern.unmet))
+        graph = OpenGraph(first, list(pattern.unmet), pattern.readers, tasks)
+        return [self._open(tasks.task(root), first + root, graph) for root in pattern.roots]
+
+    def _next_numbers(self, count: int) -> int:
+        """Return the first of so many numbers that nothing has."""
+        first = self._added + 1
+        self._added += count
+        return first
+
+    def _open(self, task: Task, number: int, graph: OpenGraph | None) -> OpenTask:
+        open_task = OpenTask(task, number, graph)
+        if self.by_name.setdefault(task.name, open_task) is not open_task:
             raise self._twice((task,))
-        self._added += 1
-        open_task = self.by_name[task.name] = OpenTask(task, self._added, 0)
-        return [open_task]
+        return open_task
 
     def _twice(self, tasks: Sequence[Task]) -> Stuck:
         names = Counter(task.name for task in tasks)
@@ -91,21 +83,54 @@ class ReadyQueue:
     def finish(self, open_task: OpenTask) -> Sequence[OpenTask]:
         """Mark a task as ended; return its successors that may start now."""
         del self.by_name[open_task.task.name]
-        open_task.over = True
-        if open_task.readers is None:
+        graph = open_task.graph
+        if graph is None:
             return ()
         ready: list[OpenTask] = []
-        for reader in open_task.readers:
-            reader.unmet -= 1
-            if not reader.unmet and not reader.over:
-                ready.append(reader)
+        unmet = graph.unmet
+        for position in graph.readers[open_task.number - graph.first]:
+            unmet[position] -= 1
+            if not unmet[position]:
+                reader = graph.needy.pop(position, None) if graph.needy else None
+                ready.append(reader or self._build(graph, position))
         return ready
+
+    def renew(self, open_task: OpenTask) -> OpenTask:
+        """Replace a task by a record of its own for another start; return that."""
+        fresh = OpenTask(open_task.task, open_task.number, open_task.graph)
+        self.by_name[open_task.task.name] = fresh
+        return fresh
+
+    def _build(self, graph: OpenGraph, position: int) -> OpenTask:
+        assert graph.instance is not None
+        return self._open(graph.instance.task(position), graph.first + position, graph)
+
+    def readers(self, open_task: OpenTask) -> Iterator[Task]:
+        """Yield the tasks that need one that has not ended, but for those that were withdrawn."""
+        graph = open_task.graph
+        if graph is None:
+            return
+        for position in graph.readers[open_task.number - graph.first]:
+            if graph.unmet[position]:
+                if position not in graph.needy:
+                    graph.needy[position] = self._build(graph, position)
+                yield graph.needy[position].task
+
+    def needs_something(self, open_task: OpenTask) -> bool:
+        """Return whether something that an open task needs has not ended."""
+        graph = open_task.graph
+        return graph is not None and graph.unmet[open_task.number - graph.first] > 0
 
     def remove(self, name: str) -> OpenTask | None:
         """Forget a task, whether or not it has been handed out; return it if it was open."""
         open_task = self.by_name.pop(name, None)
         if open_task is not None:
-            open_task.over = True
+            open_task.withdrawn = True
+            graph = open_task.graph
+            if graph is not None:
+                position = open_task.number - graph.first
+                graph.unmet[position] = 0
+                graph.needy.pop(position, None)
         return open_task
 
 

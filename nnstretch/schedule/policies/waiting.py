@@ -64,14 +64,17 @@ class FirstInFirstOut:
 
     def take(self, processors: Sequence[ProcessorState]) -> tuple[Task, int] | None:
         """Remove the first task that an open processor can run; return it with its mask."""
-        open_now = open_mask(processors)
         first: deque[tuple[int, Task]] | None = None
         head_mask = 0
         for mask, group in self._groups.items():
             if self._stale:
                 self._drop_stale(group)
-            if group and mask & open_now and (first is None or group[0][0] < first[0][0]):
-                first, head_mask = group, mask
+            if not group or (first is not None and group[0][0] > first[0][0]):
+                continue
+            for state in processors:
+                if state.open and mask >> state.index & 1:
+                    first, head_mask = group, mask
+                    break
         return None if first is None else (first.popleft()[1], head_mask)
 
     def _is_stale(self, entry: tuple[int, Task]) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice, takewhile
 from math import inf, log
 from random import Random
 
+from nnstretch.schedule.loop.instance_tasks import InstanceTasks, task_pattern
 from nnstretch.task import Task, TaskTimes, WorkKey
 
 
@@ -92,40 +93,28 @@ class Application:
             times_us = takewhile(lambda at_us: at_us <= self.duration_us, times_us)
         return islice(times_us, self.instances)
 
-    def instantiate(self) -> Callable[..., tuple[Task, ...]]:
+    def instantiate(self) -> Callable[..., Sequence[Task]]:
         """Return a function from the number and deadline of an instance to its tasks.
 
         A third argument is a priority other than the application's.
         """
-        positions = {task.name: number for number, task in enumerate(self.tasks)}
         # Tasks of a ready queue share what they compute: only their names tell them apart.
         distinct = len({task.subgraph for task in self.tasks}) == len(self.tasks)
-        prefixes: list[str] = []
-        rows: list[tuple[str, str | None, list[int]]] = []
-        for task in self.tasks:
-            prefixes.append(f"{self.name}/{task.subgraph if distinct else task.name}#")
-            needs = [positions[need] for need in sorted(task.needs)]
-            rows.append((task.subgraph, task.processor, needs))
-        plan, priority = self.name, self.priority
-        nothing = frozenset[str]()
+        kinds = [task.subgraph if distinct else task.name for task in self.tasks]
+        prefixes = [f"{self.name}/{kind}#" for kind in kinds]
+        pattern = task_pattern(self.name, self.tasks, prefixes)
+        plan, priority, nothing = self.name, self.priority, frozenset[str]()
 
-        def tasks_of(number: int, deadline_us: float, priority: int = priority) -> tuple[Task, ...]:
-            names = [f"{prefix}{number}" for prefix in prefixes]
-            tasks: list[Task] = []
-            for name, (subgraph, processor, needs) in zip(names, rows, strict=True):
-                needed = frozenset(map(names.__getitem__, needs)) if needs else nothing
-                tasks.append(
-                    Task(name, subgraph, needed, processor, number, plan, priority, deadline_us)
-                )
-            return tuple(tasks)
+        def tasks_of(number: int, deadline_us: float, priority: int = priority) -> Sequence[Task]:
+            return InstanceTasks(pattern, number, deadline_us, priority)
 
-        def only_task(number: int, deadline_us: float, priority: int = priority) -> tuple[Task]:
+        def only_task(number: int, deadline_us: float, priority: int = priority) -> Sequence[Task]:
             name = f"{prefix}{number}"
             return (Task(name, first, nothing, place, number, plan, priority, deadline_us),)
 
-        if len(rows) != 1:
+        if len(self.tasks) != 1:
             return tasks_of
-        prefix, (first, place, _) = prefixes[0], rows[0]
+        prefix, first, place = prefixes[0], pattern.subgraphs[0], pattern.processors[0]
         return only_task
 
 

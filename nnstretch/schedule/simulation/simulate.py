@@ -35,7 +35,7 @@ class ApplicationRun:
 
     application: Application
     times_us: Iterator[float]
-    tasks_of: Callable[[int, float], tuple[Task, ...]]
+    tasks_of: Callable[[int, float], Sequence[Task]]
     alone_us: float
     """Latency of one instance that has the chip to itself."""
     arrived: int = 0
@@ -123,6 +123,7 @@ class Simulation:
             self._ended,
             costs=costs,
             queueing=Queueing.UNBOUNDED if settings.queueing else Queueing.IDLE,
+            placed=any(task.processor for app in settings.applications for task in app.tasks),
         )
         self.scheduler.loop.on_round = on_round
         runs = tuple(application_run(app, settings) for app in settings.applications)
