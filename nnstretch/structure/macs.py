@@ -1,8 +1,9 @@
 """Multiply-accumulates of one operator, counted from shapes alone.
 
-Convolutions and linear layers count as pycls counts them (`complexity`, models/blocks.py): a
-bias costs one per output element; everything else is free. Products of two activations, of which
-attention consists, are counted apart, so that numbers of published networks stay what they are.
+Convolutions and linear layers, `addmm` among them, count as pycls counts them (`complexity`,
+models/blocks.py): a bias costs one per output element; everything else is free. Products of two
+activations, of which attention consists, are counted apart, so that numbers of published networks
+stay what they are.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ def count_macs(
     kind: str, args: tuple[Argument, ...], output: TensorSpec, specs: Mapping[str, TensorSpec]
 ) -> int:
     """Return the work of one call; `specs` holds the shape of everything it reads."""
+    if kind == "addmm" and isinstance(args[1], ValueRef):
+        return output.elements * (specs[args[1].name].shape[-1] + 1)
     if kind not in WEIGHTED or not isinstance(args[1], ValueRef):
         return 0
     weight = specs[args[1].name].shape

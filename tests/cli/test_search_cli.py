@@ -313,3 +313,17 @@ def test_an_interrupt_before_there_is_a_plan_says_so(
     status, _, err = called(capsys, "search", model, *COMMON)
     assert status == 130
     assert "interrupted, there is no plan yet" in err
+
+
+def test_a_network_that_multiplies_nothing_is_searched_and_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n"
+        "def make():\n"
+        "    return nn.Sequential(nn.Embedding(9, 8), nn.LayerNorm(8), nn.ReLU(), nn.LayerNorm(8))\n"
+    )
+    tokens = ("--input", "1,5:int64", "--fallback", "nearest", "--soc", "mi9")
+    code, out, err = called(capsys, "search", f"{tmp_path}/net.py:make", *tokens)
+    assert code == 0, err
+    assert "│ -" in out

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+import numpy as np
 import torch
 from torch import nn
 
 from nnstretch import load_soc
 from nnstretch.capture import capture
 from nnstretch.kernel import Kernel
-from nnstretch.stretch.cost.polynomials import LoweredPoint, Point, fit_polynomials
+from nnstretch.stretch.cost.polynomials import COUNTS, LoweredPoint, Point, fit_polynomials
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.search import search
 
@@ -41,6 +44,50 @@ def test_a_unit_without_any_width_has_constant_counts() -> None:
     assert form is not None
     assert form.macs.at([]) == graph.macs
     assert form.kernels[0][0][1]["cout"].at([]) == 8
+
+
+def test_a_chain_of_many_widths_takes_few_graphs_and_is_exact_everywhere() -> None:
+    """Layers share widths with their neighbours alone; one reads three, one squares its own."""
+    graph = capture(nn.Conv2d(3, 8, 3).eval(), torch.zeros(1, 3, 8, 8))
+    lowered: list[Point] = []
+
+    def kernels_at(point: Point) -> tuple[Kernel, ...]:
+        layers = []
+        for n, (cin, cout) in enumerate(pairwise(point)):
+            weights = cin * cout + cout
+            layers.append(
+                Kernel(
+                    f"k{n}", "conv", cin, cout, 8, 6, 3, 1, 1, 1, 9 * weights, cin, cout, weights
+                )
+            )
+        joined = point[0] + point[9] + point[17]
+        both = joined * point[4] + point[4] ** 2
+        layers.append(Kernel("joined", "conv", joined, 7, 8, 6, 3, 1, 1, 1, both, 3, joined, 1))
+        return tuple(layers)
+
+    def lower(point: Point) -> LoweredPoint:
+        lowered.append(point)
+        return graph, (kernels_at(point),)
+
+    widths = tuple(range(8, 8 + 40 * 24, 40))
+    form = fit_polynomials(lower, widths, (8, 4) * 12)
+    assert form is not None
+    assert len(lowered) < 60, "325 pairs of widths, most of which no kernel reads together"
+    point = tuple(np.random.default_rng(0).integers(1, 2000, len(widths)).tolist())
+    steps = form.steps([np.array(width) for width in point])
+    for (_, counts), kernel in zip(form.kernels[0], kernels_at(point), strict=True):
+        for name in COUNTS:
+            assert round(float(counts[name].at(steps))) == getattr(kernel, name), name
+
+
+def test_counts_that_are_no_quadratics_have_no_polynomials() -> None:
+    graph = capture(nn.Conv2d(3, 8, 3).eval(), torch.zeros(1, 3, 8, 8))
+
+    def cubic(point: Point) -> LoweredPoint:
+        a, b, c = point
+        return graph, ((Kernel("k", "conv", a, b, 8, 6, 3, 1, 1, 1, a * b * c, 3, 3, 3),),)
+
+    assert fit_polynomials(cubic, (8, 168, 328), (8, 8, 8)) is None
 
 
 def test_a_network_whose_widths_are_fixed_is_searched() -> None:

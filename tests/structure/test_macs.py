@@ -7,7 +7,7 @@ from math import prod
 import pytest
 
 from nnstretch.graph import Argument, Graph, Node, TensorSpec, Value, ValueRef
-from nnstretch.structure.macs import attention_macs, product_macs
+from nnstretch.structure.macs import attention_macs, count_macs, product_macs
 
 SHAPES = {
     "q": (2, 4, 9, 16),
@@ -60,3 +60,15 @@ def test_a_graphs_macs_leave_attention_to_a_count_of_its_own() -> None:
     graph = Graph("net", (x,), (), (product,), ("y",))
     assert graph.macs == 0
     assert attention_macs(graph) == prod((8, 8, 32))
+
+
+def test_a_linear_layer_written_as_addmm_counts_as_one() -> None:
+    specs = {
+        "x": TensorSpec((7, 6)),
+        "in_out": TensorSpec((6, 8)),
+        "out_in": TensorSpec((8, 6)),
+        "b": TensorSpec((8,)),
+    }
+    output = TensorSpec((7, 8))
+    addmm = count_macs("addmm", refs_to("b x in_out"), output, specs)
+    assert addmm == count_macs("linear", refs_to("x out_in b"), output, specs) == 7 * 8 * (6 + 1)

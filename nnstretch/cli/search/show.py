@@ -74,14 +74,19 @@ def plans_table(result: dict[str, Any]) -> Any:
             str(number),
             f"{plan['latency_ms']:.2f}",
             f"{plan['error_ms']:.2f}",
-            f"{plan['macs'] / original['macs']:.3f}x",
-            f"{plan['params'] / original['params']:.3f}x",
+            ratio_text(plan["macs"], original["macs"]),
+            ratio_text(plan["params"], original["params"]),
             str(plan["meetings"]),
             f"{plan['speedup_vs_fastest']:.2f}x",
             f"{plan['speedup_vs_iso_mac']:.2f}x",
             "-" if plan["rates_share"] is None else f"{plan['rates_share']:.0%}",
         )
     return table
+
+
+def ratio_text(count: int, original: int) -> str:
+    """Return a count over the original's; "-" where the original has none."""
+    return f"{count / original:.3f}x" if original else "-"
 
 
 def show_best(result: dict[str, Any], console: Any) -> None:
@@ -196,8 +201,8 @@ def front_table(front: dict[str, Any]) -> Any:
         table.add_row(
             asked_text(front, point["asked"]),
             f"{point['latency_ms']:.2f}",
-            f"{point['macs_ratio']:.3f}x",
-            f"{point['params_ratio']:.3f}x",
+            "-" if point["macs_ratio"] is None else f"{point['macs_ratio']:.3f}x",
+            "-" if point["params_ratio"] is None else f"{point['params_ratio']:.3f}x",
             str(point["meetings"]),
             f"{point['speedup_vs_fastest']:.2f}x",
             f"{point['iso_mac_latency_ms']:.2f}",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations_with_replacement
+from itertools import combinations
 
 import numpy as np
 
@@ -81,24 +81,156 @@ class KernelPolynomials:
 def fit_polynomials(lower: Lower, origin: Point, strides: Point) -> KernelPolynomials | None:
     """Fit polynomials around an origin; None where counts are no quadratics or kernels change."""
     axes = range(len(origin))
-    moves: list[Point] = [(), *((i,) for i in axes), *combinations_with_replacement(axes, 2)]
     try:
-        samples = {move: lower(offset_point(origin, strides, move)) for move in moves}
+        start = lower(origin)
+        samples = SampledCounts(lower, origin, strides, start[1], counts_of(*start))
+        coefficients = fit_quadratics(samples)
         points = [offset_point(origin, strides, far_move(axes, n)) for n in range(CHECKS)]
-        checks = [(point, lower(point)) for point in points]
-    except BadPlan:
+        counts = [samples.at(point) for point in points]
+    except (BadPlan, OtherKernels):
         return None
-    base = samples[()][1]
-    everything = [*samples.values(), *(sample for _, sample in checks)]
-    if not all(same_structure(base, kernels) for _, kernels in everything):
-        return None
-    form = KernelPolynomials(
-        origin,
-        fit_kernels(samples, strides),
-        fit_quadratic({move: graph.macs for move, (graph, _) in samples.items()}, strides),
-        fit_quadratic({move: graph.params for move, (graph, _) in samples.items()}, strides),
-    )
-    return form if all(predicts_counts(form, *check) for check in checks) else None
+    form = polynomials_of(origin, *start, coefficients)
+    steps = [np.array(point, dtype=np.float64) - origin for point in points]
+    pairs = zip(steps, counts, strict=True)
+    return form if all((coefficients.at(step) == known).all() for step, known in pairs) else None
+
+
+class OtherKernels(Exception):
+    """A graph has kernels that differ from those at the origin in more than counts."""
+
+
+@dataclass(frozen=True)
+class SampledCounts:
+    """Counts of a unit at points around an origin."""
+
+    lower: Lower
+    origin: Point
+    strides: Point
+    kernels: KernelsByRules
+    base: Array
+    """Every count at the origin."""
+
+    def at(self, point: Point) -> Array:
+        """Return every count at a point. Raises BadPlan and OtherKernels."""
+        graph, kernels = self.lower(point)
+        if not same_structure(self.kernels, kernels):
+            raise OtherKernels
+        counts = counts_of(graph, kernels)
+        if len(counts) != len(self.base):
+            raise OtherKernels
+        return counts
+
+    def moved(self, axes: Point) -> Array:
+        """Return what counts gain by a stride for each axis. Raises BadPlan and OtherKernels."""
+        return self.at(offset_point(self.origin, self.strides, axes)) - self.base
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """Quadratics of many counts at once."""
+
+    base: Array
+    slopes: Array
+    """[axis, count]."""
+    curvatures: Mapping[tuple[int, int], Array]
+    """By pair of axes, of every count."""
+
+    def at(self, steps: Array) -> Array:
+        """Evaluate every count, rounded, at one point; steps by axis."""
+        values = self.base + steps @ self.slopes
+        for (i, j), curvature in self.curvatures.items():
+            values = values + curvature * (steps[i] * steps[j])
+        return np.rint(values)
+
+    def quadratic(self, columns: slice | int) -> Quadratic:
+        """Return the polynomial of one count, or of the sum of some."""
+        picked = slice(columns, columns + 1) if isinstance(columns, int) else columns
+        slopes = self.slopes[:, picked].sum(axis=1)
+        curved = {pair: float(row[picked].sum()) for pair, row in self.curvatures.items()}
+        return Quadratic(
+            float(self.base[picked].sum()),
+            {i: float(slope) for i, slope in enumerate(slopes) if slope},
+            {pair: curvature for pair, curvature in curved.items() if curvature},
+        )
+
+
+def counts_of(graph: Graph, kernels_by_rules: KernelsByRules) -> Array:
+    """Return every count: those of all kernels, MACs of nodes, elements of trained weights."""
+    rows = [getattr(k, name) for kernels in kernels_by_rules for k in kernels for name in COUNTS]
+    rows += [node.macs for node in graph.nodes]
+    rows += [weight.spec.elements for weight in graph.weights if weight.trainable]
+    return np.array(rows, dtype=np.int64)
+
+
+def fit_quadratics(samples: SampledCounts) -> Coefficients:
+    """Fit to one stride along each axis, two along each, and one along both of two axes.
+
+    A count depends on few widths, so a graph that is moved along many axes stands for all that
+    share no count: a network of fifty widths needs a few dozen graphs and not a thousand.
+    """
+    strides = np.array(samples.strides, dtype=np.int64)[:, None]
+    count = len(samples.strides), len(samples.base)
+    once = np.zeros(count, dtype=np.int64)
+    for i in range(count[0]):
+        once[i] = samples.moved((i,))
+    twice = np.zeros(count, dtype=np.int64)
+    depends = once != 0
+    sets = [frozenset(np.flatnonzero(row).tolist()) for row in np.unique(depends.T, axis=0)]
+    for moves in separate([frozenset({i}) for i in range(count[0])], sets):
+        gained = samples.moved(tuple(axis for move in moves for axis in (*move, *move)))
+        for (i,) in moves:
+            twice[i] = np.where(depends[i], gained, 0)
+    curvatures: dict[tuple[int, int], Array] = {}
+    for i in np.flatnonzero((twice != 2 * once).any(axis=1)).tolist():
+        curvatures[i, i] = (twice[i] - 2 * once[i]) / (2 * strides[i] ** 2)
+    pairs = {frozenset(pair) for some in sets for pair in combinations(sorted(some), 2)}
+    for moves in separate(sorted(pairs, key=sorted), sets):
+        gained = samples.moved(tuple(frozenset().union(*moves)))
+        for i, j in map(sorted, moves):
+            both = depends[i] & depends[j]
+            mixed = np.where(both, gained - once[i] - once[j], 0)
+            if mixed.any():
+                curvatures[i, j] = mixed / (strides[i] * strides[j])
+    return Coefficients(samples.base, (4 * once - twice) / (2 * strides), curvatures)
+
+
+def separate(
+    moves: Sequence[frozenset[int]], sets: Sequence[frozenset[int]]
+) -> list[list[frozenset[int]]]:
+    """Put moves together of which no count sees more than one that concerns it.
+
+    `sets` are the axes on which some count depends. A move concerns a count that depends on all
+    its axes; of the other moves with it, that count must see none.
+    """
+    seen = {move: frozenset().union(*(s for s in sets if move <= s)) for move in moves}
+    together: list[list[frozenset[int]]] = []
+    for move in moves:
+        for group in together:
+            if all(other & seen[move] <= move and move & seen[other] <= other for other in group):
+                group.append(move)
+                break
+        else:
+            together.append([move])
+    return together
+
+
+def polynomials_of(
+    origin: Point, graph: Graph, kernels_by_rules: KernelsByRules, coefficients: Coefficients
+) -> KernelPolynomials:
+    """Return the polynomials of every kernel, of all MACs and of all parameters."""
+    rows = []
+    number = 0
+    for kernels in kernels_by_rules:
+        row = []
+        for kernel in kernels:
+            counts = {name: coefficients.quadratic(number + n) for n, name in enumerate(COUNTS)}
+            row.append((kernel, counts))
+            number += len(COUNTS)
+        rows.append(tuple(row))
+    params = number + len(graph.nodes)
+    macs_of_all = coefficients.quadratic(slice(number, params))
+    params_of_all = coefficients.quadratic(slice(params, None))
+    return KernelPolynomials(origin, tuple(rows), macs_of_all, params_of_all)
 
 
 def far_move(axes: Sequence[int], number: int) -> Point:
@@ -108,23 +240,6 @@ def far_move(axes: Sequence[int], number: int) -> Point:
     """
     further = axes[number % len(axes)] if axes else None
     return tuple(axes) * (3 + 2 * number) + (() if further is None else (further,))
-
-
-def fit_kernels(
-    samples: Mapping[Point, LoweredPoint], strides: Point
-) -> tuple[tuple[tuple[Kernel, Mapping[str, Quadratic]], ...], ...]:
-    """Fit the counts of every kernel, for every set of fusion rules."""
-    rows = []
-    for r, kernels in enumerate(samples[()][1]):
-        row = []
-        for n, kernel in enumerate(kernels):
-            counts: dict[str, Quadratic] = {}
-            for name in COUNTS:
-                values = {move: getattr(k[r][n], name) for move, (_, k) in samples.items()}
-                counts[name] = fit_quadratic(values, strides)
-            row.append((kernel, counts))
-        rows.append(tuple(row))
-    return tuple(rows)
 
 
 def offset_point(origin: Point, strides: Point, axes: Point) -> Point:
@@ -141,38 +256,4 @@ def same_structure(first: KernelsByRules, second: KernelsByRules) -> bool:
         for a, b in zip(kernels, others, strict=True):
             if any(getattr(a, name) != getattr(b, name) for name in FIXED):
                 return False
-    return True
-
-
-def fit_quadratic(values: Mapping[Point, int], strides: Point) -> Quadratic:
-    """Fit to values at the origin and one stride, two strides, and one in each of two axes off."""
-    base = values[()]
-    slopes: dict[int, float] = {}
-    curvatures: dict[tuple[int, int], float] = {}
-    for i, stride in enumerate(strides):
-        once = values[i,] - base
-        twice = values[i, i] - base
-        if curvature := twice - 2 * once:
-            curvatures[i, i] = curvature / (2 * stride * stride)
-        if slope := 4 * once - twice:
-            slopes[i] = slope / (2 * stride)
-        for j in range(i):
-            if mixed := values[j, i] - values[j,] - values[i,] + base:
-                curvatures[j, i] = mixed / (strides[j] * stride)
-    return Quadratic(base, slopes, curvatures)
-
-
-def predicts_counts(form: KernelPolynomials, point: Point, sample: LoweredPoint) -> bool:
-    """Return whether the polynomials give the counts of a graph lowered at a point."""
-    graph, kernels_by_rules = sample
-    steps = form.steps([np.array(width) for width in point])
-    if round(float(form.macs.at(steps))) != graph.macs:
-        return False
-    if round(float(form.params.at(steps))) != graph.params:
-        return False
-    for rows, kernels in zip(form.kernels, kernels_by_rules, strict=True):
-        for (_, counts), kernel in zip(rows, kernels, strict=True):
-            for name in COUNTS:
-                if round(float(counts[name].at(steps))) != getattr(kernel, name):
-                    return False
     return True
