@@ -21,6 +21,8 @@ from nnstretch.run.pipelines.pipeline import Pipeline
 from nnstretch.run.pipelines.sequential import SequentialPipeline
 
 ITEMS, ROUNDS = 30, 5
+LEAST_ITEMS, TURN_S = 8, 0.12
+"""Items of a turn, fewer where they are slow: it takes about so long, for so many at any rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +52,19 @@ def measure_candidates(
     rounds: int = ROUNDS,
     tell: Tell = lambda done, total: None,
 ) -> list[MeasuredPipeline]:
-    """Measure every bundle and return medians.
+    """Measure every bundle and return medians, over at most `items` in a turn.
 
     They have the same inputs. Raises what `Pipeline` raises.
     """
     inputs = SequentialPipeline(read_bundle(paths[0])).random_inputs(0)
     with ExitStack() as stack:
         pipelines = {path: stack.enter_context(Pipeline(path)) for path in paths}
+        trials_us = [stream_period_us(p, inputs, LEAST_ITEMS) for p in pipelines.values()]
+        fitting = int(TURN_S * 1e6 / max(median(trials_us), 1.0))
+        in_turn = min(items, max(LEAST_ITEMS, fitting))
         times = run_interleaved(
             {
-                path: partial(stream_period_us, pipeline, inputs, items)
+                path: partial(stream_period_us, pipeline, inputs, in_turn)
                 for path, pipeline in pipelines.items()
             },
             rounds,

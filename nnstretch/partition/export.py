@@ -14,6 +14,8 @@ from nnstretch.bundle.manifest import Manifest
 from nnstretch.capture.example_inputs import draw_inputs
 from nnstretch.capture.rebuild_module import build
 from nnstretch.export.bundle import export_bundle
+from nnstretch.export.onnx.network_file import NetworkFile
+from nnstretch.export.onnx.network_file import network_file as export_network
 from nnstretch.export.onnx.sections import (
     SectionFile,
     compare_with_network,
@@ -22,10 +24,13 @@ from nnstretch.export.onnx.sections import (
     section_file,
 )
 from nnstretch.export.subgraph_specs import ExportRequest
+from nnstretch.graph import Graph
 from nnstretch.partition.branched_stages import SegmentRange, pipeline_of, with_contention
 from nnstretch.partition.build_manifest import ModuleFile, build_manifest
 from nnstretch.partition.module_graph import ModuleGraph, ModuleSettings
 from nnstretch.partition.partition import Partition, StageCost
+from nnstretch.partition.search.compute_layers import compute_layers
+from nnstretch.partition.split_graph import crossing_values
 from nnstretch.partition.stage_modules import (
     AFTER,
     BEFORE,
@@ -68,16 +73,19 @@ def export_partition(
     module: nn.Module | None = None,
     stage_options: StageOptions | None = None,
     progress: Progress | None = None,
+    network_file: NetworkFile | None = None,
 ) -> Manifest:
     """Write a partition as a bundle with a pipeline, and return the manifest.
 
     Each file is compared with its own module, all in a row with the network: `module` where it is
-    at hand, else one built of the graph. Raises Mismatch, UnsupportedOp.
+    at hand, else one built of the graph. Files are cut from `network_file` (`export_to_cut`) where
+    there is one. Raises Mismatch, UnsupportedOp.
     """
     options = stage_options or StageOptions()
     graph = partition.graph
     examples = draw_inputs(graph, options.seed)
-    files = export_stages(partition, weights, examples, progress or (lambda *_: None))
+    tell = progress or (lambda *_: None)
+    files = export_stages(partition, weights, examples, tell, network_file)
     network = module if module is not None else build(graph, weights)
     arrays = {name: value.numpy() for name, value in examples.items()}
     error = compare_with_network(graph, run_in_sequence(files, arrays), network, examples)
@@ -141,6 +149,7 @@ def export_stages(
     weights: Mapping[str, torch.Tensor],
     examples: Mapping[str, torch.Tensor],
     progress: Progress,
+    network_file: NetworkFile | None = None,
 ) -> list[SectionFile]:
     """Export every stage's file in order; each reads what those before it wrote."""
     values = dict(examples)
@@ -151,10 +160,23 @@ def export_stages(
         network = build(subgraph, weights).eval()
         inputs = {value.name: values[value.name] for value in subgraph.inputs}
         notes = stage_metadata(stage)
-        files.append(section_file(f"s{number}", network, inputs, subgraph.outputs, notes))
-        outputs = outputs_of(network, tuple(inputs.values()))
-        values |= zip(subgraph.outputs, outputs, strict=True)
+        name, outputs = f"s{number}", subgraph.outputs
+        files.append(section_file(name, network, inputs, outputs, notes, network_file))
+        values |= zip(outputs, outputs_of(network, tuple(inputs.values())), strict=True)
     return files
+
+
+def export_to_cut(
+    graph: Graph, weights: Mapping[str, torch.Tensor], unit_of: Sequence[int] | None = None
+) -> NetworkFile:
+    """Export a network once, so that files of many partitions are cut from it.
+
+    `unit_of` are the units that partitions keep whole, else compute layers. Raises UnsupportedOp.
+    """
+    crossing = crossing_values(graph, compute_layers(graph) if unit_of is None else unit_of)
+    outputs = tuple(dict.fromkeys((*crossing, *graph.outputs)))
+    network = build(replace(graph, outputs=outputs), weights).eval()
+    return export_network(graph.name, network, tuple(draw_inputs(graph, 0).items()), outputs)
 
 
 def stage_metadata(stage: StageCost) -> dict[str, str]:

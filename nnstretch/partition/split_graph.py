@@ -72,6 +72,21 @@ def stage_of_value(graph: Graph, stage_of: Sequence[int], carriers: set[str]) ->
     return stages
 
 
+def crossing_values(graph: Graph, unit_of: Sequence[int]) -> tuple[str, ...]:
+    """Return the values that another unit reads than the one that writes them, inputs apart."""
+    carriers = depends_on_input(graph) | set(graph.outputs)
+    unit = stage_of_value(graph, unit_of, carriers)
+    sizes = {node.name for node in graph.nodes if is_size(node)}
+    crossing = [
+        name
+        for node in graph.nodes
+        if node.name in unit and not is_size(node)
+        for name in node.inputs
+        if name in unit and name not in sizes and unit[name] != unit[node.name]
+    ]
+    return tuple(dict.fromkeys(crossing))
+
+
 def body_of(staged: StagedGraph, stage: int) -> tuple[Node, ...]:
     """Return the nodes of a stage, with those that it computes again."""
     nodes = staged.graph.nodes

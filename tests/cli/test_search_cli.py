@@ -294,7 +294,9 @@ def test_a_time_limit_ends_the_search_with_a_plan(
     searched: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
     out = tmp_path / "timed.yaml"
-    assert searched("--time-limit", "1e-9", "--out", str(out))["out_of_time"]
+    result = searched("--time-limit", "1e-9", "--out", str(out))
+    assert result["out_of_time"]
+    assert "before the first plan was searched: this is the original on cpu" in shown(result)
     assert read_plan(out).segments
     for wrong in ("0", "-1", "soon"):
         with pytest.raises(SystemExit):

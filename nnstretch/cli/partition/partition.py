@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from nnstretch.capture import CapturedNetwork
+    from nnstretch.export.onnx.network_file import NetworkFile
     from nnstretch.partition.measured import MeasuredPartition, StreamTimes
     from nnstretch.partition.partition import Partition
     from nnstretch.partition.search.stage_costs import Corrections
@@ -111,6 +112,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
     """Run the verb and return its result as JSON data."""
+    from nnstretch.partition.export import export_to_cut
     from nnstretch.partition.measured import best_measured
     from nnstretch.partition.partition import PartitionRequest, partitions
     from nnstretch.partition.split_points import stages_of_text
@@ -136,8 +138,11 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         check_stage_names(args, *(len(candidate.stages) for candidate in candidates))
         return candidates
 
+    several = args.measure or (args.top > 1 and outs)
+    whole = export_to_cut(captured.graph, captured.weights, unit_of) if several else None
+
     def write(candidates: Sequence[Partition], paths: Sequence[Path]) -> list[float]:
-        return write_bundles(args, candidates, paths, soc, module, captured)
+        return write_bundles(args, candidates, paths, soc, module, captured, whole)
 
     if args.measure:
         measured = best_measured(outs, propose, write, stream)
@@ -209,6 +214,7 @@ def write_bundles(
     soc: Soc,
     module: nn.Module,
     captured: CapturedNetwork,
+    whole: NetworkFile | None,
 ) -> list[float]:
     """Write each candidate's bundle; return their largest differences from the network."""
     if not paths:
@@ -227,6 +233,7 @@ def write_bundles(
                 module=module,
                 stage_options=options,
                 progress=tick,
+                network_file=whole,
             )
             errors.append(manifest.max_abs_error)
     return errors

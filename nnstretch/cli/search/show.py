@@ -18,14 +18,7 @@ def show(result: dict[str, Any], console: Any) -> None:
     console.print(
         f"[bold]{result['model']}[/bold] on {result['soc']}, predicted: original alone {alone}"
     )
-    if result["interrupted"]:
-        console.print("[yellow]interrupted: this is the best so far[/yellow]")
-    if result["out_of_time"]:
-        console.print("[yellow]the time limit has passed: this is the best so far[/yellow]")
-    console.print(
-        f"10^{result['space']['log10_size']:.1f} plans in {result['search_s']:.1f} s,"
-        f" {proof_text(result)}"
-    )
+    show_progress_made(result, console)
     console.print(plans_table(result))
     show_best(result, console)
     refused = ", ".join(f"{name} {count:,}" for name, count in result["space"]["refused"].items())
@@ -39,6 +32,24 @@ def show(result: dict[str, Any], console: Any) -> None:
     show_views(result, console)
     warn_uncalibrated(result, console)
     console.print(f"refused: {refused or 'nothing'}\nsource: {result['provenance']}")
+
+
+def show_progress_made(result: dict[str, Any], console: Any) -> None:
+    """Print how far the search came: what ended it early, and what is proven."""
+    stop = "interrupted" if result["interrupted"] else ""
+    stop = "the time limit has passed" if result["out_of_time"] else stop
+    if stop and not result["space"]["log10_size"] and not result["lower_bound_ms"]:
+        console.print(
+            f"[yellow]{stop} after {result['search_s']:.1f} s, before the first plan was searched:"
+            f" this is the original on {result['original']['fastest']}[/yellow]"
+        )
+        return
+    if stop:
+        console.print(f"[yellow]{stop}: this is the best so far[/yellow]")
+    console.print(
+        f"10^{result['space']['log10_size']:.1f} plans in {result['search_s']:.1f} s,"
+        f" {proof_text(result)}"
+    )
 
 
 def proof_text(best: dict[str, Any]) -> str:

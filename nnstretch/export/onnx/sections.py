@@ -22,6 +22,7 @@ from nnstretch.export.onnx.convert import (
     spec_of,
     with_metadata,
 )
+from nnstretch.export.onnx.network_file import NetworkFile
 from nnstretch.export.onnx.rename_io import rename_io
 from nnstretch.graph import Graph, TensorSpec
 
@@ -50,8 +51,11 @@ def section_file(
     inputs: Mapping[str, torch.Tensor],
     outputs: Sequence[str],
     notes: Mapping[str, str],
+    network: NetworkFile | None = None,
 ) -> SectionFile:
     """Export an ONNX file that reads `inputs` and writes `outputs` under these names.
+
+    It is cut from the file of the whole `network` where that is at hand and can be cut there.
 
     Raises UnsupportedOp, Mismatch.
     """
@@ -59,9 +63,10 @@ def section_file(
     with torch.no_grad():
         results = module.eval()(*inputs.values())
     written = dict(zip(outputs, results if isinstance(results, tuple) else (results,), strict=True))
-    model = rename_io(
-        export_model(name, module, tuple(inputs.values())), tuple(inputs), tuple(outputs)
-    )
+    model = network.section(tuple(inputs), tuple(outputs)) if network is not None else None
+    if model is None:
+        exported = export_model(name, module, tuple(inputs.values()))
+        model = rename_io(exported, tuple(inputs), tuple(outputs))
     data = with_metadata(model, notes)
     computed = OnnxRunner(data).run_named({key: value.numpy() for key, value in inputs.items()})
     error = max(

@@ -1,0 +1,67 @@
+"""Files of many partitions, cut from one export of their network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from nnstretch.bundle.bundle import read_bundle
+from nnstretch.capture.torch_export import trace
+from nnstretch.export.onnx import sections
+from nnstretch.partition.export import export_partition, export_to_cut
+from nnstretch.partition.partition import PartitionRequest, partitions
+from nnstretch.predict import load_soc
+from nnstretch.run.pipelines.sequential import SequentialPipeline
+
+
+class Shortcuts(nn.Module):
+    """Batch norms to fold, a shortcut over two stages, and a map that two layers read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 8, 3, 2, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU()
+        )
+        self.body = nn.Sequential(nn.Conv2d(8, 8, 3, 1, 1), nn.BatchNorm2d(8), nn.ReLU())
+        self.side = nn.Conv2d(8, 8, 1)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.stem(x)
+        x = torch.relu(self.body(x) + x)
+        x = torch.cat([self.side(x), x], 1).mean((2, 3))
+        return self.head(x[:, :8] * x[:, 8:])
+
+
+def test_candidates_are_cut_from_one_export_and_compute_the_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    module = Shortcuts().eval()
+    captured = trace(module, torch.zeros(1, 3, 32, 32), "net")
+    soc = load_soc("mi9")
+    candidates = partitions(captured.graph, soc, PartitionRequest(3, ("cpu", "dsp", "gpu"), top=4))
+    whole = export_to_cut(captured.graph, captured.weights)
+    monkeypatch.setattr(sections, "export_model", lambda *_: pytest.fail("exported anew"))
+    x = torch.randn(1, 3, 32, 32)
+    with torch.no_grad():
+        expected = module(x).numpy()
+    assert len(candidates) == 4
+    for number, partition in enumerate(candidates):
+        path = tmp_path / f"{number}.nns"
+        export_partition(partition, captured.weights, path, module=module, network_file=whole)
+        result = SequentialPipeline(read_bundle(path)).run(x.numpy())
+        np.testing.assert_allclose(result, expected, atol=1e-5)
+
+
+def test_a_section_that_would_read_more_than_it_is_given_is_not_cut() -> None:
+    captured = trace(Shortcuts().eval(), torch.zeros(1, 3, 32, 32), "net")
+    whole = export_to_cut(captured.graph, captured.weights)
+    first, *_, last = [value.name for value in whole.model.graph.output]
+    assert whole.section([value.name for value in captured.graph.inputs], [first]) is not None
+    assert whole.section([], [last]) is None
+    assert whole.section([first], ["nowhere"]) is None
