@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
-from nnstretch.bundle.bundle import read_bundle
 from nnstretch.capture.torch_export import trace
 from nnstretch.export.onnx import sections
 from nnstretch.partition.export import export_partition, export_to_cut
 from nnstretch.partition.partition import PartitionRequest, partitions
 from nnstretch.predict import load_soc
-from nnstretch.run.pipelines.sequential import SequentialPipeline
+from nnstretch.run.pipelines.pipeline import Pipeline
 
 
 class Shortcuts(nn.Module):
@@ -33,6 +33,7 @@ class Shortcuts(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.stem(x)
         x = torch.relu(self.body(x) + x)
+        x = functional.interpolate(x, scale_factor=2, mode="nearest") * 0.5
         x = torch.cat([self.side(x), x], 1).mean((2, 3))
         return self.head(x[:, :8] * x[:, 8:])
 
@@ -54,8 +55,9 @@ def test_candidates_are_cut_from_one_export_and_compute_the_network(
     for number, partition in enumerate(candidates):
         path = tmp_path / f"{number}.nns"
         export_partition(partition, captured.weights, path, module=module, network_file=whole)
-        result = SequentialPipeline(read_bundle(path)).run(x.numpy())
-        np.testing.assert_allclose(result, expected, atol=1e-5)
+        with Pipeline(path) as pipeline:
+            pipeline.push(x.numpy())
+            np.testing.assert_allclose(pipeline.get().value(), expected, atol=1e-5)
 
 
 def test_a_section_that_would_read_more_than_it_is_given_is_not_cut() -> None:

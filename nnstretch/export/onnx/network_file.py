@@ -50,6 +50,9 @@ class NetworkFile:
         cut.graph.initializer.extend(weights[name] for name in weights if name in needed)
         cut.graph.input.extend(typed[name] for name in inputs)
         cut.graph.output.extend(typed[name] for name in outputs)
+        inner = needed - {*inputs, *outputs}
+        known = (*graph.value_info, *graph.output)  # sizes are checked before a runtime sees them
+        cut.graph.value_info.extend(value for value in known if value.name in inner)
         return cut
 
 
