@@ -10,7 +10,7 @@ namespace {
 using library::Layout;
 using Interval = std::pair<std::int64_t, std::int64_t>;
 
-constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
+constexpr std::size_t kNoValue = static_cast<std::size_t>(-1);
 
 std::int64_t pixels(const View& view) { return view.shape[2] * view.shape[3]; }
 
@@ -54,16 +54,16 @@ class Values {
     return value;
   }
   void join(std::size_t a, std::size_t b) {
-    if (a == kNobody || b == kNobody) return;
+    if (a == kNoValue || b == kNoValue) return;
     plain_[root(a)] = plain_[root(a)] || plain_[root(b)];
     parent_[root(b)] = root(a);
   }
   void keep_plain(std::size_t value) {
-    if (value != kNobody) plain_[root(value)] = true;
+    if (value != kNoValue) plain_[root(value)] = true;
   }
   // One that is seen both as numbers of channels and as maps was reshaped between.
   bool plain(std::size_t value) const {
-    if (value == kNobody) return true;
+    if (value == kNoValue) return true;
     const std::size_t top = root(value);
     return plain_[top] || (free_[top] && anchor_[top]);
   }
@@ -71,7 +71,7 @@ class Values {
 
   // All views of a value must agree on where blocks begin.
   void check(std::size_t value, const View& view) {
-    if (value == kNobody) return;
+    if (value == kNoValue) return;
     if (layout_free(view, block_)) {
       free_[root(value)] = true;
       return;
@@ -90,13 +90,13 @@ class Values {
  private:
   // Who wrote what a view reads, the latest first; several writers become one value.
   std::size_t read_value(std::size_t reader, const View& view) {
-    if (view.storage != Storage::arena) return kNobody;
+    if (view.storage != Storage::arena) return kNoValue;
     std::vector<Interval> open{{view.first(), view.end()}};
-    std::size_t value = kNobody;
+    std::size_t value = kNoValue;
     for (std::size_t i = reader; i-- > 0 && !open.empty();) {
       const View& write = calls_[i].write;
       if (write.storage != Storage::arena || !cut(open, write)) continue;
-      if (value == kNobody) value = i;
+      if (value == kNoValue) value = i;
       join(value, i);
     }
     return value;
@@ -179,7 +179,7 @@ std::vector<CallLayouts> choose_layouts(const std::vector<Call>& calls,
     const bool maps = library[i] && !std::holds_alternative<Matmul>(calls[i].operation);
     const bool able = maps || number_by_number(calls[i].operation);
     if (!able || calls[i].write.storage != Storage::arena)
-      values.keep_plain(layout_free(calls[i].write, block) ? kNobody : i);
+      values.keep_plain(layout_free(calls[i].write, block) ? kNoValue : i);
     for (std::size_t r = 0; r < calls[i].reads.size(); ++r) {
       const std::size_t value = values.of_read(i, r);
       if (!able && !(r == 0 && over_maps(calls[i]))) values.keep_plain(value);

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -49,21 +50,21 @@ class CppRuntime:
         """Return the C++ compiler."""
         return shutil.which("g++") or shutil.which("clang++") or "c++"
 
-    def link(self, sources: Sequence[Path], target: Path, *includes: Path) -> Path:
-        """Compile sources against the runtime; warnings are errors."""
+    def compile(self, arguments: Sequence[str | Path], *includes: Path) -> None:
+        """Run the compiler with the runtime's headers; warnings are errors."""
         home = package_data("cpp")
         folders = [home / "include", home / "src", *includes]
         command = [self.compiler, "-std=c++17", "-O1", "-ffp-contract=off", *WARNINGS]
         command += [f"-I{folder}" for folder in folders]
-        archive = str(self.folder / "libnnstretch_runtime.a")
-        command += [*map(str, sources), archive, *self.libraries]
-        done = subprocess.run(
-            [*command, "-lpthread", "-ldl", "-o", str(target)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command += map(str, arguments)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[:3000]
+
+    def link(self, sources: Sequence[Path], target: Path, *includes: Path) -> Path:
+        """Compile sources against the runtime into a program."""
+        archive = self.folder / "libnnstretch_runtime.a"
+        libraries = [*self.libraries, "-lpthread", "-ldl"]
+        self.compile([*sources, archive, *libraries, "-o", target], *includes)
         return target
 
     def tool(self, name: str, folder: Path) -> Path:
@@ -74,10 +75,20 @@ class CppRuntime:
 
     def build(self, folder: Path) -> Path:
         """Build the runner of an exported folder."""
-        run = package_data("cpp") / "src" / "run.cpp"
         target = folder / "build" / "run"
         target.parent.mkdir(exist_ok=True)
-        return self.link([folder / "network.cpp", run], target, folder)
+        return self.link([folder / "network.cpp", self.runner_object(folder)], target, folder)
+
+    def runner_object(self, folder: Path) -> Path:
+        """Compile the runner, once for all networks whose header is the same."""
+        header = sha256((folder / "network.hpp").read_bytes()).hexdigest()
+        target = self.folder / f"run_{header[:16]}.o"
+        with (self.folder / "runner.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not target.exists():
+                run = package_data("cpp") / "src" / "run.cpp"
+                self.compile(["-c", run, "-o", target], folder)
+        return target
 
 
 @pytest.fixture(scope="session")
@@ -99,9 +110,10 @@ def cpp_runtime(tmp_path_factory: pytest.TempPathFactory) -> CppRuntime:
 def build_runtime(folder: Path) -> None:
     """Build the runtime into a folder."""
     source = str(package_data("cpp"))
-    flags = "-DCMAKE_CXX_FLAGS_RELEASE=-O1"
+    # Most of the time goes into the headers of the standard library: several sources share them.
+    flags = ["-DCMAKE_CXX_FLAGS_RELEASE=-O1", "-DCMAKE_UNITY_BUILD=ON"]
     for command in (
-        ["cmake", "-S", source, "-B", str(folder), "-DCMAKE_BUILD_TYPE=Release", flags],
+        ["cmake", "-S", source, "-B", str(folder), "-DCMAKE_BUILD_TYPE=Release", *flags],
         ["cmake", "--build", str(folder)],
     ):
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -4,7 +4,7 @@
 namespace nnstretch::library {
 namespace {
 
-using Forward = dnnl::convolution_forward;
+using ConvolutionForward = dnnl::convolution_forward;
 
 // Operands of a convolution as it is made: `any` first, then what oneDNN chose.
 struct Operands {
@@ -22,19 +22,19 @@ Geometry geometry_of(const Conv2d& conv) {
           {conv.padding[2], conv.padding[3]}};
 }
 
-Forward::primitive_desc choose(const Geometry& geometry, const Operands& operands,
+ConvolutionForward::primitive_desc choose(const Geometry& geometry, const Operands& operands,
                                const dnnl::primitive_attr& attributes) {
   const auto kind = dnnl::prop_kind::forward_inference;
   const auto algorithm = dnnl::algorithm::convolution_direct;
 #if DNNL_VERSION_MAJOR >= 3
-  return Forward::primitive_desc(engine(), kind, algorithm, operands.x, operands.weight,
+  return ConvolutionForward::primitive_desc(engine(), kind, algorithm, operands.x, operands.weight,
                                  operands.bias, operands.y, geometry.stride, geometry.dilation,
                                  geometry.before, geometry.after, attributes);
 #else
-  const Forward::desc described(kind, algorithm, operands.x, operands.weight, operands.bias,
+  const ConvolutionForward::desc described(kind, algorithm, operands.x, operands.weight, operands.bias,
                                 operands.y, geometry.stride, geometry.dilation, geometry.before,
                                 geometry.after);
-  return Forward::primitive_desc(described, attributes, engine());
+  return ConvolutionForward::primitive_desc(described, attributes, engine());
 #endif
 }
 
@@ -66,7 +66,7 @@ std::unique_ptr<Kernel> convolution(const Conv2d& conv, const Request& request) 
                                                         : preferred(reads[0], request.reads[0]),
                     any_of(sizes), has_bias ? dense_of({reads[1].shape[0]}) : Desc(),
                     preferred(request.call.write, request.write)};
-  Forward::primitive_desc chosen =
+  ConvolutionForward::primitive_desc chosen =
       choose(geometry, operands, attributes_of(1.0F, nullptr, conv.activation));
   if (has_residual) {
     operands.x = chosen.src_desc();
@@ -87,7 +87,7 @@ std::unique_ptr<Kernel> convolution(const Conv2d& conv, const Request& request) 
   if (has_residual)
     arguments.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1,
                          steps->read(request, 3, chosen.dst_desc()), chosen.dst_desc()});
-  steps->add(Forward(chosen), chosen.scratchpad_desc(), std::move(arguments));
+  steps->add(ConvolutionForward(chosen), chosen.scratchpad_desc(), std::move(arguments));
   steps->finish_write(request, y, chosen.dst_desc());
   return steps;
 }

@@ -4,7 +4,7 @@
 namespace nnstretch::library {
 namespace {
 
-using Forward = dnnl::deconvolution_forward;
+using DeconvolutionForward = dnnl::deconvolution_forward;
 
 struct Weight {
   Dims dims;
@@ -34,7 +34,7 @@ std::int64_t behind(const ConvTranspose2d& conv, const View& x, const View& weig
   return full - conv.padding[axis] - y.shape[size];
 }
 
-Forward::primitive_desc choose(const ConvTranspose2d& conv, const Request& request,
+DeconvolutionForward::primitive_desc choose(const ConvTranspose2d& conv, const Request& request,
                                const Weight& weight, const Desc& x, const Desc& y,
                                const Desc& bias) {
   const std::vector<View>& reads = request.call.reads;
@@ -48,12 +48,12 @@ Forward::primitive_desc choose(const ConvTranspose2d& conv, const Request& reque
   const auto kind = dnnl::prop_kind::forward_inference;
   const auto algorithm = dnnl::algorithm::deconvolution_direct;
 #if DNNL_VERSION_MAJOR >= 3
-  return Forward::primitive_desc(engine(), kind, algorithm, x, any_of(weight.dims), bias, y, stride,
+  return DeconvolutionForward::primitive_desc(engine(), kind, algorithm, x, any_of(weight.dims), bias, y, stride,
                                  dilation, before, after, attributes);
 #else
-  const Forward::desc described(kind, algorithm, x, any_of(weight.dims), bias, y, stride, dilation,
+  const DeconvolutionForward::desc described(kind, algorithm, x, any_of(weight.dims), bias, y, stride, dilation,
                                 before, after);
-  return Forward::primitive_desc(described, attributes, engine());
+  return DeconvolutionForward::primitive_desc(described, attributes, engine());
 #endif
 }
 
@@ -68,7 +68,7 @@ std::unique_ptr<Kernel> deconvolution(const ConvTranspose2d& conv, const Request
   const bool has_bias = reads.size() > 2 && reads[2].present();
   const Weight weight = weight_of(conv, reads[1]);
   const Desc bias = has_bias ? dense_of({request.call.write.shape[1]}) : Desc();
-  const Forward::primitive_desc chosen =
+  const DeconvolutionForward::primitive_desc chosen =
       choose(conv, request, weight, preferred(reads[0], request.reads[0]),
              preferred(request.call.write, request.write), bias);
   if (!is_fast(chosen.impl_info_str())) return nullptr;
@@ -81,7 +81,7 @@ std::unique_ptr<Kernel> deconvolution(const ConvTranspose2d& conv, const Request
                                   {DNNL_ARG_WEIGHTS, packed, chosen.weights_desc()},
                                   {DNNL_ARG_DST, y, chosen.dst_desc()}};
   if (has_bias) arguments.push_back({DNNL_ARG_BIAS, {In::read, 2}, bias});
-  steps->add(Forward(chosen), chosen.scratchpad_desc(), std::move(arguments));
+  steps->add(DeconvolutionForward(chosen), chosen.scratchpad_desc(), std::move(arguments));
   steps->finish_write(request, y, chosen.dst_desc());
   return steps;
 }

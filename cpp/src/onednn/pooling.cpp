@@ -6,7 +6,7 @@
 namespace nnstretch::library {
 namespace {
 
-using Forward = dnnl::pooling_forward;
+using PoolingForward = dnnl::pooling_forward;
 
 // What must lie behind the map so that the last window fits, at least 0.
 std::int64_t behind(const Pool2d& pool, const View& x, const View& y, std::size_t axis) {
@@ -22,7 +22,7 @@ dnnl::algorithm algorithm_of(const Pool2d& pool) {
                             : dnnl::algorithm::pooling_avg_exclude_padding;
 }
 
-Forward::primitive_desc choose(const Pool2d& pool, const Request& request, const Desc& x,
+PoolingForward::primitive_desc choose(const Pool2d& pool, const Request& request, const Desc& x,
                                const Desc& y) {
   const View& read = request.call.reads[0];
   const View& write = request.call.write;
@@ -33,11 +33,11 @@ Forward::primitive_desc choose(const Pool2d& pool, const Request& request, const
   const dnnl::primitive_attr attributes = attributes_of(1.0F, nullptr, {});
   const auto kind = dnnl::prop_kind::forward_inference;
 #if DNNL_VERSION_MAJOR >= 3
-  return Forward::primitive_desc(engine(), kind, algorithm_of(pool), x, y, stride, window, {0, 0},
+  return PoolingForward::primitive_desc(engine(), kind, algorithm_of(pool), x, y, stride, window, {0, 0},
                                  before, after, attributes);
 #else
-  const Forward::desc described(kind, algorithm_of(pool), x, y, stride, window, before, after);
-  return Forward::primitive_desc(described, attributes, engine());
+  const PoolingForward::desc described(kind, algorithm_of(pool), x, y, stride, window, before, after);
+  return PoolingForward::primitive_desc(described, attributes, engine());
 #endif
 }
 
@@ -64,13 +64,13 @@ std::unique_ptr<Kernel> pooling(const Pool2d& pool, const Request& request) {
     return Desc(dims_of(view), dnnl::memory::data_type::f32,
                 block() == 16 ? Tag::nChw16c : Tag::nChw8c);
   };
-  const Forward::primitive_desc chosen =
+  const PoolingForward::primitive_desc chosen =
       choose(pool, request, blocked(x_blocks), blocked(y_blocks));
   if (!is_fast(chosen.impl_info_str())) return nullptr;
   auto steps = std::make_unique<Steps>();
   const Place x = steps->read(request, 0, chosen.src_desc());
   const Place y = steps->write(request, chosen.dst_desc());
-  steps->add(Forward(chosen), chosen.scratchpad_desc(),
+  steps->add(PoolingForward(chosen), chosen.scratchpad_desc(),
              {{DNNL_ARG_SRC, x, chosen.src_desc()}, {DNNL_ARG_DST, y, chosen.dst_desc()}});
   steps->finish_write(request, y, chosen.dst_desc());
   return steps;
