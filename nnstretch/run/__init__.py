@@ -1,6 +1,7 @@
 """Run a bundle: true numbers from one of several backends, time from a virtual or a real clock.
 
     session.py           Session
+    real_clock.py        a session's threads and bound memory
     session_times.py     processors and predicted times of a session
     server.py            Server
     load_test.py         closed-loop clients

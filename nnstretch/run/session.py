@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import threading
-import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
-from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -19,28 +17,21 @@ from nnstretch.errors import BadInput, Stuck, UnknownName
 from nnstretch.files.checked import checked
 from nnstretch.files.limits import shorten
 from nnstretch.run.backends.registry import Choice, describe_choice
-from nnstretch.run.bound_memory import BoundNetwork
 from nnstretch.run.loaded_network import Given, LoadedNetwork, Values
 from nnstretch.run.metrics import latency_us
 from nnstretch.run.overlap_check import Overlap, overlap
+from nnstretch.run.real_clock import RealClock, placement
 from nnstretch.run.session_times import session_durations_us, session_processors
 from nnstretch.run.tensor_io import check_values
 from nnstretch.run.time_dilation import rehearsed_dilation
 from nnstretch.schedule import (
-    StaticOrderRunner,
-    StaticPlacement,
-    ThreadExecutor,
     VirtualExecutor,
     enqueue_times_us,
     run_tasks,
     serialize,
-    static_order,
     task_graph,
 )
-from nnstretch.schedule.elide import restore_noops, without_noops
 from nnstretch.schedule.executors.owner_process import OwnerProcess
-from nnstretch.schedule.executors.static_order import RunTimes
-from nnstretch.schedule.executors.virtual import no_work
 from nnstretch.soc import Soc
 from nnstretch.task import Task, TaskTimes
 from nnstretch.trace import Trace
@@ -100,12 +91,7 @@ class Session:
         self._turn = threading.RLock()
         self._runs_on: threading.Thread | None = None
         """The caller whose turn it is."""
-        self._workers: ThreadExecutor | None = None
-        self._runner: StaticOrderRunner | None = None
-        self._bound_session: BoundNetwork | None = None
-        self._opened: list[ThreadExecutor | StaticOrderRunner] = []
-        """What has threads, until it is closed."""
-        weakref.finalize(self, close_all, self._opened)
+        self._real_clock = RealClock(self.tasks, self.processors, self.handovers_us)
 
     @property
     def network(self) -> LoadedNetwork:
@@ -176,10 +162,12 @@ class Session:
         self._check_outside_of_runs()
         with self._own_turn() as network:
             if self.emulated:
-                emulated = self._run_emulated(network, values, self.durations_us, self.dilation)
+                emulated = self._real_clock.run_emulated(
+                    network, values, self.durations_us, self.dilation
+                )
                 self._trace, self.late = emulated
             else:
-                self._trace, self.late = self._run_static(network, values), 0
+                self._trace, self.late = self._real_clock.run_static(network, values), 0
 
     def _check_open(self) -> None:
         self._process.check()
@@ -201,7 +189,7 @@ class Session:
     def _check_outside_of_runs(self) -> None:
         """Raise Stuck on a thread that works for a run: it would wait for itself."""
         thread = threading.current_thread()
-        if thread is self._runs_on or any(opened.is_worker() for opened in tuple(self._opened)):
+        if thread is self._runs_on or self._real_clock.is_worker():
             where = f"{self._process.what}, thread {thread.name} is in the middle of it"
             raise Stuck(f"waiting for the end of a run would never end, {where}")
 
@@ -231,21 +219,14 @@ class Session:
         self._check_outside_of_runs()
         self._closed = True
         with self._turn:
-            self._end_threads()
-            self._bound_session = self._network = None
+            self._real_clock.close()
+            self._network = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:
         self.close()
-
-    def _policy(self) -> StaticPlacement:
-        return StaticPlacement(tuple(processor.name for processor in self.processors))
-
-    @property
-    def _caller_processor(self) -> str | None:
-        return next((p.name for p in self.processors if p.kind == "cpu"), None)
 
     def _run_timed(self, network: LoadedNetwork | None, values: Values) -> Trace:
         """Run on the virtual clock; without a network only the times."""
@@ -256,75 +237,15 @@ class Session:
 
         enqueue_us = self.handovers_us
         clock = VirtualExecutor(self.processors, self.durations_us, work, handovers_us=enqueue_us)
-        return run_tasks(self.tasks, self._policy(), clock)
-
-    def _run_static(self, network: LoadedNetwork, values: Values) -> Callable[[], Trace]:
-        """Run as fast as this host can, in an order decided once; return what makes the trace."""
-        if self._bound_session is None:
-            self._bound_session = network.bound_session()
-        bound_session = self._bound_session
-        with self._abort_on_error():
-            if self._runner is None:
-                tasks = without_noops(self.tasks, bound_session.met)
-                order = static_order(tasks, self.processors, self._policy())
-                self._runner = StaticOrderRunner(order, self._caller_processor)
-                self._opened.append(self._runner)
-            bound_session.enter(values)
-            ran = self._runner.run(bound_session.calls)
-        values |= bound_session.results()
-        return partial(trace_of_static_run, ran, self.tasks, bound_session.met)
-
-    def _run_emulated(
-        self, network: LoadedNetwork, values: Values, durations_us: TaskTimes, dilation: float
-    ) -> tuple[Trace, int]:
-        """Run at the chip's times, `dilation` times slower; return how many tasks were late too."""
-        compute, caller = network.compute, self._caller_processor
-        with self._abort_on_error():
-            if self._workers is None:
-                self._workers = ThreadExecutor(self.processors, no_work, caller=caller)
-                self._opened.append(self._workers)
-            workers, late = self._workers, self._workers.late
-
-            def work(task: Task) -> None:
-                compute(task.subgraph, values)
-
-            workers.restart(work, durations_us, dilation, self.handovers_us)
-            trace = run_tasks(self.tasks, self._policy(), workers)
-            workers.unpin()
-            return trace, workers.late - late
-
-    @contextmanager
-    def _abort_on_error(self) -> Iterator[None]:
-        """End what is in flight before a run raises; the next run starts new threads."""
-        try:
-            yield
-        except BaseException:
-            self._end_threads()
-            raise
-
-    def _end_threads(self) -> None:
-        close_all(self._opened)
-        self._workers = self._runner = None
+        return run_tasks(self.tasks, placement(self.processors), clock)
 
     def _rehearse(self, network: LoadedNetwork) -> float:
-        values = network.inputs(network.random_inputs(seed=0))
+        values, clock = network.inputs(network.random_inputs(seed=0)), self._real_clock
 
         def run(durations_us: TaskTimes, dilation: float) -> Trace:
-            return self._run_emulated(network, values, durations_us, dilation)[0]
+            return clock.run_emulated(network, values, durations_us, dilation)[0]
 
         return rehearsed_dilation(self.tasks, self.durations_us, self.predicted(), run)
-
-
-def trace_of_static_run(ran: RunTimes, tasks: tuple[Task, ...], met: Mapping[str, int]) -> Trace:
-    """Return the trace of a static run; keeps no reference to the session."""
-    return restore_noops(ran.trace(), tasks, met, ran.duration_us)
-
-
-def close_all(opened: list[ThreadExecutor | StaticOrderRunner]) -> None:
-    """Close what has threads; what an interrupt leaves is closed the next time."""
-    while opened:
-        opened[-1].close()
-        opened.pop()
 
 
 def _check_choice(what: str, value: str, choices: tuple[str, ...]) -> None:

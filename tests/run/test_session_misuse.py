@@ -99,8 +99,8 @@ def test_a_run_that_closes_or_runs_its_own_session_is_told(
     x, said = image(bundle), list[str]()
     session = Session(bundle, clock="real")
     expected = session.run(x)
-    assert session._bound_session is not None
-    call = session._bound_session.calls[where]
+    assert session._real_clock.bound is not None
+    call = session._real_clock.bound.calls[where]
 
     def asking() -> None:
         try:
@@ -109,7 +109,7 @@ def test_a_run_that_closes_or_runs_its_own_session_is_told(
             said.append(str(error))
         call()
 
-    monkeypatch.setitem(session._bound_session.calls, where, asking)
+    monkeypatch.setitem(session._real_clock.bound.calls, where, asking)
     assert np.array_equal(within(lambda: session.run(x)), expected)
     assert len(said) == 1
     assert "would never end" in said[0] or "in the middle of it" in said[0]
@@ -151,7 +151,7 @@ def test_a_run_that_is_interrupted_anywhere_leaves_a_session_that_works(
             at += step
             assert np.array_equal(within(lambda: session.run(x)), expected)
             if at % 3 == 0:
-                session._end_threads()  # so that the next run starts some
+                session._real_clock.end_threads()  # so that the next run starts some
         assert at > 100
 
 

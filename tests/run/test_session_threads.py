@@ -91,9 +91,9 @@ def test_a_session_goes_on_after_a_run_that_failed(
 
     with Session(bundle, clock="real") as session:
         expected = session.run(x)
-        assert session._bound_session is not None
+        assert session._real_clock.bound is not None
         with monkeypatch.context() as patched:
-            patched.setitem(session._bound_session.calls, where, burn)
+            patched.setitem(session._real_clock.bound.calls, where, burn)
             with pytest.raises(error, match=f"{where} burnt"):
                 session.run(x)
         assert not workers()
@@ -113,8 +113,8 @@ def test_a_closed_session_says_so(bundle: Bundle) -> None:
 def test_a_closed_session_holds_no_memory_for_a_trace_that_nobody_asked_for(bundle: Bundle) -> None:
     session = Session(bundle, clock="real")
     session.run(image(bundle))
-    assert session._bound_session is not None
-    held = weakref.ref(session._bound_session.calls["s1_cpu"])
+    assert session._real_clock.bound is not None
+    held = weakref.ref(session._real_clock.bound.calls["s1_cpu"])
     session.close()
     gc.collect()
     assert held() is None

@@ -167,9 +167,9 @@ def test_a_merge_that_is_run_may_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nnstretch.run.bound_memory.in_place_merges", lambda manifest, backends: {})
     with Session(bundle, clock="real") as session:
         expected = session.run(image(bundle))
-        assert session._bound_session is not None
+        assert session._real_clock.bound is not None
         with monkeypatch.context() as patched:
-            patched.setitem(session._bound_session.calls, "s1_merge", lambda: 1 / 0)
+            patched.setitem(session._real_clock.bound.calls, "s1_merge", lambda: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 session.run(image(bundle))
         assert np.array_equal(session.run(image(bundle)), expected)
@@ -181,8 +181,8 @@ def test_merges_whose_branches_wrote_side_by_side_are_in_a_sessions_trace() -> N
         found = session.run(image(bundle))
         assert np.array_equal(found, session.network.run_sequential(image(bundle)))
         spans = {span.task.name: span for span in session.trace.spans}
-        assert session._bound_session is not None
-        assert session._bound_session.met
+        assert session._real_clock.bound is not None
+        assert session._real_clock.bound.met
         assert spans.keys() == {task.name for task in session.tasks}
-        assert all(spans[f"{name}#0"].duration_us == 0 for name in session._bound_session.met)
+        assert all(spans[f"{name}#0"].duration_us == 0 for name in session._real_clock.bound.met)
         assert dispatch_overhead_us(session.manifest, session.tasks, session.trace) > 0
