@@ -60,7 +60,7 @@ nns_status guarded(const Body& body) noexcept {
 }
 
 void need(const void* pointer, const char* what) {
-  if (!pointer) throw Error(Status::bad_input, std::string(what) + " is NULL");
+  if (!pointer) refuse(std::string(what) + " is NULL");
 }
 
 nns_status ended(Status status, const Runtime& runtime) {
@@ -85,7 +85,7 @@ nns_status open_network(nns_runtime* runtime, const nns_model* model, Weights we
 nns_status port_shape(const std::vector<Port>& ports, size_t index, nns_shape* shape) {
   need(shape, "shape");
   if (index >= ports.size())
-    throw Error(Status::bad_input, "there is no port " + std::to_string(index));
+    refuse("there is no port " + std::to_string(index));
   const Port& port = ports[index];
   *shape = {};
   shape->name = port.name.c_str();

@@ -10,9 +10,7 @@ namespace {
 
 constexpr std::int64_t kLargest = std::int64_t{1} << 31;
 
-[[noreturn]] void refuse(const std::string& why) {
-  throw Error(Status::bad_input, "call, " + why);
-}
+[[noreturn]] void refuse_call(const std::string& why) { refuse("call, " + why); }
 
 // Checks of one call of hand-written code: nothing of it may leave its tensors.
 class Checker {
@@ -20,10 +18,10 @@ class Checker {
   explicit Checker(const nns_call& call) : call_(call), attributes_(call.attributes) {}
 
   Operation operation() const {
-    if (call_.reads_count < 0 || call_.reads_count > NNS_MOST_READS) refuse("it reads 0 to 4 tensors");
+    if (call_.reads_count < 0 || call_.reads_count > NNS_MOST_READS) refuse_call("it reads 0 to 4 tensors");
     for (int i = 0; i < call_.reads_count; ++i) extents(call_.reads[i]);
     extents(call_.write);
-    if (!call_.write.data) refuse("it writes nothing");
+    if (!call_.write.data) refuse_call("it writes nothing");
     switch (call_.operation) {
       case NNS_CONV2D: return conv2d();
       case NNS_MATMUL: return matmul();
@@ -38,27 +36,27 @@ class Checker {
       case NNS_RESIZE2D: return resize2d();
       case NNS_COPY: return same(0), Copy{};
       case NNS_FILL: return Fill{attributes_.number};
-      default: refuse("operation " + std::to_string(call_.operation) + " is none of hand-written code");
+      default: refuse_call("operation " + std::to_string(call_.operation) + " is none of hand-written code");
     }
   }
 
  private:
   const nns_tensor& read(int index) const {
     if (index >= call_.reads_count || !call_.reads[index].data)
-      refuse("its input " + std::to_string(index) + " is absent");
+      refuse_call("its input " + std::to_string(index) + " is absent");
     return call_.reads[index];
   }
   bool has(int index) const { return index < call_.reads_count && call_.reads[index].data; }
   static void extents(const nns_tensor& tensor) {
     if (!tensor.data) return;
-    if (tensor.rank < 0 || tensor.rank > NNS_MOST_AXES) refuse("a tensor has 0 to 8 axes");
+    if (tensor.rank < 0 || tensor.rank > NNS_MOST_AXES) refuse_call("a tensor has 0 to 8 axes");
     for (int axis = 0; axis < tensor.rank; ++axis)
       if (tensor.sizes[axis] < 1 || tensor.sizes[axis] > kLargest || tensor.strides[axis] < 0 ||
           tensor.strides[axis] > kLargest)
-        refuse("a tensor has a size below 1 or a stride below 0");
+        refuse_call("a tensor has a size below 1 or a stride below 0");
   }
   static void want(bool sound, const char* why) {
-    if (!sound) refuse(why);
+    if (!sound) refuse_call(why);
   }
   static bool shaped(const nns_tensor& tensor, std::initializer_list<std::int64_t> sizes) {
     return tensor.rank == static_cast<std::int32_t>(sizes.size()) &&

@@ -44,13 +44,13 @@ CostTable read_costs(const std::string& path) {
   const Json* format = file.find("format");
   const Json* costs = file.find("costs_us");
   if (!format || format->number != 1.0 || !costs || costs->kind != Json::Kind::object)
-    throw Error(Status::bad_input, path + ", this is no table of costs of format 1");
+    refuse(path + ", this is no table of costs of format 1");
   CostTable table;
   for (const auto& [call, types] : costs->members)
     for (const auto& [type, cost] : types.members) {
       if (cost.kind != Json::Kind::number || cost.number < 0)
-        throw Error(Status::bad_input, path + ", cost of " + quoted(call) + " on " + quoted(type) +
-                                           " is no number of microseconds, 0 or more");
+        refuse(path + ", cost of " + quoted(call) + " on " + quoted(type) +
+               " is no number of microseconds, 0 or more");
       table[call][type] = cost.number;
     }
   return table;
@@ -76,7 +76,7 @@ void write_costs(const std::string& path, const CostTable& table) {
   file << "\n}}\n";
   file.close();
   if (!file || std::rename(aside.c_str(), path.c_str()) != 0)
-    throw Error(Status::bad_input, path + ", cannot be written");
+    refuse(path + ", cannot be written");
 }
 
 namespace {
@@ -254,16 +254,16 @@ std::vector<CostRow> task_costs(const Network& network, const CostTable& table,
         row[i] += known ? entry->second.at(elements[i].type) : kNever;
       }
       if (std::all_of(row.begin(), row.end(), [](double us) { return us == kNever; }))
-        throw Error(Status::bad_input, "no cost of " + quoted(key) + " (" + task.name +
-                                           ") on any element, measure it with --profile");
+        refuse("no cost of " + quoted(key) + " (" + task.name +
+               ") on any element, measure it with --profile");
     }
     for (std::size_t i = 0; i < row.size(); ++i) used[i] = used[i] || row[i] < kNever;
     rows.push_back(std::move(row));
   }
   for (std::size_t i = 0; i < elements.size(); ++i)
     if (!used[i])
-      throw Error(Status::bad_input, "element " + elements[i].name + " can run no task of " +
-                                         network.name() + ", it supports none or has no costs");
+      refuse("element " + elements[i].name + " can run no task of " +
+             network.name() + ", it supports none or has no costs");
   return rows;
 }
 
@@ -280,9 +280,9 @@ void keep_placements(const Network& network, const std::vector<ElementOptions>& 
       if (!here) rows[task][i] = kNever;
     }
     if (!placed)
-      throw Error(Status::bad_input, planned.name + " is planned for " + quoted(planned.placement) +
-                                         ", policy planned, no element of that name or type has a"
-                                         " cost for it");
+      refuse(planned.name + " is planned for " + quoted(planned.placement) +
+             ", policy planned, no element of that name or type has a"
+             " cost for it");
   }
 }
 

@@ -15,13 +15,13 @@ void Costs::add(const std::string& name, CostRow row) {
   std::vector<Learnt> learnt;
   for (std::size_t i = 0; i < row.size(); ++i) {
     if (std::isnan(row[i]) || row[i] < 0)
-      throw Error(Status::bad_input, "cost of " + name + " is " + std::to_string(row[i]) +
-                                         ", it is a number of microseconds, 0 or more");
+      refuse("cost of " + name + " is " + std::to_string(row[i]) +
+             ", it is a number of microseconds, 0 or more");
     if (std::isfinite(row[i])) mask |= std::uint64_t{1} << i;
     learnt.push_back({row[i], 1.0, 0});
   }
   if (mask == 0)
-    throw Error(Status::bad_input, name + " has a cost on none of the elements, costs");
+    refuse(name + " has a cost on none of the elements, costs");
   rows_.push_back(std::move(row));
   learnt_.push_back(std::move(learnt));
   masks_.push_back(mask);

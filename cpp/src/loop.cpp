@@ -15,8 +15,8 @@ Loop::Loop(const std::vector<std::string>& element_types, Costs& costs, const st
       place_(capacity, Place::nowhere),
       element_of_(capacity, 0) {
   if (element_types.empty() || element_types.size() > 64)
-    throw Error(Status::bad_input, "there are " + std::to_string(element_types.size()) +
-                                       " elements, 1 to 64 are possible");
+    refuse("there are " + std::to_string(element_types.size()) +
+           " elements, 1 to 64 are possible");
   states_.resize(element_types.size());
   for (std::size_t i = 0; i < states_.size(); ++i) {
     states_[i].index = i;

@@ -113,7 +113,7 @@ void Network::check(const Call& call) const {
   bool sound = writable && inside(call.write);
   for (const View& read : call.reads) sound = sound && (!read.present() || inside(read));
   if (!sound)
-    throw Error(Status::bad_input, "network " + name_ + ", " + call.name + " leaves its memory");
+    refuse("network " + name_ + ", " + call.name + " leaves its memory");
 }
 
 void Network::order_tasks() {

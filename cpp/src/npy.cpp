@@ -10,10 +10,10 @@
 namespace nnstretch {
 namespace {
 
-constexpr char kMagic[] = "\x93NUMPY";
+constexpr char kArrayMagic[] = "\x93NUMPY";
 
-[[noreturn]] void refuse(const std::string& path, const std::string& why) {
-  throw Error(Status::bad_input, path + ", " + why);
+[[noreturn]] void refuse_array(const std::string& path, const std::string& why) {
+  refuse(path + ", " + why);
 }
 
 // The value of a key in the header's dictionary, up to the comma or bracket that ends it.
@@ -46,32 +46,32 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 std::vector<float> read_npy(const std::string& path, const std::vector<std::int64_t>& shape) {
   std::ifstream file(path, std::ios::binary);
   char start[10] = {};
-  if (!file || !file.read(start, 10) || std::memcmp(start, kMagic, 6) != 0)
-    refuse(path, "this is no .npy file");
+  if (!file || !file.read(start, 10) || std::memcmp(start, kArrayMagic, 6) != 0)
+    refuse_array(path, "this is no .npy file");
   std::size_t length = static_cast<unsigned char>(start[8]) |
                        static_cast<std::size_t>(static_cast<unsigned char>(start[9])) << 8;
   if (start[6] != 1) {
     char more[2] = {};
-    if (!file.read(more, 2)) refuse(path, "its header ends early");
+    if (!file.read(more, 2)) refuse_array(path, "its header ends early");
     length |= static_cast<std::size_t>(static_cast<unsigned char>(more[0])) << 16 |
               static_cast<std::size_t>(static_cast<unsigned char>(more[1])) << 24;
   }
-  if (length > 65536) refuse(path, "its header is too long");
+  if (length > 65536) refuse_array(path, "its header is too long");
   std::string header(length, ' ');
   if (!file.read(header.data(), static_cast<std::streamsize>(length)))
-    refuse(path, "its header ends early");
+    refuse_array(path, "its header ends early");
   const std::string type = field(header, "descr");
-  if (type != "'<f4'") refuse(path, "its numbers are " + type + ", float32 ('<f4') is wanted");
-  if (field(header, "fortran_order") != "False") refuse(path, "it is in Fortran order");
+  if (type != "'<f4'") refuse_array(path, "its numbers are " + type + ", float32 ('<f4') is wanted");
+  if (field(header, "fortran_order") != "False") refuse_array(path, "it is in Fortran order");
   if (field(header, "shape") != python_shape(shape))
-    refuse(path, "its shape is " + field(header, "shape") + ", the network takes " +
-                     python_shape(shape));
+    refuse_array(path, "its shape is " + field(header, "shape") + ", the network takes " +
+                 python_shape(shape));
   std::int64_t count = 1;
   for (const std::int64_t size : shape) count *= size;
   std::vector<float> numbers(static_cast<std::size_t>(count));
   const auto bytes = static_cast<std::streamsize>(numbers.size() * sizeof(float));
-  if (!file.read(reinterpret_cast<char*>(numbers.data()), bytes)) refuse(path, "it is cut short");
-  if (file.peek() != std::ifstream::traits_type::eof()) refuse(path, "it is longer than it says");
+  if (!file.read(reinterpret_cast<char*>(numbers.data()), bytes)) refuse_array(path, "it is cut short");
+  if (file.peek() != std::ifstream::traits_type::eof()) refuse_array(path, "it is longer than it says");
   return numbers;
 }
 
@@ -84,16 +84,16 @@ void write_npy(const std::string& path, const std::vector<std::int64_t>& shape,
   const std::string aside = path + ".unfinished";
   {
     std::ofstream file(aside, std::ios::binary | std::ios::trunc);
-    file.write(kMagic, 6);
+    file.write(kArrayMagic, 6);
     const char version[4] = {1, 0, static_cast<char>(header.size() & 255),
                              static_cast<char>(header.size() >> 8)};
     file.write(version, 4);
     file.write(header.data(), static_cast<std::streamsize>(header.size()));
     file.write(reinterpret_cast<const char*>(numbers.data()),
                static_cast<std::streamsize>(numbers.size() * sizeof(float)));
-    if (!file.flush()) refuse(path, "cannot be written");
+    if (!file.flush()) refuse_array(path, "cannot be written");
   }
-  if (std::rename(aside.c_str(), path.c_str()) != 0) refuse(path, "cannot be written");
+  if (std::rename(aside.c_str(), path.c_str()) != 0) refuse_array(path, "cannot be written");
 }
 
 }  // namespace nnstretch

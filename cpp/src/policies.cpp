@@ -198,8 +198,7 @@ std::unique_ptr<Policy> make_one(const std::string& name, const Costs& costs,
           return -mean_over_types(costs.row(job.kind), elements);
         },
         finish(false));
-  throw Error(Status::bad_input,
-              "unknown policy " + name + suggestion(name, policy_names()));
+  refuse("unknown policy " + name + suggestion(name, policy_names()));
 }
 
 }  // namespace

@@ -45,8 +45,8 @@ bool uses_library(const std::string& kernels) {
   const std::vector<std::string>& sets = kernel_sets();
   if (kernels.empty()) return sets.front() != "portable";
   if (std::find(sets.begin(), sets.end(), kernels) == sets.end())
-    throw Error(Status::bad_input, "unknown kernels " + kernels + ", this build has " +
-                                       (sets.size() > 1 ? "onednn and portable" : "portable"));
+    refuse("unknown kernels " + kernels + ", this build has " +
+           (sets.size() > 1 ? "onednn and portable" : "portable"));
   return kernels != "portable";
 }
 

@@ -24,8 +24,6 @@ namespace {
 
 using namespace nnstretch;
 
-[[noreturn]] void refuse(const std::string& why) { throw Error(Status::bad_input, why); }
-
 // The file that the export put beside the folder in which this program was built.
 std::string default_weights(const char* program) {
   const std::string path = program;

@@ -39,8 +39,6 @@ constexpr const char* kHelp =
   --json             print the result as one JSON object
 )";
 
-[[noreturn]] void refuse(const std::string& why) { throw Error(Status::bad_input, why); }
-
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts(1);
   for (const char letter : text)

@@ -14,20 +14,20 @@ namespace {
 
 bool boolean(const Json& value, const char* key) {
   if (value.kind != Json::Kind::boolean)
-    throw Error(Status::bad_input, std::string("configuration, ") + key + ", it is true or false");
+    refuse(std::string("configuration, ") + key + ", it is true or false");
   return value.boolean;
 }
 
 std::string text_of(const Json& value, const char* key) {
   if (value.kind != Json::Kind::text || value.text.empty())
-    throw Error(Status::bad_input, std::string("configuration, ") + key + ", it is a name");
+    refuse(std::string("configuration, ") + key + ", it is a name");
   return value.text;
 }
 
 std::size_t count_of(const Json& value, const char* key, int least, int most) {
   if (value.kind != Json::Kind::number || !(value.number >= least && value.number <= most))
-    throw Error(Status::bad_input, std::string("configuration, ") + key + ", it is a number from " +
-                                       std::to_string(least) + " to " + std::to_string(most));
+    refuse(std::string("configuration, ") + key + ", it is a number from " +
+           std::to_string(least) + " to " + std::to_string(most));
   return static_cast<std::size_t>(value.number);
 }
 
@@ -43,7 +43,7 @@ RuntimeOptions parse_options(const char* config) {
   if (const Json* value = json.find("elements")) {
     std::vector<std::string> texts;
     for (const Json& item : value->items) texts.push_back(text_of(item, "elements"));
-    if (texts.empty()) throw Error(Status::bad_input, "configuration, elements, there are none");
+    if (texts.empty()) refuse("configuration, elements, there are none");
     options.elements = elements_of(texts);
   }
   if (const Json* value = json.find("policy")) options.policy = text_of(*value, "policy");

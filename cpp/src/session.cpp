@@ -104,8 +104,7 @@ CostRow Session::measured(const Operation& operation, const nns_call& call,
     row.push_back(cost_us);
   }
   if (std::all_of(row.begin(), row.end(), [](double us) { return us == kNever; }))
-    throw Error(Status::bad_input,
-                "no cost of " + key + " on any element, measure it with --profile");
+    refuse("no cost of " + key + " on any element, measure it with --profile");
   return row;
 }
 
@@ -176,7 +175,7 @@ std::uint64_t Session::enqueue(const nns_call& call, bool wait_for_place) {
 
 bool Session::wait(std::uint64_t ticket, Status& status, double timeout_us) {
   std::unique_lock<std::mutex> lock(runtime_.mutex_);
-  if (ticket == 0 || ticket > calls_) throw Error(Status::bad_input, "this is no ticket");
+  if (ticket == 0 || ticket > calls_) refuse("this is no ticket");
   const auto slot = std::find_if(slots_.begin(), slots_.end(),
                                  [&](const Slot& entry) { return entry.number == ticket; });
   status = failed_;  // Of a call whose place was taken again only this is known.

@@ -44,7 +44,7 @@ void write_trace(const std::string& path, const Runtime& runtime) {
   file << "\n]}\n";
   file.close();
   if (!file || std::rename(aside.c_str(), path.c_str()) != 0)
-    throw Error(Status::bad_input, path + ", cannot be written");
+    refuse(path + ", cannot be written");
 }
 
 }  // namespace nnstretch

@@ -13,8 +13,6 @@
 namespace nnstretch {
 namespace {
 
-[[noreturn]] void refuse(const std::string& why) { throw Error(Status::bad_input, why); }
-
 const nns_element& checked(const nns_element* element, const std::string& where) {
   if (!element) refuse(where + ", it offers no element");
   if (element->version != NNS_VERSION)

@@ -40,7 +40,7 @@ View strided(Storage storage, std::uint32_t slot, std::int64_t offset,
              std::initializer_list<std::int64_t> shape,
              std::initializer_list<std::int64_t> stride) {
   if (shape.size() > kMaxRank || shape.size() != stride.size())
-    throw Error(Status::bad_input, "a view has more than 8 axes or other strides than sizes");
+    refuse("a view has more than 8 axes or other strides than sizes");
   View view;
   view.storage = storage;
   view.slot = slot;

@@ -21,8 +21,8 @@ constexpr std::size_t kHeader = 96;
 constexpr std::size_t kDigest = 64;
 constexpr std::size_t kAlignment = 64;
 
-[[noreturn]] void refuse(const std::string& name, const std::string& why) {
-  throw Error(Status::bad_input, "weights " + name + ", " + why);
+[[noreturn]] void refuse_weights(const std::string& name, const std::string& why) {
+  refuse("weights " + name + ", " + why);
 }
 
 // Reads numbers off the table; never beyond its end.
@@ -44,7 +44,7 @@ class Reader {
 
  private:
   const unsigned char* take(std::size_t length) {
-    if (length > size_ - at_) refuse(name_, "its table ends early");
+    if (length > size_ - at_) refuse_weights(name_, "its table ends early");
     at_ += length;
     return bytes_ + at_ - length;
   }
@@ -58,24 +58,24 @@ class Reader {
 
 Weights Weights::open(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) refuse(path, std::string("cannot be opened: ") + std::strerror(errno));
+  if (file < 0) refuse_weights(path, std::string("cannot be opened: ") + std::strerror(errno));
   struct stat facts {};
   const bool regular = fstat(file, &facts) == 0 && S_ISREG(facts.st_mode);
   const auto size = static_cast<std::size_t>(regular ? facts.st_size : 0);
   if (!regular || size < kHeader) {
     ::close(file);
-    refuse(path, regular ? "it is shorter than its header" : "it is no regular file");
+    refuse_weights(path, regular ? "it is shorter than its header" : "it is no regular file");
   }
   void* bytes = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
   ::close(file);
-  if (bytes == MAP_FAILED) refuse(path, std::string("cannot be mapped: ") + std::strerror(errno));
+  if (bytes == MAP_FAILED) refuse_weights(path, std::string("cannot be mapped: ") + std::strerror(errno));
   return Weights(static_cast<const unsigned char*>(bytes), size, path, true);
 }
 
 Weights Weights::of_memory(const void* bytes, std::size_t size, const std::string& name) {
   if (reinterpret_cast<std::uintptr_t>(bytes) % kAlignment != 0)
-    refuse(name, "their memory is not aligned to 64 bytes");
-  if (size < kHeader) refuse(name, "they are shorter than their header");
+    refuse_weights(name, "their memory is not aligned to 64 bytes");
+  if (size < kHeader) refuse_weights(name, "they are shorter than their header");
   return Weights(static_cast<const unsigned char*>(bytes), size, name, false);
 }
 
@@ -101,59 +101,59 @@ Weights::~Weights() {
 }
 
 void Weights::read_table() {
-  if (std::memcmp(bytes_, kMagic, 8) != 0) refuse(name_, "this is no weights file");
+  if (std::memcmp(bytes_, kMagic, 8) != 0) refuse_weights(name_, "this is no weights file");
   Reader header(bytes_ + 8, kHeader - 8, name_);
   const auto version = header.number<std::uint32_t>();
   if (version != kVersion)
-    refuse(name_, "they are of version " + std::to_string(version) + ", this program reads 1");
+    refuse_weights(name_, "they are of version " + std::to_string(version) + ", this program reads 1");
   const auto count = header.number<std::uint32_t>();
   const auto table_bytes = header.number<std::uint64_t>();
   const auto file_bytes = header.number<std::uint64_t>();
   if (file_bytes != size_)
-    refuse(name_, "they are " + std::to_string(size_) + " bytes where " +
-                      std::to_string(file_bytes) + " were written");
-  if (table_bytes > size_ - kHeader) refuse(name_, "their table is longer than the file");
+    refuse_weights(name_, "they are " + std::to_string(size_) + " bytes where " +
+                   std::to_string(file_bytes) + " were written");
+  if (table_bytes > size_ - kHeader) refuse_weights(name_, "their table is longer than the file");
   const auto digest = sha256(bytes_ + kHeader, size_ - kHeader);
   if (std::memcmp(digest.data(), bytes_ + kDigest, digest.size()) != 0)
-    refuse(name_, "they were changed after they were written: their SHA-256 differs");
+    refuse_weights(name_, "they were changed after they were written: their SHA-256 differs");
   Reader table(bytes_ + kHeader, static_cast<std::size_t>(table_bytes), name_);
   for (std::uint32_t i = 0; i < count; ++i) {
     const std::string tensor = table.text(table.number<std::uint32_t>());
     const auto rank = table.number<std::uint32_t>();
-    if (rank > kMaxRank) refuse(name_, tensor + " has " + std::to_string(rank) + " axes");
+    if (rank > kMaxRank) refuse_weights(name_, tensor + " has " + std::to_string(rank) + " axes");
     Entry entry;
     std::uint64_t elements = 1;
     for (std::uint32_t axis = 0; axis < rank; ++axis) {
       const auto length = table.number<std::uint64_t>();
       if (length == 0 || length > size_ || elements > size_ / length)
-        refuse(name_, tensor + " is larger than the file");
+        refuse_weights(name_, tensor + " is larger than the file");
       elements *= length;
       entry.shape.push_back(static_cast<std::int64_t>(length));
     }
     const auto offset = table.number<std::uint64_t>();
     if (offset % kAlignment != 0 || offset < kHeader + table_bytes || offset > size_ ||
         elements > (size_ - offset) / sizeof(float))
-      refuse(name_, tensor + " lies outside the file");
+      refuse_weights(name_, tensor + " lies outside the file");
     entry.offset = static_cast<std::int64_t>(offset / sizeof(float));
     if (!entries_.emplace(tensor, std::move(entry)).second)
-      refuse(name_, tensor + " is there twice");
+      refuse_weights(name_, tensor + " is there twice");
   }
-  if (!table.at_end()) refuse(name_, "their table goes on behind its last tensor");
+  if (!table.at_end()) refuse_weights(name_, "their table goes on behind its last tensor");
 }
 
 View Weights::tensor(const std::string& name, std::initializer_list<std::int64_t> shape) const {
   const auto entry = entries_.find(name);
-  if (entry == entries_.end()) refuse(name_, "there is no tensor " + name);
+  if (entry == entries_.end()) refuse_weights(name_, "there is no tensor " + name);
   if (entry->second.shape != std::vector<std::int64_t>(shape))
-    refuse(name_, name + " has another shape than the network reads");
+    refuse_weights(name_, name + " has another shape than the network reads");
   return dense(Storage::weights, 0, entry->second.offset, shape);
 }
 
 void Weights::check_network(const std::string& fingerprint) const {
   const std::string actual = hexadecimal(bytes_ + 32, 32);
   if (actual != fingerprint)
-    refuse(name_, "they belong to another network (fingerprint " + actual.substr(0, 12) +
-                      ", this one is " + fingerprint.substr(0, 12) + ")");
+    refuse_weights(name_, "they belong to another network (fingerprint " + actual.substr(0, 12) +
+                   ", this one is " + fingerprint.substr(0, 12) + ")");
 }
 
 }  // namespace nnstretch

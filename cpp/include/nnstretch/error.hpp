@@ -26,4 +26,6 @@ class Error : public std::runtime_error {
   Status status_;
 };
 
+[[noreturn]] inline void refuse(const std::string& why) { throw Error(Status::bad_input, why); }
+
 }  // namespace nnstretch

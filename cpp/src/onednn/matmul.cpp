@@ -10,8 +10,8 @@ constexpr std::int64_t kFewRows = 3;  // Up to here it reads weights once, in wh
 
 using Chosen = dnnl::matmul::primitive_desc;
 
-// Operands without leading axes of size 1.
-struct Operands {
+// MatrixOperands without leading axes of size 1.
+struct MatrixOperands {
   Desc a, b, bias, residual, y;
 };
 
@@ -37,9 +37,9 @@ bool is_there(const Call& call, std::size_t read) {
   return call.reads.size() > read && call.reads[read].present();
 }
 
-Operands operands_of(const Call& call) {
+MatrixOperands operands_of(const Call& call) {
   const std::size_t first = first_axis(call.write);
-  Operands operands{matrices(call.reads[0], first), matrices(call.reads[1], first), Desc(), Desc(),
+  MatrixOperands operands{matrices(call.reads[0], first), matrices(call.reads[1], first), Desc(), Desc(),
                     matrices(call.write, first)};
   Dims bias(static_cast<std::size_t>(call.write.rank) - first, 1);
   bias.back() = call.write.shape[static_cast<std::size_t>(call.write.rank - 1)];
@@ -56,7 +56,7 @@ Desc any_like(const Desc& given) {
 #endif
 }
 
-Chosen choose(const Matmul& matmul, const Operands& operands, const Desc& a, const Desc& b) {
+Chosen choose(const Matmul& matmul, const MatrixOperands& operands, const Desc& a, const Desc& b) {
   const bool has_residual = operands.residual.get_size() > 0;
   const dnnl::primitive_attr attributes = attributes_of(
       matmul.scale, has_residual ? &operands.residual : nullptr, matmul.activation);
@@ -68,8 +68,8 @@ Chosen choose(const Matmul& matmul, const Operands& operands, const Desc& a, con
 #endif
 }
 
-// Operands as they lie where that is fast, else as oneDNN likes them.
-Chosen fastest(const Matmul& matmul, const Operands& operands, bool constant) {
+// MatrixOperands as they lie where that is fast, else as oneDNN likes them.
+Chosen fastest(const Matmul& matmul, const MatrixOperands& operands, bool constant) {
   const Desc b = constant ? any_like(operands.b) : operands.b;
   const Chosen as_given = choose(matmul, operands, operands.a, b);
   if (is_fast(as_given.impl_info_str())) return as_given;
@@ -88,7 +88,7 @@ bool offers_matmul(const Matmul& matmul, const Call& call) {
 std::unique_ptr<Kernel> matrix_product(const Matmul& matmul, const Request& request) {
   const std::vector<View>& reads = request.call.reads;
   const bool constant = reads[1].storage == Storage::weights;
-  const Operands operands = operands_of(request.call);
+  const MatrixOperands operands = operands_of(request.call);
   const Chosen chosen = fastest(matmul, operands, constant);
   if (!is_fast(chosen.impl_info_str())) return nullptr;
   auto steps = std::make_unique<Steps>();

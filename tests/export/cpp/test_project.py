@@ -256,6 +256,7 @@ def test_an_output_is_compared_with_a_file(built: Path, tmp_path: Path) -> None:
 def test_every_file_is_compiled_as_the_standard_that_it_needs(built: Path, tmp_path: Path) -> None:
     """Compilers differ in what they take without being told."""
     options = ["-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", "-DNNSTRETCH_ONEDNN=OFF"]
+    options.append("-DNNSTRETCH_TOGETHER=OFF")
     command = ["cmake", "-S", str(built), "-B", str(tmp_path), *options]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
     entries = json.loads((tmp_path / "compile_commands.json").read_text())
