@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 
@@ -34,7 +34,7 @@ class RealClock:
     def __init__(
         self,
         tasks: tuple[Task, ...],
-        processors: Sequence[Processor],
+        processors: tuple[Processor, ...],
         handovers_us: TaskTimes,
     ) -> None:
         self._tasks, self._processors = tasks, processors
@@ -107,7 +107,7 @@ class RealClock:
             raise
 
 
-def placement(processors: Sequence[Processor]) -> StaticPlacement:
+def placement(processors: tuple[Processor, ...]) -> StaticPlacement:
     """Return the policy of one run, which keeps tasks where the plan has them."""
     return StaticPlacement(tuple(processor.name for processor in processors))
 
