@@ -93,6 +93,7 @@ def accelerate(graph_of: GraphOfBatch, request: AccelerateRequest) -> Accelerate
         capture_s += time.perf_counter() - before_s
         chip = chip_graph(graph, request.rates.element_type)
         try:
+            require_room_for_weights(chip, request.rates)
             schedule = schedule_images(chip, request, budget_s)
         except BadPlan as error:
             refusal = refusal or error
@@ -109,6 +110,16 @@ def accelerate(graph_of: GraphOfBatch, request: AccelerateRequest) -> Accelerate
     return AccelerateResult(
         request, best.chip, best.per_cluster, best.iterations, best.schedule, elapsed_s
     )
+
+
+def require_room_for_weights(chip: ChipGraph, rates: ChipRates) -> None:
+    """Check that weights fit the memory outside the chip. Raises BadPlan."""
+    room = rates.accelerator.ddr.size_bytes
+    needed = sum(chip.bytes_of(name) for name in chip.weights)
+    if room is not None and needed > room:
+        raise BadPlan(
+            f"weights of {needed} B do not fit, {rates.accelerator.name}, its {DDR} holds {room} B"
+        )
 
 
 def schedule_images(

@@ -1,8 +1,8 @@
 """Policy `best`: the fastest of all policies, orders and overlaps, and what a climb makes of it.
 
 The same is done for halves of each buffer: what is planned for less memory also fits more, so
-doubling a buffer never slows the result, as long as the budget lets all of them be simulated. Plans
-of the other policies come first, whatever the budget, so none of them is faster.
+doubling a buffer never slows the result, as long as the budget lets all of them be simulated. The
+other policies as they are known are simulated whatever the budget, so none of them is faster.
 """
 
 from __future__ import annotations
@@ -39,9 +39,8 @@ def best_schedule(
     until_s = time.perf_counter() + budget_s
     for number, machine in enumerate(smaller_machines(rates.accelerator)):
         sized = replace(rates, accelerator=machine)
-        last_s = until_s if number else float("inf")
         try:
-            start = best_candidate(chip, sized, options, last_s)
+            start = best_candidate(chip, sized, options, until_s, whole_policies=number == 0)
         except BadPlan as error:
             refusal = refusal or error
             if best is None and number > 2:
@@ -62,17 +61,24 @@ def best_schedule(
 
 
 def best_candidate(
-    chip: ChipGraph, rates: ChipRates, options: ScheduleOptions, until_s: float
+    chip: ChipGraph,
+    rates: ChipRates,
+    options: ScheduleOptions,
+    until_s: float,
+    whole_policies: bool = True,
 ) -> tuple[ClusterSchedule, ScheduleOptions] | None:
     """Return the fastest of all candidates, and its options; None where time runs out before any.
 
-    Raises BadPlan where none fits.
+    Policies as they are known are simulated whatever the time where `whole_policies`. Raises
+    BadPlan where none fits.
     """
     best: tuple[ClusterSchedule, ScheduleOptions] | None = None
     refusal: BadPlan | None = None
     for candidate in candidates(rates.accelerator, options):
-        if time.perf_counter() > until_s:
-            return best
+        known = candidate == replace(options, policy=candidate.policy)
+        late = time.perf_counter() > until_s
+        if late and not (whole_policies and (known or best is None)):
+            continue
         try:
             schedule = schedule_cluster(chip, rates, candidate)
         except BadPlan as error:
@@ -80,8 +86,7 @@ def best_candidate(
             continue
         if best is None or schedule.latency_us < best[0].latency_us:
             best = schedule, candidate
-    if best is None:
-        assert refusal is not None
+    if best is None and refusal is not None:
         raise refusal
     return best
 

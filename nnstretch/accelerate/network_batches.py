@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+MOST_INPUT_BYTES = 1 << 33
+"""Of one input of a batch, which lies in the host's memory while the network is captured."""
+
+
 class NetworkBatches:
     """Graphs of a network by batch."""
 
@@ -61,10 +65,17 @@ class NetworkBatches:
         return self._weights
 
     def inputs(self, batch: int) -> tuple[torch.Tensor, ...]:
-        """Return example inputs repeated to a batch."""
+        """Return example inputs repeated to a batch. Raises BadInput for more than a host holds."""
         repeated: list[torch.Tensor] = []
         for example in self.examples:
             times = -(-batch // example.shape[0])
+            size_bytes = times * example.numel() * example.element_size()
+            if size_bytes > MOST_INPUT_BYTES:
+                raise BadInput(
+                    f"{batch} inputs at once, {self.name}, they take {size_bytes} B of the host's"
+                    f" memory, needed are at most {MOST_INPUT_BYTES} B, write a smaller --batch or"
+                    " --per-cluster"
+                )
             repeated.append(example.repeat(times, *[1] * (example.dim() - 1))[:batch])
         return tuple(repeated)
 

@@ -146,20 +146,20 @@ def zigzag_machine(machine: Accelerator) -> dict[str, Any]:
     array = ["D1", "D2"]
     every = "I1 fh, I1 tl, I2 fh, I2 tl, O fh, O tl, O fl, O th"
     weights = [
-        zigzag_port("r", "read", 8, 8, "I2 tl"),
-        zigzag_port("w", "write", 8, 8, "I2 fh"),
+        zigzag_port("r_port_1", "read", 8, 8, "I2 tl"),
+        zigzag_port("w_port_1", "write", 8, 8, "I2 fh"),
     ]
     sums = [
-        zigzag_port("r1", "read", 16, 16, "O tl"),
-        zigzag_port("r2", "read", 16, 16, "O th"),
-        zigzag_port("w1", "write", 16, 16, "O fh"),
-        zigzag_port("w2", "write", 16, 16, "O fl"),
+        zigzag_port("r_port_1", "read", 16, 16, "O tl"),
+        zigzag_port("r_port_2", "read", 16, 16, "O th"),
+        zigzag_port("w_port_1", "write", 16, 16, "O fh"),
+        zigzag_port("w_port_2", "write", 16, 16, "O fl"),
     ]
     maps = [
-        zigzag_port("r", "read", local_bits, 64, "I1 tl, O tl, O th"),
-        zigzag_port("w", "write", local_bits, 64, "I1 fh, O fh, O fl"),
+        zigzag_port("r_port_1", "read", local_bits, 64, "I1 tl, O tl, O th"),
+        zigzag_port("w_port_1", "write", local_bits, 64, "I1 fh, O fh, O fl"),
     ]
-    ddr = [zigzag_port("rw", "read_write", ddr_bits, ddr_bits, every)]
+    ddr = [zigzag_port("rw_port_1", "read_write", ddr_bits, ddr_bits, every)]
     return {
         "name": machine.name,
         "memories": {

@@ -1,26 +1,33 @@
 """Cycles of independent programs beside ours, their descriptions translated from ours.
 
 --envs FOLDER holds one environment for each: `scalesim` (scalesim 3.0.0, numpy below 2), `zigzag`
-(zigzag-dse 3.9.1, and six, which it does not declare) and `vela` (ethos-u-vela 5.2.0).
+(zigzag-dse 3.9.1, and six, which it does not declare), `vela` (ethos-u-vela 5.2.0) and `stream`
+(stream-dse 2.1.1, Python 3.12).
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from optimum_gaps import SmallGraph
 from outside_programs import scalesim_cycles, vela_summary, zigzag_cycles
+from stream_program import ConvolutionPair, stream_cycles
 
+from nnstretch.accelerate.chip_graph import ChipGraph, chip_graph
 from nnstretch.accelerate.machine.load_accelerator import load_accelerator
 from nnstretch.accelerate.machine.rates import ChipRates
 from nnstretch.accelerate.operator_work import MatrixShape
+from nnstretch.accelerate.policies import ScheduleOptions, schedule_cluster
 from nnstretch.bench.commands import command_line, run_verb
 from nnstretch.bench.markdown import markdown_table
 from nnstretch.chip.accelerator import Accelerator, Dram, MatrixUnit, OnChipBuffer, VectorUnit
 from nnstretch.files.atomic import write_text
+from nnstretch.graph import Graph, TensorSpec, Value
 
 ARRAY = 32
 SIZES = (17, 48, 64, 100, 128, 200)
@@ -31,6 +38,25 @@ PRODUCTS = (
     *((SIZES[i % 6], SIZES[(i * 5 + 1) % 6], SIZES[(i * 7 + i // 6) % 6]) for i in range(18)),
 )
 ZIGZAG_MACHINE = "zigzag-tpu-like"
+PAIRS = (
+    ConvolutionPair(8, 32, 64, 64),
+    ConvolutionPair(32, 64, 64, 64),
+    ConvolutionPair(28, 128, 128, 128),
+    ConvolutionPair(14, 256, 256, 256),
+)
+QUAD = Accelerator(
+    "quad",
+    clusters=1,
+    cores=4,
+    clock_hz=1e9,
+    element_types=("int8",),
+    matrix=MatrixUnit(32, 32, 0),
+    vector=VectorUnit(32),
+    local=OnChipBuffer(2 << 20, 256e9),
+    ddr=Dram(8e9, False),
+    mesh_bytes_per_s=4e9,
+)
+"""Four cores of the sizes and rates of Stream's tpu_like_quad_core."""
 IMAGES = 4
 """Random ones, on which int8 ranges are measured: cycles do not depend on them."""
 
@@ -114,6 +140,33 @@ def vela_table(envs: Path) -> list[str]:
     return markdown_table(("program", "cycles", "ours / Vela"), rows)
 
 
+def pair_graph(pair: ConvolutionPair) -> ChipGraph:
+    """Return two convolutions of one image."""
+    maker = SmallGraph(random.Random(0))
+    maker.shapes = {"x": (1, pair.channels, pair.side, pair.side)}
+    between = maker.convolution("x", pair.middle, 3, 1)
+    last = maker.convolution(between, pair.last, 3, 1)
+    inputs = (Value("x", TensorSpec(maker.shapes["x"])),)
+    graph = Graph("pair", inputs, tuple(maker.weights), tuple(maker.nodes), (last,))
+    return chip_graph(graph, "int8")
+
+
+def stream_table(envs: Path) -> list[str]:
+    """Return cycles of two convolutions on four cores."""
+    rates = ChipRates(QUAD, "int8")
+    rows: list[Sequence[object]] = []
+    for pair, theirs in zip(PAIRS, stream_cycles(envs, QUAD, PAIRS), strict=True):
+        chip = pair_graph(pair)
+        cells: list[object] = [str(pair), f"{theirs:,}"]
+        for policy in ("ddr", "graphturbo"):
+            options = ScheduleOptions(policy, overlap="layers")
+            ours = schedule_cluster(chip, rates, options).latency_us * 1000
+            cells += [f"{ours:,.0f}", f"{ours / theirs:.2f}"]
+        rows.append(cells)
+    heads = "map, channels|stream|`ddr`|/ stream|`graphturbo`|/ stream"
+    return markdown_table(heads.split("|"), rows)
+
+
 def scalesim_section(envs: Path) -> list[str]:
     """Products on a systolic array."""
     products, sentence = scalesim_table(envs)
@@ -146,7 +199,24 @@ def vela_section(envs: Path) -> list[str]:
     ]
 
 
-SECTIONS = {"scalesim": scalesim_section, "zigzag": zigzag_section, "vela": vela_section}
+def stream_section(envs: Path) -> list[str]:
+    """Pairs of convolutions on four cores."""
+    return [
+        "## stream-dse 2.1.1: two 3 x 3 convolutions, int8, on four cores of 32 x 32",
+        "",
+        "Cycles of the mapping that Stream proposes and solves (OR-Tools), the pair as one fused group.",
+        "",
+        *stream_table(envs),
+        "",
+    ]
+
+
+SECTIONS = {
+    "scalesim": scalesim_section,
+    "zigzag": zigzag_section,
+    "vela": vela_section,
+    "stream": stream_section,
+}
 
 
 def page(envs: Path, programs: Sequence[str]) -> str:

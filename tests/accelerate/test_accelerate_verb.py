@@ -199,6 +199,7 @@ def test_results_that_stay_on_chip_save_traffic(
     [
         (("tiny", "--accelerator", "stcp92"), "close to it: stcp920"),
         (("tiny", "--accelerator", "stcp920", "--batch", 0), "batch is 0"),
+        (("tiny", "--accelerator", "stcp920", "--batch", 10**12), "250000000000 inputs at once"),
         (
             ("tiny", "--accelerator", "stcp920", "--batch", 2, "--per-cluster", 3),
             "1 to the batch of 2",
@@ -207,6 +208,10 @@ def test_results_that_stay_on_chip_save_traffic(
         (("tiny", "--accelerator", "nvdla-64", "--policy", "gb"), "gb needs a global buffer"),
         (("tiny", "--accelerator", "ipu-like"), "ddr.bandwidth of ipu-like never published"),
         (("odd", "--accelerator", "stcp920"), "no cost of"),
+        (
+            ("tiny", "--accelerator", "stcp920", "--assume", "ddr.size=64B"),
+            "do not fit, stcp920, its ddr holds 64 B",
+        ),
         (
             ("tiny", "--accelerator", "stcp920", "--assume", "local_buffer.size=64"),
             "does not fit even alone, stcp920, its smallest tiles need 952 B of a local buffer's"

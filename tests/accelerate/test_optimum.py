@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from dataclasses import replace
 
 import pytest
 from support.random_chip_graphs import GraphMaker, random_graph, random_machine
@@ -20,7 +21,7 @@ from nnstretch.accelerate.optimum.exhaustive import (
 )
 from nnstretch.accelerate.optimum.grouping_plan import partitions
 from nnstretch.accelerate.optimum.least_busy import LeastBusy
-from nnstretch.accelerate.policies import ScheduleOptions, schedule_cluster
+from nnstretch.accelerate.policies import POLICIES, ScheduleOptions, schedule_cluster
 from nnstretch.accelerate.steps.slicing import slice_groups
 from nnstretch.chip.accelerator import Accelerator, Dram, MatrixUnit, OnChipBuffer, VectorUnit
 from nnstretch.errors import BadInput, BadPlan
@@ -126,7 +127,20 @@ def test_best_climbs_to_the_optimum(chip: ChipGraph) -> None:
     assert optimum.proven
     assert climbed.latency_us <= 1.05 * optimum.schedule.latency_us
     assert climbed.latency_us < start[0].latency_us
-    assert best_schedule(chip, RATES, options, 0.0).latency_us <= start[0].latency_us
+
+
+def test_without_time_best_is_the_fastest_of_the_policies_as_they_are_known() -> None:
+    chip = diamond()
+    plain = [
+        schedule_cluster(chip, RATES, replace(OPTIONS, policy=policy)).latency_us
+        for policy in POLICIES
+        if policy != "best"
+    ]
+    without_time = best_schedule(chip, RATES, ScheduleOptions("best"), 0.0)
+    assert without_time.latency_us == min(plain)
+    start = best_candidate(chip, RATES, ScheduleOptions("best"), float("inf"))
+    assert start is not None
+    assert start[0].latency_us < without_time.latency_us
 
 
 def test_a_climb_without_time_stays_where_it_is() -> None:
