@@ -18,6 +18,8 @@
 #include "prepared.hpp"
 #include "run_arguments.hpp"
 #include "run_graph.hpp"
+#include "run_ports.hpp"
+#include "task_times.hpp"
 #include "trace.hpp"
 
 namespace {
@@ -48,16 +50,15 @@ void refuse_non_finite(const std::string& path, const std::vector<float>& number
 }
 
 std::vector<std::vector<float>> load_inputs(const Network& network, const RunArguments& arguments) {
-  if (arguments.inputs.size() > network.inputs().size())
-    refuse(std::to_string(arguments.inputs.size()) + " inputs for a network of " +
-           std::to_string(network.inputs().size()));
+  const std::vector<std::string> paths =
+      paths_by_port(arguments.inputs, network.inputs(), "--input");
   std::vector<std::vector<float>> inputs;
   std::mt19937 generator(0);
   for (std::size_t i = 0; i < network.inputs().size(); ++i) {
     const Port& port = network.inputs()[i];
-    inputs.push_back(i < arguments.inputs.size() ? read_npy(arguments.inputs[i], port.shape)
-                                                 : drawn(port.elements, generator));
-    if (i < arguments.inputs.size()) refuse_non_finite(arguments.inputs[i], inputs.back());
+    inputs.push_back(paths[i].empty() ? drawn(port.elements, generator)
+                                      : read_npy(paths[i], port.shape));
+    if (!paths[i].empty()) refuse_non_finite(paths[i], inputs.back());
   }
   return inputs;
 }
@@ -73,17 +74,18 @@ double difference(const std::vector<float>& output, const std::vector<float>& ex
   return apart / largest;
 }
 
-void check_outputs(const Network& network, const RunArguments& arguments,
+void check_outputs(const Network& network, const std::vector<std::string>& paths, bool silent,
                    const std::vector<std::vector<float>>& outputs) {
   constexpr double kMost = 1e-4;
-  for (std::size_t i = 0; i < arguments.expected.size(); ++i) {
-    const std::string& path = arguments.expected[i];
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    const std::string& path = paths[i];
+    if (path.empty()) continue;
     const double apart = difference(outputs[i], read_npy(path, network.outputs()[i].shape));
     char words[96];
     std::snprintf(words, sizeof words, "%.1e of the largest magnitude", apart);
     if (!(apart <= kMost))
       refuse(path + ", output " + std::to_string(i) + " differs by " + words + ", at most 1e-4");
-    if (!arguments.json) std::printf("output %zu differs from %s by %s\n", i, path.c_str(), words);
+    if (!silent) std::printf("output %zu differs from %s by %s\n", i, path.c_str(), words);
   }
 }
 
@@ -192,7 +194,7 @@ void print(const Network& network, const RunArguments& arguments, const Runtime&
 bool needs_costs(const RunArguments& arguments) {
   return arguments.elements.size() > 1 || arguments.elements[0].vendor ||
          arguments.elements[0].emulated || arguments.deadline_us < kNever ||
-         !arguments.graph.empty() || arguments.policy == "planned";
+         !arguments.graph.empty() || !arguments.measure.empty() || arguments.policy == "planned";
 }
 
 std::vector<CostRow> rows_of(const Network& network, const RunArguments& arguments) {
@@ -216,10 +218,8 @@ void run(int count, char** words) {
                 network->calls().size());
     return;
   }
-  for (const std::size_t named : {arguments.outputs.size(), arguments.expected.size()})
-    if (named > network->outputs().size())
-      refuse(std::to_string(named) + " outputs of a network of " +
-             std::to_string(network->outputs().size()));
+  const auto written = paths_by_port(arguments.outputs, network->outputs(), "--output");
+  const auto expected = paths_by_port(arguments.expected, network->outputs(), "--expect");
   const std::vector<std::vector<float>> inputs = load_inputs(*network, arguments);
   RuntimeOptions options;
   options.elements = arguments.elements;
@@ -236,6 +236,11 @@ void run(int count, char** words) {
     std::printf("%s: %zu tasks\n", arguments.graph.c_str(), rows.size());
     return;
   }
+  if (!arguments.measure.empty()) {
+    write_task_times(arguments.measure, network, options, rows);
+    std::printf("%s: times of %zu tasks\n", arguments.measure.c_str(), rows.size());
+    return;
+  }
   runtime.open(network, places, std::move(rows));
   std::vector<std::vector<std::vector<float>>> outputs(places);
   for (auto& place : outputs)
@@ -245,11 +250,11 @@ void run(int count, char** words) {
   const std::chrono::duration<double, std::milli> start = std::chrono::steady_clock::now() - begun;
   const Outcome outcome = run_all(runtime, *network, arguments, inputs, outputs);
   const auto last = static_cast<std::size_t>(arguments.repeat - 1) % places;
-  for (std::size_t i = 0; i < arguments.outputs.size(); ++i)
-    write_npy(arguments.outputs[i], network->outputs()[i].shape, outputs[last][i]);
+  for (std::size_t i = 0; i < written.size(); ++i)
+    if (!written[i].empty()) write_npy(written[i], network->outputs()[i].shape, outputs[last][i]);
   if (!arguments.trace.empty()) write_trace(arguments.trace, runtime);
   print(*network, arguments, runtime, outcome, start.count());
-  check_outputs(*network, arguments, outputs[last]);
+  check_outputs(*network, expected, arguments.json, outputs[last]);
 }
 
 }  // namespace

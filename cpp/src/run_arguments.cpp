@@ -21,6 +21,7 @@ constexpr const char* kHelp =
   --input FILE.npy   an input, in the order of the network's; without, numbers are drawn
   --output FILE.npy  where to write an output of the last inference, in order
   --expect FILE.npy  what an output has to be, in order, to 1e-4 of its largest magnitude
+                     of several inputs or outputs each may be named: --input NAME=FILE.npy
   --elements LIST    processing elements: cpu, cpu:CORE, emulated:TYPE, library:PATH of a vendor;
                      default cpu
   --policy NAME      )"
@@ -35,6 +36,8 @@ constexpr const char* kHelp =
   --costs FILE       microseconds of every call by element type; without, calls are measured first
   --profile FILE     measure, all elements of the host at work, write that table, and end
   --graph FILE       write the tasks with their costs, for `nnstretch simulate` and `schedule`, and end
+  --measure FILE     write what tasks take alone and beside others, with its spread, for
+                     `nnstretch simulate --costs`, and end
   --trace FILE       spans of the tasks, for ui.perfetto.dev and `nnstretch report`
   --json             print the result as one JSON object
 )";
@@ -63,7 +66,7 @@ double number_of(const std::string& option, const std::string& text, double leas
 RunArguments run_arguments(int count, char** words) {
   static const std::vector<std::string> known{
       "--weights", "--input",  "--output",      "--elements", "--policy",  "--no-queueing", "--kernels",
-      "--repeat",  "--places", "--deadline-ms", "--costs",    "--profile", "--graph", "--trace",
+      "--repeat",  "--places", "--deadline-ms", "--costs",    "--profile", "--graph",   "--measure", "--trace",
       "--json",    "--help",   "--expect"};
   RunArguments arguments;
   arguments.elements = elements_of({"cpu"});
@@ -95,6 +98,7 @@ RunArguments run_arguments(int count, char** words) {
     if (option == "--costs") arguments.costs = value;
     if (option == "--profile") arguments.profile = value;
     if (option == "--graph") arguments.graph = value;
+    if (option == "--measure") arguments.measure = value;
     if (option == "--trace") arguments.trace = value;
     if (option == "--repeat") arguments.repeat = static_cast<long>(number_of(option, value, 1, 1e9));
     if (option == "--places") arguments.places = static_cast<long>(number_of(option, value, 1, 4096));

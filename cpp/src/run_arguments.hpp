@@ -9,7 +9,7 @@
 namespace nnstretch {
 
 struct RunArguments {
-  std::string weights, costs, profile, graph, trace, kernels, policy = "eft";
+  std::string weights, costs, profile, graph, measure, trace, kernels, policy = "eft";
   std::vector<std::string> inputs, outputs, expected;
   std::vector<ElementOptions> elements;
   long repeat = 1;

@@ -9,8 +9,7 @@
 
 namespace nnstretch {
 
-void write_graph(const std::string& path, const Network& network,
-                 const std::vector<ElementOptions>& elements, const std::vector<CostRow>& rows) {
+std::vector<std::string> task_names(const Network& network) {
   const std::vector<Task>& tasks = network.tasks();
   std::vector<std::string> names;
   for (const Task& task : tasks) {
@@ -19,6 +18,13 @@ void write_graph(const std::string& path, const Network& network,
                        }) > 1;
     names.push_back(quoted(twice ? task.name + "#" + std::to_string(names.size()) : task.name));
   }
+  return names;
+}
+
+void write_graph(const std::string& path, const Network& network,
+                 const std::vector<ElementOptions>& elements, const std::vector<CostRow>& rows) {
+  const std::vector<Task>& tasks = network.tasks();
+  const std::vector<std::string> names = task_names(network);
   const std::string aside = path + ".unfinished";
   std::ofstream file(aside, std::ios::trunc);
   file << "{\"tasks\": [";

@@ -4,6 +4,10 @@
 #include <chrono>
 #include <utility>
 
+#if defined(__unix__)
+#include <unistd.h>
+#endif
+
 #include "cost_table.hpp"
 #include "kernels/kernels.hpp"
 #include "library.hpp"
@@ -21,11 +25,27 @@ double steady_us() {
   return std::chrono::duration<double, std::micro>(now).count();
 }
 
+// Whether the machine has so many bytes at all; true where it does not say.
+bool is_there(double bytes) {
+#if defined(__unix__)
+  const long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
+  return pages <= 0 || page_bytes <= 0 ||
+         bytes <= static_cast<double>(pages) * static_cast<double>(page_bytes);
+#else
+  return bytes >= 0;
+#endif
+}
+
 // Working memory of one inference, of as many as may be under way.
 float* arena_of(const Network& network, std::size_t places) {
   const auto floats = static_cast<std::size_t>(network.arena_floats());
   try {
-    return allocate_floats(floats);
+    if (!is_there(static_cast<double>(floats) * sizeof(float) * static_cast<double>(places)))
+      throw Error(Status::no_memory, "more than the machine has");
+    float* const memory = allocate_floats(floats);
+    // Touched now: the system would map page after page within the first inference of a place.
+    std::fill_n(memory, floats, 0.0F);
+    return memory;
   } catch (const Error&) {
     throw Error(Status::no_memory, "no memory for " + std::to_string(places) + " inferences of " +
                                        network.name() + " at once, each works in " +

@@ -1,8 +1,9 @@
 """The slowest twentieth of two networks' inferences on two cores, and what `simulate` says of it.
 
-Every call of both networks is measured by the runner (`--profile`), both cores at work. Inferences
-then arrive at drawn times at 0.5 and 0.7 of what two workers do at most; `simulate` is given the
-same times and the measured tasks (`--graph`). It needs two quiet cores and about six minutes.
+Every task of both networks is measured by the runner, alone and while both cores are at work under
+each policy (`--measure`). Inferences then arrive at drawn times at 0.5 and 0.7 of what two workers
+do at most; `simulate` is given the same times, the tasks (`--graph`) and their measured times with
+their spread (`--costs`). It needs two quiet cores and about six minutes.
 """
 
 from __future__ import annotations
@@ -108,8 +109,16 @@ def set_up(folder: Path) -> Bench:
         home = runner.parents[1]
         said(runner, "--elements", ELEMENTS, "--profile", home / "costs.json")
         graph = ("--elements", ELEMENTS, "--graph", home / "graph.json")
-        said(runner, "--costs", home / "costs.json", *graph)
+        costs = ("--costs", home / "costs.json")
+        said(runner, *costs, *graph)
+        for policy in POLICIES:
+            said(runner, *costs, "--elements", ELEMENTS, "--policy", policy, *measure(home, policy))
     return Bench(folder, link_pair(folder, runtime, "arrivals"))
+
+
+def measure(home: Path, policy: str) -> tuple[str, Path]:
+    """Return the option of a runner that writes its tasks' times under a policy."""
+    return "--measure", home / f"{policy}.json"
 
 
 def said(*command: object, given: str = "") -> str:
@@ -154,12 +163,14 @@ def drawn_times_ms(load: float, capacity: float, count: int) -> list[list[float]
 def one_row(bench: Bench, load: float, policy: str, times_ms: Sequence[Sequence[float]]) -> Row:
     """Measure and simulate one load under one policy."""
     applications: list[dict[str, Any]] = []
+    costs: list[str] = []
     for name, net, times in zip(PAIR, pair_folders(bench.folder), times_ms, strict=True):
         model, arrivals = str(net / "graph.json"), {"times_ms": list(times)}
-        applications.append({"name": name.partition(":")[2], "model": model, "arrivals": arrivals})
+        applications.append({"name": name, "model": model, "arrivals": arrivals})
+        costs += ["--costs", str(net / f"{policy}.json")]
     workload = bench.folder / "workload.yaml"
     write_text(workload, json.dumps({"applications": applications}))
-    simulated = run_verb("simulate", workload, "--policy", policy)["app_latency_ms"]
+    simulated = run_verb("simulate", workload, "--policy", policy, *costs)["app_latency_ms"]
     return Row(load, policy, tuple(latencies_ms(bench, policy, times_ms)), simulated)
 
 
@@ -192,8 +203,9 @@ def page(rows: Sequence[Row], capacity: float, requests: int) -> str:
         f" ({' and '.join(PAIR)}), oneDNN, tasks of one fused layer. Loads are shares of"
         f" {capacity:.1f} inferences a second, what two workers did under EFT when all inferences"
         " were there at once. Latencies count from when an inference was due. Simulated: the same"
-        f" arrivals, and tasks that take what `run --elements {ELEMENTS} --profile` measured of each"
-        " call before, while the second core computed the same network.",
+        f" arrivals, and tasks that take what `run --elements {ELEMENTS} --measure` measured of each"
+        " network before: drawn from the times of each task alone, longer while the other core"
+        " works, and from when a core that rests is given a task until that starts.",
         "",
         *markdown_table(HEADS, [cells(row, python_ms) for row in rows]),
         "",

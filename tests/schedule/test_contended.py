@@ -56,6 +56,17 @@ def test_deciding_handing_over_and_hearing_take_the_host_time() -> None:
     assert next_span(clock) == ("y", 13.0, 23.0), "it lay there already: nothing to hand over"
 
 
+def test_a_processor_that_came_to_rest_is_woken() -> None:
+    host = HostCosts(handover_us=1.0, wake_us=7.0)
+    clock = contended({("x", "a"): 10.0, ("x", "b"): 10.0}, host=host)
+    clock.submit(Task("1", "x"), CORES[0])
+    assert next_span(clock) == ("1", 7.0, 17.0)
+    clock.submit(Task("2", "x"), CORES[0])
+    assert next_span(clock) == ("2", 18.0, 28.0), "its thread has just ended the one before"
+    clock.submit(Task("3", "x"), CORES[1])
+    assert next_span(clock) == ("3", 35.0, 45.0), "nothing ever ran there"
+
+
 def test_data_are_waited_for_and_an_unknown_time_fails() -> None:
     clock = contended({("x", "a"): 10.0})
     clock.submit(Task("x", "x"), CORES[0], 7.0)

@@ -69,11 +69,37 @@ def write_cpp(
     lists = None if subject.plan else list_layers(subject.module, subject.captured)
     with progress("exporting") as tick:
         written = export_cpp(request, folder, granularity, not args.no_build, lists, tick)
-    return result_of(args, request, written)
+    predicted_ms = request.trial.latency_us / 1000 if request.trial else None
+    return result_of(args, written, predicted_ms)
+
+
+def write_whole_cpp(args: argparse.Namespace, subject: LoadedModel) -> dict[str, Any]:
+    """Write the folder of a network with several inputs or outputs, and return it as JSON data.
+
+    Raises BadInput where a chip or a processor is named: no plan places its tasks.
+    """
+    from nnstretch.cli.export.whole_network import with_weights
+    from nnstretch.export.cpp.export import export_whole_cpp
+
+    for option, value in (("--soc", args.soc), ("--processor", args.processor)):
+        if value:
+            raise BadInput(
+                f"{option} {value} with --format cpp, command line, {args.model} has several inputs"
+                " or outputs and its runner places every task"
+            )
+    module, captured = subject.module, subject.captured
+    if args.weights is not None:
+        module, captured = with_weights(args, subject)
+    granularity = args.granularity or GRANULARITIES[0]
+    with progress("exporting") as tick:
+        written = export_whole_cpp(
+            module, captured, Path(args.out), granularity, not args.no_build, tick
+        )
+    return result_of(args, written, None)
 
 
 def result_of(
-    args: argparse.Namespace, request: ExportRequest, written: CppExport
+    args: argparse.Namespace, written: CppExport, predicted_ms: float | None
 ) -> dict[str, Any]:
     """Return what was exported as JSON data; a sub-graph is a task."""
     source = written.folder / "network.cpp"
@@ -101,7 +127,7 @@ def result_of(
         "max_abs_error": written.max_abs_error,
         "int8_snr_db": None,
         "calibration_images": None,
-        "predicted_ms": request.trial.latency_us / 1000 if request.trial else None,
+        "predicted_ms": predicted_ms,
         "single": None,
         "plans": [],
         "not_built": written.not_built or None,

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.bundle.variants import load_variants, merge_bundles
-from nnstretch.cli.export.cpp import FORMAT, check_cpp, write_cpp
+from nnstretch.cli.export.cpp import FORMAT, check_cpp, write_cpp, write_whole_cpp
 from nnstretch.cli.export.options import arguments as arguments
 from nnstretch.cli.export.options import check
 from nnstretch.cli.export.result import result_of
@@ -56,6 +56,8 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     out, single = (None, None) if args.format == FORMAT else output_files(args)
     also = load_variants(args.also)
     subject = load_model_argument(args.model, args.input, args.outputs)
+    if is_whole(subject) and args.format == FORMAT:
+        return write_whole_cpp(args, subject)
     if is_whole(subject):
         return write_whole(args, subject, out, also, single)
     fallbacks: dict[str, str] = {}

@@ -55,7 +55,7 @@ def check_format(args: argparse.Namespace, graph: Graph) -> None:
         what = f"--single {args.single}" if single_litert else f"--format {args.format}"
         counts = f"{len(graph.inputs)} inputs and {len(graph.outputs)} outputs"
         raise BadInput(
-            f"{what} of {args.model}, command line, it has {counts}; only ONNX takes several"
+            f"{what} of {args.model}, command line, it has {counts}; only ONNX and C++ take several"
             + (" (choose one output with --outputs)" if len(graph.inputs) == 1 else "")
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -12,7 +12,11 @@ from nnstretch.cli.simulate.measured import measured_over, measured_times
 from nnstretch.cli.simulate.pool import Pool, pool_of
 from nnstretch.errors import BadInput, closest
 from nnstretch.files.workload.arrival_csv import read_arrivals
-from nnstretch.files.workload.measured_costs import read_measured_costs
+from nnstretch.files.workload.measured_costs import (
+    MeasuredCosts,
+    join_costs,
+    read_measured_costs,
+)
 from nnstretch.files.workload.workload import ApplicationSettings, ArrivalSettings, WorkloadFile
 from nnstretch.schedule.simulation.application import (
     Application,
@@ -58,7 +62,7 @@ def simulation_settings(
     transfers_us: dict[tuple[WorkKey, WorkKey], float] = {}
     measured = None
     if workload.costs is not None:
-        measured = read_measured_costs(beside(workload.costs, folder))
+        measured = costs_beside(workload.costs, folder)
     for settings in workload.applications:
         timed = timed_tasks(settings, graphs.get(settings.name), pool, soc, folder)
         if measured is not None:
@@ -271,6 +275,12 @@ def arrivals_of(
         return ExponentialArrivals(gap_us, first_us)
     times_ms = settings.times_ms or read_arrivals(beside(settings.csv or "", folder))
     return ListedArrivals(tuple(time_ms * 1000 for time_ms in times_ms))
+
+
+def costs_beside(paths: str | Sequence[str], folder: Path) -> MeasuredCosts:
+    """Return what tables beside a workload say together. Raises what reading them raises."""
+    named = [paths] if isinstance(paths, str) else paths
+    return join_costs([read_measured_costs(beside(path, folder)) for path in named])
 
 
 def beside(path: str, folder: Path) -> Path:

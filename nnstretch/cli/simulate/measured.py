@@ -20,7 +20,7 @@ def measured_times(costs: MeasuredCosts) -> MeasuredTimes:
         key = (row.application, row.task), row.processor
         samples_us[key] = row.samples_us
         beside_factors[key] = row.beside
-    host = HostCosts(costs.decision_us, costs.handover_us, costs.answer_us)
+    host = HostCosts(costs.decision_us, costs.handover_us, costs.answer_us, costs.wake_us)
     return MeasuredTimes(samples_us, beside_factors, host)
 
 

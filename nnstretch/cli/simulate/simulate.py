@@ -69,7 +69,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--report", type=Path, metavar="FILE.html", help="write a page of the first run")
     add("--svg", type=Path, metavar="FILE.svg", help="write a Gantt chart of the first run")
     add("--window", metavar="START:END", help="of Gantt charts, in ms (the whole run)")
-    add("--costs", metavar="FILE.json", help="measured times, before the workload's own")
+    more = "measured times, before the workload's own; again for those of another network"
+    add("--costs", metavar="FILE.json", action="append", help=more)
     add("--replay", type=Path, metavar="FILE", help="a record of serve: its requests once more")
     add("--check", action="store_true", help="check that the first run is a schedule")
 
@@ -86,7 +87,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     workload = read_workload(args.workload)
     options = {"policy": args.policy, "seed": args.seed, "soc": args.soc}
     if args.costs is not None:
-        options |= {"costs": args.costs, "durations": Durations("measured")}
+        options |= {"costs": tuple(args.costs), "durations": Durations("measured")}
     workload = replace(workload, **{key: v for key, v in options.items() if v is not None})
     find_policy(workload.policy)
     if args.replay is not None:
@@ -119,10 +120,9 @@ def simulated(
 
 def replay(args: argparse.Namespace, workload: WorkloadFile) -> dict[str, Any]:
     """Let a record arrive once more, and return the result as JSON data. Raises Mismatch."""
-    from nnstretch.cli.simulate.applications import beside
+    from nnstretch.cli.simulate.applications import costs_beside
     from nnstretch.cli.simulate.measured import measured_times
     from nnstretch.cli.simulate.replay import check_same_workload, replay_json
-    from nnstretch.files.workload.measured_costs import read_measured_costs
     from nnstretch.files.workload.service_record import read_record
     from nnstretch.schedule.simulation.replay import replay_settings
 
@@ -130,7 +130,7 @@ def replay(args: argparse.Namespace, workload: WorkloadFile) -> dict[str, Any]:
     check_same_workload(record, workload, args.replay)
     measured = None
     if args.costs is not None:
-        measured = measured_times(read_measured_costs(beside(args.costs, args.workload.parent)))
+        measured = measured_times(costs_beside(args.costs, args.workload.parent))
     settings = replay_settings(record, args.policy, measured, workload.seed)
     result, results = simulated(args, settings, {"workload": str(args.workload), "soc": None})
     source = "recorded" if measured is None else "measured"

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
+from nnstretch.capture.example_inputs import draw_inputs
 from nnstretch.capture.exported_program import eval_mode
-from nnstretch.capture.torch_export import trace
+from nnstretch.capture.torch_export import CapturedNetwork, trace
 from nnstretch.export.cpp.branch_paths import BRANCH, with_branch_paths
 from nnstretch.export.cpp.build import build, compare, missing_tools
 from nnstretch.export.cpp.layer_lists.layer_lists import LayerLists, list_layers
@@ -57,24 +59,57 @@ def export_cpp(
     holds something else or the build fails, Mismatch where the program computes something else.
     """
     example = request.example
-    with eval_mode(request.module), torch.no_grad():
-        expected = request.module(example)
     captured = with_branch_paths(trace(request.module, example, request.plan.model))
     placement = placement_of(request.plan)
     lists = lists or list_layers(request.module, captured, placement)
     program = with_labels(
         translate(captured.graph, captured.weights, granularity, placement), request.plan
     )
+    return write_program(program, request.module, (example,), folder, build_here, lists, progress)
+
+
+def export_whole_cpp(
+    module: nn.Module,
+    captured: CapturedNetwork,
+    folder: Path,
+    granularity: str = "layer",
+    build_here: bool = True,
+    progress: Callable[[int, int], object] = lambda done, total: None,
+) -> CppExport:
+    """Write a network with several inputs or outputs, of which no plan can be made.
+
+    Raises as `export_cpp` does.
+    """
+    program = translate(captured.graph, captured.weights, granularity)
+    drawn = draw_inputs(captured.graph, 0)
+    examples = tuple(drawn[value.name] for value in captured.graph.inputs)
+    lists = list_layers(module, captured)
+    return write_program(program, module, examples, folder, build_here, lists, progress)
+
+
+def write_program(
+    program: CppProgram,
+    module: nn.Module,
+    examples: tuple[torch.Tensor, ...],
+    folder: Path,
+    build_here: bool,
+    lists: LayerLists,
+    progress: Callable[[int, int], object],
+) -> CppExport:
+    """Write a program's folder, build it, and compare it with the module on the examples."""
+    with eval_mode(module), torch.no_grad():
+        expected = module(*examples)
     progress(1, 3)
     results = expected if isinstance(expected, tuple | list) else (expected,)
     arrays: list[np.ndarray] = [result.numpy() for result in results]
+    inputs: list[np.ndarray] = [example.numpy() for example in examples]
     files = {path: text.encode() for path, text in lists.files()}
-    arena = write_project(program, folder, files | example_files([example.numpy()], arrays))
+    arena = write_project(program, folder, files | example_files(inputs, arrays))
     progress(2, 3)
     why = "--no-build" if not build_here else ", ".join(missing_tools())
     error = None
     if not why:
-        error = compare(build(folder), [example.numpy()], arrays, request.plan.model)
+        error = compare(build(folder), inputs, arrays, program.name)
     progress(3, 3)
     sizes = (arena.size * 4, arena.peak_alive * 4, arena.least_size * 4)
     return CppExport(folder, program, *sizes, error, why)

@@ -64,6 +64,7 @@ def translate(
     Raises UnsupportedOp with all operators that are missing, how often each occurs and where first;
     BadInput where tasks by `channel` are too many.
     """
+    check_inputs(graph)
     constants, numbers = fold_constants(graph, weights)
     translation = Translation(graph, constants)
     missing: dict[str, list[str]] = {}
@@ -87,6 +88,17 @@ def translate(
         group_calls(calls, granularity, placement, graph.name),
         {name: array for name, array in translation.weights.items() if name in used},
     )
+
+
+def check_inputs(graph: Graph) -> None:
+    """Check that every input holds float32. Raises UnsupportedOp naming those that do not."""
+    others = [v for v in graph.inputs if v.spec.dtype != "float32"]
+    if others:
+        named = ", ".join(f"{value.name} ({value.spec.dtype})" for value in others)
+        raise UnsupportedOp(
+            f"no C++ for input {named}, network {graph.name}, only float32 is computed; export it"
+            " as onnx"
+        )
 
 
 def translate_node(t: Translation, node: Node, numbers: Mapping[str, int | float]) -> Views:

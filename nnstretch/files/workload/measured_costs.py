@@ -8,12 +8,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Annotated
 
-from nnstretch.errors import BrokenFile
+from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.files.atomic import write_text
 from nnstretch.files.decode import decode
 from nnstretch.files.json_text import read_json
@@ -54,6 +55,8 @@ class MeasuredCosts:
     """From there until the task starts on an idle processor."""
     answer_us: TimeUs = 0.0
     """From the end of a task until the scheduler hears of it."""
+    wake_us: TimeUs = 0.0
+    """What a hand-over takes at least on a processor that has come to rest."""
     format: Annotated[int, Range(1, 1)] = 1
     costs: Annotated[str, OneOf((KIND,))] = KIND
 
@@ -90,6 +93,29 @@ def read_measured_costs(path: str | Path) -> MeasuredCosts:
     except ValueError as error:
         raise BrokenFile(f"{path}, {error}") from None
     return costs
+
+
+def join_costs(tables: Sequence[MeasuredCosts]) -> MeasuredCosts:
+    """Return one table of several of one host: its own times are the longest of each.
+
+    Raises BadInput for tables of other processors, and for a task that is in two.
+    """
+    first = tables[0]
+    for table in tables:
+        if table.processors != first.processors:
+            raise BadInput(
+                f"tables of {', '.join(first.processors)} and of {', '.join(table.processors)},"
+                " costs, they are of one host"
+            )
+    host_us = (
+        max(getattr(table, name) for table in tables)
+        for name in ("decision_us", "handover_us", "answer_us", "wake_us")
+    )
+    tasks = tuple(row for table in tables for row in table.tasks)
+    try:
+        return MeasuredCosts(first.processors, tasks, *host_us)
+    except ValueError as error:
+        raise BadInput(f"costs, {error}") from None
 
 
 def write_measured_costs(path: Path, costs: MeasuredCosts) -> None:

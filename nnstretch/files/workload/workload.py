@@ -109,8 +109,10 @@ class WorkloadFile:
     """Whether busy processors may be given work; without, only idle ones get any."""
     seed: Annotated[int, Range(0, (1 << 63) - 1)] = 0
     durations: Durations = Durations()
-    costs: Name | None = None
-    """A table that `simulate measure` wrote, beside the workload; goes before what is predicted."""
+    costs: Name | Annotated[tuple[Name, ...], Length(1, MOST_APPLICATIONS)] | None = None
+    """Tables that `simulate measure` or a C++ runner wrote, beside the workload; they go before
+    what is predicted.
+    """
     correction: bool = True
     """Whether costs are corrected by what tasks took."""
     wrong_costs: Annotated[float, Range(1, 1000)] = 1.0

@@ -25,6 +25,8 @@ class HostCosts:
     """From there until the task starts on an idle processor."""
     answer_us: float = 0.0
     """From the end of a task until the scheduler hears of it."""
+    wake_us: float = 0.0
+    """What a hand-over takes at least where none of the processor's tasks ended just now."""
 
 
 @dataclass(slots=True, eq=False)
@@ -79,6 +81,8 @@ class ContendedExecutor:
         self._in_flight: Counter[str] = Counter()
         self._queues: dict[str, deque[QueuedWork]] = {p.name: deque() for p in processors}
         self._running: dict[str, RunningWork] = {}
+        self._ended_us: dict[str, float] = {}
+        """When the last task of a processor ended."""
         self._settled_us = 0.0
         """Up to when running tasks have been worked on."""
         self._pushed = 0
@@ -110,9 +114,15 @@ class ContendedExecutor:
             return
         there_us = max(handed_us, ready_us)
         self._queues[name].append(QueuedWork(task, handed_us, there_us, duration_us))
-        idle_us = max(handed_us + self._host.handover_us, ready_us)
+        start_us = self._host.wake_us if self._is_asleep(name) else 0.0
+        idle_us = max(handed_us + max(start_us, self._host.handover_us), ready_us)
         self._pushed += 1
         heapq.heappush(self._starts, (idle_us, self._pushed, name))
+
+    def _is_asleep(self, name: str) -> bool:
+        """Return whether a processor runs nothing, and nothing whose end is heard just now."""
+        ended_us = self._ended_us.get(name, -inf) + self._host.answer_us
+        return name not in self._running and ended_us < self.now_us
 
     def set_timer(self, at_us: float, what: Hashable, /) -> None:
         """Ask for a TimerEvent at a time of this clock."""
@@ -167,6 +177,7 @@ class ContendedExecutor:
             return
         self._settle(end_us)
         ended = self._running.pop(name)
+        self._ended_us[name] = end_us
         queued = ended.queued
         span = Span(ended.start_us, end_us, queued.task, name, queued.handed_us)
         self._push_event(end_us + self._host.answer_us, span)

@@ -192,6 +192,38 @@ def test_measured_tasks_are_a_workload_of_simulate(
     assert application["latency_ms"]["p50"] == pytest.approx(alone_us / 1000, rel=0.01)
 
 
+def test_measured_times_and_their_spread_are_costs_of_simulate(
+    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times = tmp_path / "times.json"
+    for words in (("--graph", str(tmp_path / "graph.json")), ("--measure", str(times))):
+        done = run(built, "--elements", "cpu,cpu", *words)
+        assert done.returncode == 0, done.stderr
+    table = json.loads(times.read_text())
+    assert {(row["task"], row["processor"]) for row in table["tasks"]} == {
+        (task, cpu) for task in ("first", "second", "side") for cpu in ("cpu0", "cpu1")
+    }
+    assert table["handover_us"] <= table["wake_us"]
+    for row in table["tasks"]:
+        assert len(row["samples_us"]) > 20
+        assert row["samples_us"] == sorted(row["samples_us"])
+        assert row["beside"] >= 1
+    times.write_text(json.dumps(table | {"wake_us": 0, "handover_us": 0}))
+    arrivals = "model: graph.json, arrivals: {period_ms: 50}, instances: 40"
+    workload = tmp_path / "workload.yaml"
+    workload.write_text(f"applications:\n- {{name: network, {arrivals}}}\n")
+    assert main(["simulate", str(workload), "--costs", str(times), "--json"]) == 0
+    (application,) = json.loads(capsys.readouterr().out)["apps"]
+    alone_ms = [
+        sum(row["samples_us"][index] for row in table["tasks"][::2]) / 1000 for index in (0, -1)
+    ]
+    assert alone_ms[0] <= application["latency_ms"]["p50"] <= alone_ms[1]
+    assert application["latency_ms"]["p99"] > application["latency_ms"]["p50"]
+    twice = ["--costs", str(times), "--costs", str(times)]
+    assert main(["simulate", str(workload), *twice]) == 1
+    assert "first of network on cpu0, twice" in capsys.readouterr().err
+
+
 def test_bad_arguments_and_files_are_one_line(built: Path, tmp_path: Path) -> None:
     weights = (built / "weights.bin").read_bytes()
     cases: list[tuple[tuple[str, ...], str]] = [

@@ -1,0 +1,113 @@
+"""Networks with several inputs and outputs: the verb, files by name, what is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from support.cpp import CppRuntime, cpp_runtime  # noqa: E402, F401
+
+from nnstretch.cli import main  # noqa: E402
+
+MODULE = """\
+import torch
+from torch import nn
+
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.image = nn.Conv2d(3, 4, 3, padding=1)
+        self.depth = nn.Conv2d(1, 4, 3, padding=1)
+
+    def forward(self, image, depth):
+        both = self.image(image) - self.depth(depth)
+        return torch.relu(both), both.mean((2, 3))
+
+
+class Tokens(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(9, 4)
+
+    def forward(self, token, scale):
+        return self.table(token) * scale
+"""
+
+
+@pytest.fixture(scope="module")
+def pair(cpp_runtime: CppRuntime, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: F811
+    """Export and build a network of two inputs and two outputs."""
+    folder = tmp_path_factory.mktemp("pair")
+    (folder / "m.py").write_text(MODULE)
+    model = [f"{folder / 'm.py'}:Pair", "--input", "image=1,3,6,6;depth=1,1,6,6"]
+    out = folder / "net"
+    assert main(["export", *model, "--format", "cpp", "--out", str(out), "--no-build"]) == 0
+    cpp_runtime.build(out)
+    return out
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [str(folder / "build" / "run"), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def ports(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the names of inputs and outputs, as the source says them."""
+    lines = (folder / "network.cpp").read_text().splitlines()
+    inputs = [line.split('"')[1] for line in lines if "net.input(" in line]
+    return inputs, [line.split('"')[1] for line in lines if "net.output(" in line]
+
+
+def test_several_inputs_and_outputs_are_what_the_module_computes(pair: Path) -> None:
+    example = pair / "example"
+    words: list[str] = []
+    for number in range(2):
+        words += ["--input", str(example / f"input{number}.npy")]
+        words += ["--expect", str(example / f"output{number}.npy")]
+    done = run(pair, *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("differs from") == 2
+    assert np.load(example / "output1.npy").shape == (1, 4)
+    assert json.loads((pair / "layers" / "forward.json").read_text())
+
+
+def test_files_are_matched_by_name_in_any_order(pair: Path, tmp_path: Path) -> None:
+    example = pair / "example"
+    inputs, outputs = ports(pair)
+    y = tmp_path / "y.npy"
+    named = [f"{inputs[1]}={example / 'input1.npy'}", str(example / "input0.npy")]
+    words = [word for name in named for word in ("--input", name)]
+    done = run(pair, *words, "--output", f"{outputs[1]}={y}")
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(np.load(y), np.load(example / "output1.npy"), atol=1e-5)
+    for more, refusal in (
+        (("--input", named[0]), f"there is a file for {inputs[1]}"),
+        (("--input", named[1]), f"the network has 2: {inputs[0]}, {inputs[1]}"),
+        (("--expect", f"{outputs[0]}="), "it names no file"),
+        (("--expect", str(y)), "its shape is (1, 4)"),
+    ):
+        done = run(pair, *words, *more)
+        assert done.returncode == 1
+        assert refusal in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+def test_integer_inputs_and_chips_are_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "m.py").write_text(MODULE)
+    end = ["--format", "cpp", "--out", str(tmp_path / "net"), "--no-build"]
+    tokens = ["--input", "token=1,5:int64;scale=1"]
+    assert main(["export", f"{tmp_path / 'm.py'}:Tokens", *tokens, *end]) == 1
+    assert "no C++ for input token (int64)" in capsys.readouterr().err
+    images = ["--input", "image=1,3,6,6;depth=1,1,6,6"]
+    assert main(["export", f"{tmp_path / 'm.py'}:Pair", *images, *end, "--soc", "mi9"]) == 1
+    assert "--soc mi9 with --format cpp" in capsys.readouterr().err
+    assert not (tmp_path / "net").exists()
