@@ -16,6 +16,7 @@ from support.brute_force import BruteForce, Instance, all_combinations, random_i
 from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
+from nnstretch.stretch.search.bounds import cost_to_go as bounds_over_options
 from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go, excess_by_width, width_bins
 from nnstretch.stretch.search.bounds.cutting_planes import CuttingPlanes
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
@@ -107,6 +108,19 @@ def check_bounds(space: SearchSpace, prices: Multipliers, finest: float) -> None
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_combination_is_better_than_its_bound(seed: int, finest: float) -> None:
     space = space_of(random_instance(seed))
+    prices = random_prices(Random(seed), space)
+    check_bounds(
+        space, Multipliers(abs(prices.per_mac), prices.per_param, prices.per_meeting), finest
+    )
+
+
+@pytest.mark.parametrize("finest", [1.3, 4.0])
+@pytest.mark.parametrize("seed", range(1, 40, 2))
+def test_no_combination_is_better_than_its_bound_where_few_widths_share_bins(
+    seed: int, finest: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds_over_options, "SINGLE_BINS", 1)
+    space = space_of(random_instance(seed, neighbours=seed % 4 == 1))
     prices = random_prices(Random(seed), space)
     check_bounds(
         space, Multipliers(abs(prices.per_mac), prices.per_param, prices.per_meeting), finest

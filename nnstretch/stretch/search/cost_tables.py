@@ -31,7 +31,6 @@ class CostTables:
     def __post_init__(self) -> None:
         self._tails: dict[tuple[int, int, str], TailCosts] = {}
         self._heads: dict[int, HeadCosts] = {}
-        self._binned: dict[tuple[int, str, int, bool], CostArrays] = {}
         self._needs_no_adapter: dict[int, Array] = {}
         self._laid_out_heads: dict[int, LaidOutCosts] = {}
         self._projected: dict[tuple[int, int], LaidOutCosts] = {}
@@ -54,29 +53,14 @@ class CostTables:
             self._heads[i] = HeadCosts(widths_in, widths_out, self._laid_out_heads[i].costs)
         return self._heads[i]
 
-    def binned_head_costs(self, i: int, price_key: str, starts: Array, adapted: bool) -> CostArrays:
-        """Return least latency and most work of first units, `[width bin, output width]`.
-
-        `adapted` tells apart where an adapter is needed: no unit has the latency of one kind and
-        the work of the other.
-        """
-        key = (i, price_key, len(starts), adapted)
-        if key not in self._binned:
+    def needs_no_adapter(self, i: int) -> Array:
+        """Return where first units behind a cut need no adapter: `[input width, output width]`."""
+        if i not in self._needs_no_adapter:
             head = self.head_costs(i)
-            if i not in self._needs_no_adapter:
-                self._needs_no_adapter[i] = self.space.unit(i).needs_no_adapter(
-                    head.widths_in[:, None], head.widths_out[None, :]
-                )
-            mask = ~self._needs_no_adapter[i] if adapted else self._needs_no_adapter[i]
-            us = np.where(mask, head.costs.latency_us[price_key], np.inf)
-            macs = np.where(mask, head.costs.macs, 0.0)
-            params = np.where(mask, head.costs.params, 0.0)
-            self._binned[key] = CostArrays(
-                {price_key: np.minimum.reduceat(us, starts, axis=0)},
-                np.maximum.reduceat(macs, starts, axis=0),
-                np.maximum.reduceat(params, starts, axis=0),
+            self._needs_no_adapter[i] = self.space.unit(i).needs_no_adapter(
+                head.widths_in[:, None], head.widths_out[None, :]
             )
-        return self._binned[key]
+        return self._needs_no_adapter[i]
 
     def tail_costs(self, i: int, j: int, merge: str = "concat") -> TailCosts:
         """Return the costs of the units behind the first between two cuts.

@@ -40,8 +40,8 @@ def warm_up(search: ExactSearch) -> None:
     What has been reached is handed over, too, where the progress of the search raises.
     """
     space = coarse_space(search.space)
-    if space is None or not (search.limits.any or len(space.processors) > 2):
-        return  # free on two processors, the first bounds lead to the best plan at once
+    if space is None or not search.limits.any:
+        return  # free, the first bounds lead to the best plan, or near it, at once
     gap = max(search.gap, COARSE_GAP)
 
     def tell_stage(stage: str, what: str, done: int, of: int) -> None:

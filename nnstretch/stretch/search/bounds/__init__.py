@@ -1,7 +1,9 @@
 """Lower bounds of the exact search, by Lagrangian relaxation.
 
 multipliers.py     multipliers of a network and of a segment, affine minorants, cost-to-go
+entry_bins.py      first units of branches over bins of merged widths
 lagrangian.py      bound through one segment option
+relaxations.py     which ways to relax a segment option bound it best
 cost_to_go.py      backward recursion over the options of a space, reduced costs
 cutting_planes.py  which multipliers to try next (Kelley)
 """

@@ -12,12 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array
-from nnstretch.stretch.search.bounds.lagrangian import (
+from nnstretch.stretch.search.bounds.entry_bins import (
     EntryBins,
     bin_entries,
+    channels_missing,
+    per_channel_us,
+)
+from nnstretch.stretch.search.bounds.lagrangian import (
     changes_width,
-    deadline_costs,
-    offsets_us,
     segment_bound,
 )
 from nnstretch.stretch.search.bounds.multipliers import (
@@ -26,22 +28,14 @@ from nnstretch.stretch.search.bounds.multipliers import (
     Multipliers,
     SegmentMultipliers,
 )
+from nnstretch.stretch.search.bounds.relaxations import best_relaxations
 from nnstretch.stretch.search.search_space import SearchSpace
 from nnstretch.stretch.search.segment_options import BranchCombinations, SegmentOption
 
 SINGLE_BINS = 30
 """Merged widths up to which each is a bin of its own."""
-SAMPLE = 100
-"""Options of a branch that choose between relaxations; the bound itself looks at all."""
 CHUNK = 10_000
 """Numbers of an array `[relaxation, bin, option]` at a time, so that it stays in the cache."""
-MOST_TOGETHER = 3
-"""Relaxations that bound one width bin together."""
-MAC_SHARES = (0.0, 0.8)
-"""Multipliers of a segment's MACs, as shares of what a MAC costs when all processors work."""
-WIDTH_SHARES = (0.5, 1.0, 2.0)
-"""Further ones, as shares of what a MAC costs in merged channels: branches that have the MACs of a
-segment are wider than those that earn most."""
 WIDE_BINS = 1.04
 """Factor of bins above which further ones only pay where something limits the whole network, or
 where more than two branches meet."""
@@ -133,75 +127,47 @@ def bound_option(
     relaxations = values.relaxations[number] = best_relaxations(option, entries, values, near)
     if option.merge == "project":
         by_width = np.full(len(widths), np.inf)
-        by_width[full] = segment_bound(option, entries, relaxations, values)[0]
+        by_width[full] = segment_bound(option, entries, relaxations, values)[0][0]
         return by_width
+    parts = [rows[rows <= full_bin], rows[rows > full_bin]]
+    together, widest = bin_bounds(option, values, entries, relaxations, parts)
+    sizes = np.diff(np.append(starts, len(widths)))
+    by_width = np.repeat(together, sizes)
+    if len(starts) < len(widths):
+        gain_us = per_channel_us(entries, relaxations, values.multipliers)
+        lines = gain_us[:, None] * channels_missing(widths, starts)
+        lines = np.repeat(widest, sizes, axis=2) + lines
+        by_width = np.maximum(by_width, lines.max(axis=1).min(axis=0))
+    return by_width if is_usable is None else np.where(is_usable, by_width, np.inf)
+
+
+def bin_bounds(
+    option: SegmentOption,
+    values: CostToGo,
+    entries: list[EntryBins],
+    relaxations: SegmentMultipliers,
+    parts: Sequence[Array],
+) -> tuple[Array, Array]:
+    """Return `segment_bound` of the bins in `parts`, infinite for others; some at a time."""
+    bins = len(entries[0].spans)
     branch_options = sum(len(table.us) for table in option.branch_tables)
     step = max(4, CHUNK // (len(relaxations) * branch_options))
-    bound = np.full(len(starts), np.inf)
-    for part in (rows[rows <= full_bin], rows[rows > full_bin]):
+    cases = 2 if changes_width(option) else 1
+    together = np.full(bins, np.inf)
+    widest = np.full((cases, len(relaxations), bins), np.inf)
+    for part in parts:
         for low in range(0, len(part), step):
             few = part[low : low + step]
             few_entries = [entry.take(few) for entry in entries]
-            bound[few] = segment_bound(option, few_entries, relaxations, values)
-    by_width = np.repeat(bound, np.diff(np.append(starts, len(widths))))
-    return by_width if is_usable is None else np.where(is_usable, by_width, np.inf)
+            bounds = segment_bound(option, few_entries, relaxations, values)
+            together[few], widest[:, :, few] = bounds
+    return together, widest
 
 
 def sampled_bins(rows: Array, full_bin: int, bins: int) -> Array:
     """Return a few of the bins in `rows`: below the original width, there, above it, the widest."""
     wanted = np.array([full_bin // 3, full_bin, (2 * full_bin + bins) // 3, bins - 1])
     return np.unique(rows[np.abs(rows[:, None] - wanted).argmin(axis=0)])
-
-
-def best_relaxations(
-    option: SegmentOption, entries: list[EntryBins], values: CostToGo, near: Array
-) -> SegmentMultipliers:
-    """Return those ways to relax an option that bound a sample best at one of a few bins."""
-    relaxations = candidate_relaxations(option, values)
-    if len(relaxations) <= 2:
-        return relaxations
-    few = entries
-    if option.merge != "project":
-        few = [entry.take(near) for entry in entries]
-    samples = [table.subsample(SAMPLE) for table in option.branch_tables]
-    table = deadline_costs(option, few, relaxations, values.multipliers, samples)
-    return relaxations.take(tightest_rows(table.costs, offsets_us(option, relaxations, values)))
-
-
-def tightest_rows(costs: Array, offsets: Array) -> list[int]:
-    """Return few relaxations that together bound every bin and case nearly as well as all do."""
-    bounds = costs + offsets[:, :, None, None]  # [case, relaxation, bin, deadline]
-    if not bounds.shape[3]:
-        return [0]
-    cases, bins = np.ogrid[: bounds.shape[0], : bounds.shape[2]]
-    together = bounds.min(axis=1)
-    chosen: set[int] = set()
-    for n in range(MOST_TOGETHER):
-        can_rise = np.isfinite(together).any(axis=2)
-        rows = bounds[cases, :, bins, together.argmin(axis=2)].argmax(axis=2)
-        chosen.update(rows[can_rise].tolist())
-        tightest = bounds[cases, rows, bins]
-        together = np.maximum(together, tightest) if n else tightest
-    return sorted(chosen) or [0]
-
-
-def candidate_relaxations(option: SegmentOption, values: CostToGo) -> SegmentMultipliers:
-    """Return ways to relax an option: every slope of the minorants with MAC multipliers."""
-    if not option.branched:
-        return SegmentMultipliers(np.zeros(1), np.zeros(1))
-    us, macs = option.tables.original(option.i, option.j)
-    rate = sum(macs / (us[p] * option.slowdown) for p in option.processors)
-    slopes = values.minorants[option.j].slopes if option.merge == "concat" else np.zeros(1)
-    full, demand = option.space.original_width(option.j), max(1.0, option.bounds.macs)
-    pairs: set[tuple[float, float]] = set()
-    for slope in slopes.tolist():
-        width_us = (slope + option.merge_us_per_channel) * full
-        per_mac = [share / rate for share in MAC_SHARES]
-        if values.weighs_width:
-            per_mac += [share * width_us / demand for share in WIDTH_SHARES]
-        pairs |= {(max(0.0, price - values.multipliers.per_mac), slope) for price in per_mac}
-    columns = np.array(sorted(pairs)).T
-    return SegmentMultipliers(columns[0], columns[1])
 
 
 def affine_minorants(widths: Array, values: Array, full: int) -> AffineMinorants:

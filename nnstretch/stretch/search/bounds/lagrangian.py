@@ -16,26 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array
+from nnstretch.stretch.search.bounds.entry_bins import EntryBins, per_channel_us
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers, SegmentMultipliers
 from nnstretch.stretch.search.segment_options import BranchTable, SegmentOption
-
-
-@dataclass(frozen=True)
-class EntryBins:
-    """First units of one branch: least latency and most work, `[width bin, output width]`."""
-
-    us: Array
-    macs: Array
-    params: Array
-    plain: EntryBins | None = None
-    """The same where no adapter is needed; infinite where one always is."""
-
-    def take(self, rows: Array | slice) -> EntryBins:
-        """Return the chosen bins."""
-        plain = None if self.plain is None else self.plain.take(rows)
-        if plain is not None and not np.isfinite(plain.us).any():
-            plain = None
-        return EntryBins(self.us[rows], self.macs[rows], self.params[rows], plain)
 
 
 @dataclass(frozen=True)
@@ -48,6 +31,7 @@ class BranchWork:
     params: Array | None
     """None where parameters have no multiplier."""
     channels_out: Array
+    """`[option]` where all bins have the same order."""
 
     def rewards(
         self, option: SegmentOption, relaxations: SegmentMultipliers, multipliers: Multipliers
@@ -90,33 +74,6 @@ class DeadlineTable:
         return DeadlineTable(self.deadline_us, rewards, self.meets_demands)
 
 
-def exact_entries(option: SegmentOption, width: int) -> list[EntryBins] | None:
-    """Return the first units of each branch on one width, as a single bin."""
-    entries = option.entry_costs(width)
-    if entries is None:
-        return None
-    return [EntryBins(e.us[None], e.macs[None], e.params[None]) for e in entries]
-
-
-def bin_entries(option: SegmentOption, starts: Array) -> list[EntryBins] | None:
-    """Return the first units of each branch over width bins; None where it cannot start."""
-    space = option.space
-    if option.merge == "project":
-        return exact_entries(option, space.original_width(option.i))
-    widths = space.merged_widths(option.i)[starts]
-    bins = []
-    for price_key, link in zip(option.price_keys, option.copies_in, strict=True):
-        copy_us = link.fixed_us + link.us_per_kib * option.bytes_in * widths / 1024
-        kinds: list[EntryBins] = []
-        for adapted in (False, True):
-            head = option.tables.binned_head_costs(option.i, price_key, starts, adapted)
-            us = option.slowdown * head.latency_us[price_key] + copy_us[:, None]
-            plain = kinds[0] if adapted else None
-            kinds.append(EntryBins(us, head.macs, head.params, plain))
-        bins.append(kinds[1])
-    return bins
-
-
 def deadline_costs(
     option: SegmentOption,
     entries: Sequence[EntryBins],
@@ -146,7 +103,7 @@ def branch_work(
     )
     us = np.concatenate([kind.us for kind in kinds], axis=1).take(first, axis=1) + table.us[choice]
     if option.branched:
-        keeps_pace = option.bounds.keeps_pace(us)
+        keeps_pace = option.bounds.keeps_pace(us - entry.tilt.us * entry.spans[:, None])
         columns = np.flatnonzero(keeps_pace.any(axis=0))
         us = np.where(keeps_pace, us, np.inf).take(columns, axis=1)
         choice, first = choice[columns], first[columns]
@@ -155,8 +112,7 @@ def branch_work(
     if with_params:
         params = np.concatenate([kind.params for kind in kinds], axis=1).take(first, axis=1)
         params = params + table.params[choice]
-    channels_out = np.broadcast_to(table.channels_out[choice], us.shape)
-    return BranchWork(us, macs + table.macs[choice], params, channels_out)
+    return BranchWork(us, macs + table.macs[choice], params, table.channels_out[choice])
 
 
 def merge_deadlines(
@@ -187,7 +143,7 @@ def sort_by_latency(branches: Sequence[BranchWork]) -> tuple[BranchWork, Array]:
     order = np.argsort(us, axis=1)[:, :most]
     places = order + us.shape[1] * np.arange(len(us))[:, None]
     macs = np.concatenate([branch.macs for branch in branches], axis=1).take(places)
-    channels_out = np.concatenate([branch.channels_out[0] for branch in branches])[order]
+    channels_out = np.concatenate([branch.channels_out for branch in branches])[order]
     columns = [branch.params for branch in branches if branch.params is not None]
     params = np.concatenate(columns, axis=1).take(places) if columns else None
     owner = np.repeat(np.arange(len(branches)), [branch.us.shape[1] for branch in branches])
@@ -207,10 +163,25 @@ def segment_bound(
     entries: Sequence[EntryBins],
     relaxations: SegmentMultipliers,
     values: CostToGo,
-) -> Array:
-    """Return bounds through a segment option, with what follows it: `[width bin]`, us."""
+) -> tuple[Array, Array]:
+    """Return bounds through a segment option, with what follows it, us.
+
+    Of all widths of a bin, and of its widest by case and relaxation: `[width bin]`,
+    `[case, relaxation, width bin]`. A narrower one adds `per_channel_us` to the latter.
+    """
     costs = deadline_costs(option, entries, relaxations, values.multipliers).costs
-    return least_over_deadlines(costs, offsets_us(option, relaxations, values))
+    offsets = offsets_us(option, relaxations, values)
+    losses = tilt_losses_us(entries, relaxations, values.multipliers)
+    widest = costs.min(axis=2, initial=np.inf) + offsets[:, :, None]
+    return least_over_deadlines(costs + losses[:, :, None], offsets), widest
+
+
+def tilt_losses_us(
+    entries: Sequence[EntryBins], relaxations: SegmentMultipliers, multipliers: Multipliers
+) -> Array:
+    """Return what a bound loses at most from the widest to any of a bin: `[relaxation, bin]`."""
+    gain_us = per_channel_us(entries, relaxations, multipliers)
+    return np.asarray(np.minimum(0.0, gain_us)[:, None] * entries[0].spans)
 
 
 def least_over_deadlines(costs: Array, offsets: Array) -> Array:

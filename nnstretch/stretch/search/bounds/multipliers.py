@@ -60,6 +60,7 @@ class AffineMinorants:
     """Lines nowhere above the cost-to-go of one cut as a function of the merged width."""
 
     slopes: Array
+    """Rising."""
     bases: Array
     """base + slope x width is below the cost-to-go, except perhaps at the original width."""
     full: int
@@ -69,7 +70,7 @@ class AffineMinorants:
 
     def bases_at(self, slopes: Array) -> Array:
         """Return the bases of the lines of these slopes."""
-        return np.array([self.bases[np.flatnonzero(self.slopes == s)[0]] for s in slopes])
+        return np.asarray(self.bases[np.searchsorted(self.slopes, slopes)])
 
 
 @dataclass
@@ -87,6 +88,11 @@ class CostToGo:
     """Bound through a segment option, by its number: `[merged width it reads]`."""
     relaxations: dict[int, SegmentMultipliers] = field(default_factory=dict)
     """The few ways to relax a segment option that bound it best, by its number."""
+    choices: dict[tuple[int, tuple[str, ...], str], tuple[int, list[int]]] = field(
+        default_factory=dict
+    )
+    """Which of the ways to relax were chosen last, by end, processors and merge of a segment, and
+    its length."""
 
     def total(self, limits: NetworkLimits) -> float:
         """Return the Lagrangian bound on the latency of every plan within the limits, us."""

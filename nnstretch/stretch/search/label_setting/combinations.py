@@ -12,13 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array, take_rows
-from nnstretch.stretch.search.bounds.lagrangian import (
-    DeadlineTable,
-    EntryBins,
-    deadline_costs,
-    exact_entries,
-    offsets_us,
-)
+from nnstretch.stretch.search.bounds.entry_bins import EntryBins, exact_entries
+from nnstretch.stretch.search.bounds.lagrangian import DeadlineTable, deadline_costs, offsets_us
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, SegmentMultipliers
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.label_setting.dominance import undominated

@@ -1,0 +1,154 @@
+"""First units of a segment's branches over bins of the merged widths that they read.
+
+A bin has the least latency and the most work of its widths. A wider input costs both, so either
+alone would make wide bins loose: `EntryTilt` takes out what they share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnstretch.stretch.cost.cost_arrays import Array
+from nnstretch.stretch.search.bounds.multipliers import Multipliers, SegmentMultipliers
+from nnstretch.stretch.search.segment_options import SegmentOption
+
+LEAST_WIDTHS = 3
+"""Merged widths from which on a tilt is worth its while."""
+USUAL_MACS = 0.8
+"""MACs of all branches of a segment over the original's, in usual plans."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryTilt:
+    """What a channel more of the merged width usually adds to the first unit of a branch."""
+
+    us: float = 0.0
+    """The same for branches that start together, since they read the same width."""
+    macs: float = 0.0
+    params: float = 0.0
+
+
+@dataclass(frozen=True)
+class EntryBins:
+    """First units of one branch: least latency and most work, `[width bin, output width]`.
+
+    Each width counts as wide as the widest of its bin: the tilt fills up what its channels lack.
+    `per_channel_us` takes that out of a bound again.
+    """
+
+    us: Array
+    macs: Array
+    params: Array
+    spans: Array
+    """Channels between the narrowest and the widest of each bin."""
+    tilt: EntryTilt = EntryTilt()
+    plain: EntryBins | None = None
+    """The same where no adapter is needed; infinite where one always is."""
+
+    def take(self, rows: Array | slice) -> EntryBins:
+        """Return the chosen bins."""
+        plain = None if self.plain is None else self.plain.take(rows)
+        if plain is not None and not np.isfinite(plain.us).any():
+            plain = None
+        columns = self.us[rows], self.macs[rows], self.params[rows], self.spans[rows]
+        return EntryBins(*columns, self.tilt, plain)
+
+
+def exact_entries(option: SegmentOption, width: int) -> list[EntryBins] | None:
+    """Return the first units of each branch on one width, as a single bin."""
+    entries = option.entry_costs(width)
+    if entries is None:
+        return None
+    spans = np.zeros(1)
+    return [EntryBins(e.us[None], e.macs[None], e.params[None], spans) for e in entries]
+
+
+def bin_entries(option: SegmentOption, starts: Array) -> list[EntryBins] | None:
+    """Return the first units of each branch over width bins; None where it cannot start."""
+    space, i = option.space, option.i
+    if option.merge == "project":
+        return exact_entries(option, space.original_width(i))
+    widths, costs = space.merged_widths(i), option.head.costs
+    missing = channels_missing(widths, starts)[:, None]
+    times_us = []
+    for price_key, link in zip(option.price_keys, option.copies_in, strict=True):
+        copy_us = link.fixed_us + link.us_per_kib * option.bytes_in * widths / 1024
+        times_us.append(option.slowdown * costs.latency_us[price_key] + copy_us[:, None])
+    tilt = usual_tilt(option, times_us)
+    binned = BinnedKinds(starts, option.tables.needs_no_adapter(i))
+    macs = binned.extremes(np.maximum, costs.macs + tilt.macs * missing, 0.0)
+    params = binned.extremes(np.maximum, costs.params + tilt.params * missing, 0.0)
+    bins = []
+    for us in times_us:
+        entry: EntryBins | None = None
+        least_us = binned.extremes(np.minimum, us + tilt.us * missing, np.inf)
+        for columns in zip(least_us, macs, params, strict=True):
+            entry = EntryBins(*columns, missing[starts, 0], tilt, entry)
+        assert entry is not None
+        bins.append(entry)
+    return bins
+
+
+def channels_missing(widths: Array, starts: Array) -> Array:
+    """Return how many channels each width has less than the widest of its bin."""
+    ends = np.append(starts[1:], len(widths))
+    return np.asarray(np.repeat(widths[ends - 1], ends - starts) - widths)
+
+
+@dataclass(frozen=True)
+class BinnedKinds:
+    """Bins of rows of tables `[merged width, output width]`, apart for each kind of entry.
+
+    No unit has the latency of one that needs no adapter and the work of one that needs it.
+    """
+
+    starts: Array
+    is_plain: Array
+    """Where no adapter is needed: at one width for each output, or at all."""
+
+    def extremes(self, extreme: np.ufunc, table: Array, none: float) -> list[Array]:
+        """Return the least or most of each bin: without adapters and with; `none` without any."""
+        rows, columns = np.nonzero(self.is_plain)
+        plain = np.full((len(self.starts), table.shape[1]), none)
+        bins = np.searchsorted(self.starts, rows, side="right") - 1
+        extreme.at(plain, (bins, columns), table[rows, columns])
+        adapted = table.copy()
+        adapted[rows, columns] = none
+        return [plain, extreme.reduceat(adapted, self.starts, axis=0)]
+
+
+def usual_tilt(option: SegmentOption, times_us: Sequence[Array]) -> EntryTilt:
+    """Return what first units of a usual output width gain with each channel that they read."""
+    head, widths = option.head, option.head.widths_in
+    if len(widths) < LEAST_WIDTHS:
+        return EntryTilt()
+    branches = len(option.processors)
+    share = (USUAL_MACS / branches) ** 0.5 if option.branched else 1.0
+    column = int(np.searchsorted(head.widths_out, share * head.widths_out[-1]))
+    low, high = len(widths) // 4, len(widths) - 1
+    distance = float(widths[high] - widths[low])
+
+    def slope(table: Array) -> float:
+        """Return how much a table gains with each channel."""
+        gain = float(table[high, column] - table[low, column]) / distance
+        return gain if 0 < gain < np.inf else 0.0
+
+    us = sum(map(slope, times_us)) / branches
+    return EntryTilt(us, slope(head.costs.macs), slope(head.costs.params))
+
+
+def per_channel_us(
+    entries: Sequence[EntryBins], relaxations: SegmentMultipliers, multipliers: Multipliers
+) -> Array:
+    """Return what a bound gains with each channel below the widest of a bin: `[relaxation]`, us.
+
+    The work that tilts added was rewarded; the latency that they added was paid.
+    """
+    per_mac = multipliers.per_mac + relaxations.per_mac
+    gain_us = -entries[0].tilt.us + np.zeros(len(per_mac))
+    for entry in entries:
+        gain_us += per_mac * entry.tilt.macs + multipliers.per_param * entry.tilt.params
+    return gain_us

@@ -1,0 +1,101 @@
+"""Which ways to relax a segment option bound it best."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nnstretch.stretch.cost.cost_arrays import Array
+from nnstretch.stretch.search.bounds.entry_bins import EntryBins
+from nnstretch.stretch.search.bounds.lagrangian import (
+    deadline_costs,
+    offsets_us,
+    tilt_losses_us,
+)
+from nnstretch.stretch.search.bounds.multipliers import CostToGo, SegmentMultipliers
+from nnstretch.stretch.search.segment_options import SegmentOption
+
+SAMPLE = 100
+"""Options of a branch that choose between relaxations; the bound itself looks at all."""
+LOOSEST_US = 1e12
+"""What stands for an infinite bound in sums."""
+MOST_TOGETHER = 3
+"""Relaxations that bound one width bin together."""
+LIKE_LENGTHS = 1.6
+"""Segments with one end relax alike up to this factor of their lengths, in units."""
+MAC_SHARES = (0.0, 0.8)
+"""Multipliers of a segment's MACs, as shares of what a MAC costs when all processors work."""
+WIDTH_SHARES = (0.5, 1.0, 2.0)
+"""Further ones, as shares of what a MAC costs in merged channels: branches that have the MACs of a
+segment are wider than those that earn most."""
+
+
+def best_relaxations(
+    option: SegmentOption, entries: list[EntryBins], values: CostToGo, near: Array
+) -> SegmentMultipliers:
+    """Return those ways to relax an option that bound a sample best at one of a few bins."""
+    relaxations = candidate_relaxations(option, values)
+    key, length = (option.j, option.processors, option.merge), option.j - option.i
+    if len(relaxations) <= 2:
+        return relaxations
+    if key in values.choices:
+        chosen_length, rows = values.choices[key]
+        if length < LIKE_LENGTHS * chosen_length:
+            return relaxations.take(rows)
+    few = entries
+    if option.merge != "project":
+        few = [entry.take(near) for entry in entries]
+    samples = [table.subsample(SAMPLE) for table in option.branch_tables]
+    table = deadline_costs(option, few, relaxations, values.multipliers, samples)
+    costs = table.costs + tilt_losses_us(few, relaxations, values.multipliers)[:, :, None]
+    offsets = offsets_us(option, relaxations, values)
+    rows = tightest_rows(costs, offsets)
+    if relaxations.per_channel[rows].all():
+        rows.append(tightest_level(relaxations, costs, offsets))
+    values.choices[key] = length, rows
+    return relaxations.take(rows)
+
+
+def tightest_level(relaxations: SegmentMultipliers, costs: Array, offsets: Array) -> int:
+    """Return the relaxation that bounds best of those that give widths no price.
+
+    With prices alone, bins that are not in the sample may be bounded by next to nothing.
+    """
+    by_case = (costs + offsets[:, :, None, None]).min(axis=3, initial=LOOSEST_US)
+    level = relaxations.per_channel == 0
+    return int(np.where(level, by_case.min(axis=0).sum(axis=1), -np.inf).argmax())
+
+
+def tightest_rows(costs: Array, offsets: Array) -> list[int]:
+    """Return few relaxations that together bound every bin and case nearly as well as all do."""
+    bounds = costs + offsets[:, :, None, None]  # [case, relaxation, bin, deadline]
+    if not bounds.shape[3]:
+        return [0]
+    cases, bins = np.ogrid[: bounds.shape[0], : bounds.shape[2]]
+    together = bounds.min(axis=1)
+    chosen: set[int] = set()
+    for n in range(MOST_TOGETHER):
+        can_rise = np.isfinite(together).any(axis=2)
+        rows = bounds[cases, :, bins, together.argmin(axis=2)].argmax(axis=2)
+        chosen.update(rows[can_rise].tolist())
+        tightest = bounds[cases, rows, bins]
+        together = np.maximum(together, tightest) if n else tightest
+    return sorted(chosen) or [0]
+
+
+def candidate_relaxations(option: SegmentOption, values: CostToGo) -> SegmentMultipliers:
+    """Return ways to relax an option: every slope of the minorants with MAC multipliers."""
+    if not option.branched:
+        return SegmentMultipliers(np.zeros(1), np.zeros(1))
+    us, macs = option.tables.original(option.i, option.j)
+    rate = sum(macs / (us[p] * option.slowdown) for p in option.processors)
+    slopes = values.minorants[option.j].slopes if option.merge == "concat" else np.zeros(1)
+    full, demand = option.space.original_width(option.j), max(1.0, option.bounds.macs)
+    pairs: list[tuple[float, float]] = []
+    for slope in slopes.tolist():
+        width_us = (slope + option.merge_us_per_channel) * full
+        per_mac = [share / rate for share in MAC_SHARES]
+        if values.weighs_width:
+            per_mac += [share * width_us / demand for share in WIDTH_SHARES]
+        pairs += [(max(0.0, price - values.multipliers.per_mac), slope) for price in per_mac]
+    columns = np.array(pairs).T
+    return SegmentMultipliers(columns[0], columns[1])
