@@ -133,8 +133,8 @@ def usual_tilt(option: SegmentOption, times_us: Sequence[Array]) -> EntryTilt:
 
     def slope(table: Array) -> float:
         """Return how much a table gains with each channel."""
-        gain = float(table[high, column] - table[low, column]) / distance
-        return gain if 0 < gain < np.inf else 0.0
+        ends = table[[low, high], column]
+        return max(0.0, float(ends[1] - ends[0]) / distance) if np.isfinite(ends).all() else 0.0
 
     us = sum(map(slope, times_us)) / branches
     return EntryTilt(us, slope(head.costs.macs), slope(head.costs.params))
