@@ -49,7 +49,7 @@ class BinFactors:
 class SearchSchedule:
     """Settings of the exact search; none changes what is proven, only how fast."""
 
-    unlimited_bins: BinFactors = BinFactors(1.15, 1.15, (None, 1.05, 1.015))
+    unlimited_bins: BinFactors = BinFactors(1.05, 1.15, (None, 1.015, 1.0))
     """Bins where nothing limits the whole network."""
     limited_bins: BinFactors = BinFactors(1.1, 1.03, (None, 1.015, 1.0))
     """Bins where work has a multiplier: no width has the least latency and most work of a bin."""
