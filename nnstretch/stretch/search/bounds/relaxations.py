@@ -22,6 +22,8 @@ MOST_TOGETHER = 3
 """Relaxations that bound one width bin together."""
 LIKE_LENGTHS = 1.6
 """Segments with one end relax alike up to this factor of their lengths, in units."""
+SHORT_LENGTH = 4
+"""Units up to which every segment has relaxations of its own choice."""
 MAC_SHARES = (0.0, 0.8)
 """Multipliers of a segment's MACs, as shares of what a MAC costs when all processors work."""
 WIDTH_SHARES = (0.5, 1.0, 2.0)
@@ -39,7 +41,7 @@ def best_relaxations(
         return relaxations
     if key in values.choices:
         chosen_length, rows = values.choices[key]
-        if length < LIKE_LENGTHS * chosen_length:
+        if SHORT_LENGTH < length < LIKE_LENGTHS * chosen_length:
             return relaxations.take(rows)
     few = entries
     if option.merge != "project":
