@@ -204,7 +204,8 @@ def stream_section(envs: Path) -> list[str]:
     return [
         "## stream-dse 2.1.1: two 3 x 3 convolutions, int8, on four cores of 32 x 32",
         "",
-        "Cycles of the mapping that Stream proposes and solves (OR-Tools), the pair as one fused group.",
+        "Cycles of the mapping that Stream proposes and solves (OR-Tools), the pair as one fused group. `graphturbo` keeps the map",
+        "between the two on chip as well, `ddr` moves it out and in.",
         "",
         *stream_table(envs),
         "",
