@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 from nnstretch.errors import DeadlineMissed, ProcessorFailed
 from nnstretch.task import Task, filled_quickly
@@ -26,6 +27,8 @@ class Request:
     """On the executor's clock."""
     stays: bool = False
     """Its tasks are not moved because a processor is slow, only where it is lost."""
+    source: Any = None
+    """What the caller wants back with its end."""
 
 
 @filled_quickly
@@ -40,6 +43,12 @@ class RequestOutcome:
     """None where all of its tasks ended."""
     replaced: int
     """Tasks that ran elsewhere than planned, because their processor was lost or slow."""
+    first_us: float = inf
+    """When its first task started."""
+    worked_us: float = 0.0
+    """What its tasks took, added up."""
+    source: Any = None
+    """That of the request."""
 
     @property
     def latency_us(self) -> float:
@@ -56,6 +65,8 @@ class PendingRequest:
     unfinished: int
     """How many of its tasks have not ended."""
     replaced: int = 0
+    first_us: float = inf
+    worked_us: float = 0.0
 
 
 @dataclass(slots=True)

@@ -85,6 +85,10 @@ class RequestScheduler:
         """Return how many requests have not been answered."""
         return len(self._open)
 
+    def is_open(self, number: int) -> bool:
+        """Return whether a request has not been answered."""
+        return number in self._open
+
     def submit(self, request: Request) -> None:
         """Begin a request. Raises Stuck for a number or a task that is open already."""
         if request.number in self._open:
@@ -175,7 +179,10 @@ class RequestScheduler:
         if self._ended is not None:
             self._ended(span)
         if was_open:
-            pending = self._open[task.request]
+            pending, start_us = self._open[task.request], span.start_us
+            pending.worked_us += span.end_us - start_us
+            if start_us < pending.first_us:
+                pending.first_us = start_us
             pending.unfinished -= 1
             if not pending.unfinished:
                 self._close(task.request, None)
@@ -229,8 +236,12 @@ class RequestScheduler:
         if pending.unfinished:
             # In their order: sums of times depend on it.
             self.loop.withdraw([task.name for task in pending.request.tasks])
-        now_us = self._executor.now_us
-        self._answered(RequestOutcome(number, pending.arrived_us, now_us, error, pending.replaced))
+        self._answered(
+            RequestOutcome(
+                *(number, pending.arrived_us, self._executor.now_us, error, pending.replaced),
+                *(pending.first_us, pending.worked_us, pending.request.source),
+            )
+        )
         return True
 
     def _remaining(self, number: int, waiting: Sequence[str]) -> RemainingTasks:

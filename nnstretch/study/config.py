@@ -146,20 +146,18 @@ def exact_optimum_json(result: SearchResult) -> dict[str, Any]:
     }
 
 
-def store_exact_optimum(
-    study: Study,
-    config: StudyConfig,
-    analysis: NetworkAnalysis,
-    soc: Soc,
-    space: PlanSpace,
-    top: int,
-) -> None:
-    """Search once per study: store the optimum, and enqueue the `top` plans as first trials."""
+def search_optimum(
+    config: StudyConfig, analysis: NetworkAnalysis, soc: Soc, top: int
+) -> SearchResult | None:
+    """Search the `top` best plans; None where neither they nor the optimum are wanted.
+
+    Raises what the search raises, BadInput where no plan is inside the bounds.
+    """
     from nnstretch.stretch.search.search import search
 
-    if EXACT_OPTIMUM_KEY in study.user_attrs or not (config.uses_predicted_latency or top):
-        return
-    result = search(
+    if not (config.uses_predicted_latency or top):
+        return None
+    return search(
         analysis,
         soc,
         config.processors,
@@ -172,6 +170,19 @@ def store_exact_optimum(
         min_params=config.bounds.min_params,
         min_meetings=config.bounds.min_meetings,
     )
+
+
+def lacks_optimum(study: Study) -> bool:
+    """Return whether nobody has stored the result of the exact search."""
+    return EXACT_OPTIMUM_KEY not in study.user_attrs
+
+
+def store_exact_optimum(
+    study: Study, space: PlanSpace, result: SearchResult | None, top: int
+) -> None:
+    """Store the optimum once per study, and enqueue the `top` plans as first trials."""
+    if result is None or not lacks_optimum(study):
+        return
     for rank, scored in enumerate(result.plans[:top]):
         study.add_trial(warm_start_trial(parameters_from_plan(space, scored.trial.plan), rank))
     study.set_user_attr(EXACT_OPTIMUM_KEY, exact_optimum_json(result))

@@ -71,6 +71,18 @@ def open_storage(where: str) -> BaseStorage:
     return journal_storage(Path(where))
 
 
+def has_study(where: str, name: str) -> bool:
+    """Return whether a storage has a study; a journal that is not there is not created.
+
+    Raises as `open_storage` does.
+    """
+    from optuna.study import get_all_study_names
+
+    if "://" not in where and not Path(where).exists():
+        return False
+    return name in get_all_study_names(open_storage(where))
+
+
 def journal_storage(path: Path) -> BaseStorage:
     """Open a journal. Raises BadInput when it cannot be written or read."""
     from optuna.storages import JournalStorage

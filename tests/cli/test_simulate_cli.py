@@ -46,6 +46,15 @@ def queue(tmp_path: Path) -> Path:
     return path
 
 
+def test_work_that_takes_no_time_ends_when_it_arrives(
+    capsys: pytest.CaptureFixture[str], queue: Path
+) -> None:
+    queue.write_text(QUEUE.replace("cpu: 1.0", "cpu: 0").replace("cpu: 0.5", "cpu: 0"))
+    result = simulate(capsys, queue, "--check")
+    assert [app["slowdown"] for app in result["apps"]] == [1.0, 1.0]
+    assert result["app_latency_ms"]["p99"] == 0
+
+
 def test_fields_of_the_contract_and_equal_seeds(
     capsys: pytest.CaptureFixture[str], queue: Path
 ) -> None:

@@ -155,6 +155,16 @@ def test_bad_input_is_refused_in_one_line(
     assert word in lines[0]
 
 
+def test_a_study_refused_for_its_bounds_leaves_nothing_behind(net: str, tmp_path: Path) -> None:
+    folder = tmp_path / "kept" / "study"
+    asked = ["study", net, "--soc", "mi9", "--min-macs", "50x", "--out", str(folder)]
+    assert main(asked) == 1
+    assert not folder.exists()
+    folder.mkdir(parents=True)
+    assert main(asked) == 1
+    assert list(folder.iterdir()) == []
+
+
 def test_a_study_of_other_limits_is_refused_by_name(
     net: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

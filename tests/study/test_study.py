@@ -23,6 +23,7 @@ from nnstretch.study.config import (
     EXACT_OPTIMUM_KEY,
     exact_optimum_json,
     open_study,
+    search_optimum,
     store_exact_optimum,
 )
 from nnstretch.study.evaluate import Evaluation
@@ -219,7 +220,8 @@ def test_a_study_of_another_setting_is_refused_by_name() -> None:
 def test_a_study_starts_with_the_best_plans_of_the_search_and_reaches_its_optimum() -> None:
     one = worker(memory(), 6)
     for _ in range(2):  # the second call finds that it is known
-        store_exact_optimum(one.study, one.config, STRETCHER, chip(), one.space, 3)
+        best = search_optimum(one.config, STRETCHER, chip(), 3)
+        store_exact_optimum(one.study, one.space, best, 3)
     assert len(one.study.trials) == 3
     one.run()
     result = result_json(one.study, True)

@@ -72,7 +72,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="set a field of the description, in its own unit or with one (4MiB)",
     )
     parser.add_argument(
-        "--budget-s", type=float, default=20.0, help="time for what best simulates (default: 20)"
+        "--budget-s",
+        type=float,
+        default=20.0,
+        help="time for what best simulates (default: 20); other policies simulate nothing",
     )
     parser.add_argument(
         "--schedule",

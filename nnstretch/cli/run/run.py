@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.arguments import whole_number
+from nnstretch.cli.output_path import check_writable
 from nnstretch.cli.run import pipeline as run_pipeline
 from nnstretch.cli.run import requests as run_requests
 from nnstretch.cli.run.array_files import (
@@ -131,6 +132,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
 def check(args: argparse.Namespace) -> None:
     """Refuse arguments that do not go together, before anything is loaded. Raises BadInput."""
+    check_writable(args.trace, args.bundle)
     run_requests.check(args)
     run_pipeline.check(args)
 

@@ -58,7 +58,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="where to write every plan of --top, as plan1.yaml, plan2.yaml ... by latency",
     )
     parser.add_argument(
-        "--overwrite", action="store_true", help="replace the plans in the FOLDER of --out-dir"
+        "--overwrite",
+        action="store_true",
+        help="replace the plans in the FOLDER of --out-dir; a FILE is replaced without it, too",
     )
     add_space(parser)
     add_bounds(parser)

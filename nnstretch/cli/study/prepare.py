@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -120,12 +121,17 @@ def worker_of(
     """Return the worker that runs the study's trials."""
     from nnstretch.stretch.cost.cost_model import CostModel
     from nnstretch.study.artifacts import ArtifactWriter
-    from nnstretch.study.config import open_study, store_exact_optimum
+    from nnstretch.study.config import (
+        lacks_optimum,
+        open_study,
+        search_optimum,
+        store_exact_optimum,
+    )
     from nnstretch.study.evaluate import PlanEvaluator
     from nnstretch.study.objective import Objectives
     from nnstretch.study.parameters import PlanSpace
     from nnstretch.study.samplers import make_pruner, make_sampler
-    from nnstretch.study.storage import open_storage
+    from nnstretch.study.storage import has_study, open_storage
     from nnstretch.study.worker import StudyWorker
 
     if args.weights:
@@ -134,12 +140,17 @@ def worker_of(
         load_weights(subject.module, args.weights)
     setting = setting_of(args, subject, soc, recipe)
     analysis = subject.analysis
-    storage = open_storage(args.storage or str(out / "study.journal"))
+    space = PlanSpace(analysis, setting.processors, setting.limits, soc.name)
+    where = args.storage or str(out / "study.journal")
+    search = partial(search_optimum, setting, analysis, soc, args.warm)
+    # A new study is refused for its bounds before anything of it is written.
+    best = None if has_study(where, name) else search()
+    storage = open_storage(where)
     sampler = make_sampler(args.sampler, args.seed)
     pruner = make_pruner("none" if args.no_prune else "median")
     study = open_study(storage, name, setting, sampler, pruner)
-    space = PlanSpace(analysis, setting.processors, setting.limits, soc.name)
-    store_exact_optimum(study, setting, analysis, soc, space, args.warm)
+    if lacks_optimum(study):
+        store_exact_optimum(study, space, best or search(), args.warm)
     cost_model = CostModel(soc, args.fallback)
     evaluator = PlanEvaluator(
         analysis, cost_model, setting.processors, setting.limits, setting.bounds

@@ -25,15 +25,18 @@ import argparse
 import json
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.loaded_model import is_plan, load_model_argument, load_soc_of
+from nnstretch.cli.output_path import check_folder
 from nnstretch.cli.progress import progress
 from nnstretch.cli.study.arguments import arguments as arguments
 from nnstretch.cli.study.prepare import input_of, recipe_of, worker_of
 from nnstretch.cli.study.show import show as show
-from nnstretch.errors import BadInput, UnknownName
+from nnstretch.errors import BadInput, NnstretchError, UnknownName
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -51,7 +54,8 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     if not is_plan(args.model):
         args.model = spec_with(args.model, args.input, args.outputs)
     name = args.name or f"{slug(args.model)}-{slug(Path(args.soc).name)}-{args.objective}"
-    out = folder_of(args.out, name)
+    out = args.out if args.out is not None else Path("studies") / name
+    check_folder(out, "--out")
     soc, recipe = load_soc_of(args.soc), recipe_of(args)
     inputs = args.input or (() if is_plan(args.model) else input_of(recipe))
     subject = load_model_argument(args.model, inputs)
@@ -60,7 +64,8 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
             f"cannot study {args.model}, it is a plan already, name its network"
             f" {subject.plan.model}"
         )
-    worker = worker_of(args, subject, soc, recipe, name, out)
+    with folder_of_study(out):
+        worker = worker_of(args, subject, soc, recipe, name, out)
     try:
         with progress("trials") as tick:
             worker.progress = tick
@@ -101,16 +106,26 @@ def slug(text: str) -> str:
     return re.sub(r"[^\w.+-]+", "-", text).strip("-.")[:60] or "study"
 
 
-def folder_of(out: Path | None, name: str) -> Path:
-    """Create the study's folder. Raises BadInput when it cannot be written."""
-    folder = out if out is not None else Path("studies") / name
+@contextmanager
+def folder_of_study(folder: Path) -> Iterator[None]:
+    """Create the study's folder, which goes again where the study is refused before it began.
+
+    Raises BadInput when it cannot be written.
+    """
+    is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(
             f"cannot keep a study in {folder}, {error.strerror or error}, name another folder"
         ) from None
-    return folder
+    try:
+        yield
+    except NnstretchError:
+        if is_new:
+            with suppress(OSError):  # Something was written: it stays.
+                folder.rmdir()
+        raise
 
 
 def save_result(worker: StudyWorker, soc: Soc, model: str, name: str, out: Path) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.arguments import recipe_overrides
-from nnstretch.cli.output_path import check_replaceable
+from nnstretch.cli.output_path import check_folder, check_replaceable
 from nnstretch.cli.train.networks import networks, teacher_text
 from nnstretch.errors import BadInput
 from nnstretch.files.read import file_sha256
@@ -91,6 +91,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     """
     from nnstretch.train.recipe_loader import load_recipe
 
+    check_folder(args.out, "--out")
     settings = recipe_overrides(args)
     plan_file = args.plan
     if str(settings.get("model", "")).endswith((".yaml", ".yml")):

@@ -106,7 +106,9 @@ class VirtualExecutor:
         """Ask for a TimerEvent at a time of this clock."""
         if at_us < inf:
             now_us = self.now_us
-            self._push_event(at_us if at_us > now_us else now_us, TimerEvent(at_us, what))
+            self._pushed += 1
+            entry = at_us if at_us > now_us else now_us, self._pushed, TimerEvent(at_us, what)
+            heappush(self._ahead, entry)
 
     def wait(self) -> Event | None:
         """Move the clock to the next event and return that; None when nothing is in flight."""

@@ -54,20 +54,12 @@ class ApplicationRun:
 
     @property
     def slowdown(self) -> float:
-        """Return the mean latency over that of an instance alone; 1 where none has ended."""
-        return self.latencies.mean_us / self.alone_us if self.latencies.count else 1.0
+        """Return the mean latency over that of an instance alone.
 
-
-@dataclass(slots=True, eq=False)
-class OpenInstance:
-    """An instance of an application that has not ended."""
-
-    run: ApplicationRun
-    number: int
-    """Among the arrivals of its application, from 0."""
-    first_us: float = inf
-    """When its first task started."""
-    cumulative_us: float = 0.0
+        1 where none has ended, or one alone takes no time.
+        """
+        is_known = self.latencies.count and self.alone_us
+        return self.latencies.mean_us / self.alone_us if is_known else 1.0
 
 
 @dataclass(slots=True)
@@ -110,7 +102,6 @@ class Simulation:
         self._on_outcome = on_outcome
         self._durations = durations_of(settings)
         """None where every task takes what it is expected to."""
-        self._open: dict[int, OpenInstance] = {}
         self._number = 0
         costs = cost_rows(settings)
         self._clock = clock_of(settings, self._durations, self._is_open)
@@ -161,17 +152,15 @@ class Simulation:
         tasks = run.tasks_of(number, deadline_us)
         if self._durations is not None:
             self._durations.begin(application.name, nth, tasks)
-        open_now, result = self._open, self.result
-        before = len(open_now)
+        result, before = self.result, len(self.scheduler)
         result.open_over_time.change(now_us, before, before + 1)
         result.last_event_us = now_us
         run.open += 1
-        open_now[number] = OpenInstance(run, nth)
         ends_us = deadline_us if self._settings.ends_at_deadline else inf
-        self.scheduler.submit(Request(number, tasks, ends_us))
+        self.scheduler.submit(Request(number, tasks, ends_us, False, (run, nth)))
 
     def _is_open(self, task: Task) -> bool:
-        return task.request in self._open
+        return self.scheduler.is_open(task.request)
 
     def _ended(self, span: Span) -> None:
         result, duration_us = self.result, span.end_us - span.start_us
@@ -180,21 +169,16 @@ class Simulation:
         result.last_end_us = span.end_us
         if span.start_us < result.first_start_us:
             result.first_start_us = span.start_us
-        instance = self._open.get(span.task.request)
-        if instance is not None:
-            instance.cumulative_us += duration_us
-            if span.start_us < instance.first_us:
-                instance.first_us = span.start_us
         if self._on_span is not None:
             self._on_span(span)
 
     def _answered(self, outcome: RequestOutcome) -> None:
-        result, open_now, ended_us = self.result, self._open, outcome.ended_us
-        before = len(open_now)
-        result.open_over_time.change(ended_us, before, before - 1)
+        result, still_open, ended_us = self.result, len(self.scheduler), outcome.ended_us
+        result.open_over_time.change(ended_us, still_open + 1, still_open)
         result.last_event_us = ended_us
-        instance = open_now.pop(outcome.request)
-        run, first_us = instance.run, instance.first_us
+        run: ApplicationRun
+        nth: int
+        run, nth = outcome.source
         run.open -= 1
         if outcome.error is not None:
             run.dropped += 1
@@ -203,15 +187,15 @@ class Simulation:
             application, due_us = run.application, run.application.deadline_us
             latency_us = ended_us - outcome.arrived_us
             if application.varies:
-                latency_us += application.before_us(instance.number)
-                due_us = application.due_us(instance.number)
+                latency_us += application.before_us(nth)
+                due_us = application.due_us(nth)
             run.latencies.add(latency_us)
             if latency_us > due_us:
                 run.missed += 1
-            run.execution_us += ended_us - first_us
-            run.cumulative_us += instance.cumulative_us
+            run.execution_us += ended_us - outcome.first_us
+            run.cumulative_us += outcome.worked_us
         if self._on_outcome is not None:
-            self._on_outcome(run, outcome.request, outcome, first_us)
+            self._on_outcome(run, outcome.request, outcome, outcome.first_us)
 
 
 def cost_rows(settings: SimulationSettings) -> CostRows:

@@ -1,0 +1,130 @@
+"""One rule for results, over all verbs as their parsers have them.
+
+What cannot be written is refused before anything is read; a file that is there is replaced, and
+only once the new one is complete.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from nnstretch.cli import main, parser_of
+from nnstretch.cli.verbs import VERB_NAMES
+
+WRITES = {
+    *("--out", "--out-dir", "--output", "--single", "--picture", "--svg", "--trace"),
+    *("--report", "--log", "--record"),
+}
+READS = {
+    *("--also", "--check", "--weights", "--input", "--schedule", "--bundle", "--costs", "--replay"),
+    "--socket",
+}
+GIVEN = {"--soc": "mi9", "--accelerator": "stcp920", "--ops": "nosuch.csv"}
+"""What verbs cannot do without, beside files that are not there."""
+BESIDE = {
+    ("search", "--picture"): ["--pareto", "macs"],
+    ("export", "--single"): ["--format", "onnx"],
+}
+
+
+def options() -> list[tuple[str, argparse.Action]]:
+    """Return the options of every verb that name a file or a folder."""
+    named: list[tuple[str, argparse.Action]] = []
+    for verb in sorted({*VERB_NAMES}):
+        for action in parser_of(verb)._actions:
+            word = str(action.metavar)
+            if action.option_strings and ("FILE" in word or "FOLDER" in word or ".yaml" in word):
+                named.append((verb, action))
+    return named
+
+
+ELSEWHERE = {
+    ("simulate measure", "--record"),  # read: a record of `serve`
+    ("run", "--output"),  # refused once the names of the outputs are read from the bundle
+}
+WRITTEN = [
+    (verb, action)
+    for verb, action in options()
+    if action.option_strings[0] in WRITES and (verb, action.option_strings[0]) not in ELSEWHERE
+]
+READERS = [
+    (verb, action)
+    for verb, action in WRITTEN
+    if not all(argument.option_strings for argument in parser_of(verb)._actions)
+]
+"""Of them, those of verbs that are told what to read: others would begin their work."""
+BOTH = ("verb", "action")
+
+
+def shown(written: list[tuple[str, argparse.Action]]) -> list[str]:
+    """Return the names of tests."""
+    return [f"{verb} {action.option_strings[0]}" for verb, action in written]
+
+
+def command(verb: str, option: str, target: Path, folder: Path) -> list[str]:
+    """Return a command line whose inputs are not there and that writes to `target`."""
+    words = [*verb.split()]
+    for action in parser_of(verb)._actions:
+        name = action.option_strings[0] if action.option_strings else ""
+        if not name:
+            words.append("nosuch.yaml" if "yaml" in str(action.metavar).lower() else "nosuch.onnx")
+        elif action.required and name != option:
+            words += [name, GIVEN.get(name, str(folder / f"written{ending(action)}"))]
+    return [*words, *BESIDE.get((verb, option), []), option, str(target)]
+
+
+def ending(action: argparse.Action) -> str:
+    """Return the ending that an option's file has."""
+    return Path(str(action.metavar).partition("|")[0]).suffix
+
+
+def test_every_option_that_names_a_file_is_known_to_read_or_to_write() -> None:
+    assert {action.option_strings[0] for _, action in options()} <= WRITES | READS
+
+
+@pytest.mark.parametrize(BOTH, WRITTEN, ids=shown(WRITTEN))
+def test_what_cannot_be_written_is_refused_before_anything_is_read(
+    verb: str,
+    action: argparse.Action,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    option, is_folder = action.option_strings[0], str(action.metavar) == "FOLDER"
+    target = tmp_path / "absent" / f"result{ending(action)}"
+    if is_folder:
+        target = tmp_path / "taken"
+        target.write_text("older")
+    before = sorted(tmp_path.rglob("*"))
+    assert main(command(verb, option, target, tmp_path)) == 1
+    line = capsys.readouterr().err.strip()
+    assert line.startswith("nnstretch: ")
+    assert str(target) in line
+    assert "\n" not in line
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(BOTH, READERS, ids=shown(READERS))
+def test_what_is_there_is_no_reason_to_refuse_and_stays_until_the_new_is_complete(
+    verb: str,
+    action: argparse.Action,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    target = tmp_path / f"result{ending(action)}"
+    older = target
+    if str(action.metavar) == "FOLDER":
+        target.mkdir()
+        older = target / "notes.txt"
+    older.write_text("older")
+    words = command(verb, action.option_strings[0], target, tmp_path)
+    words += ["--overwrite"] if "--overwrite" in parser_of(verb)._option_string_actions else []
+    assert main(words) == 1
+    assert "nosuch" in capsys.readouterr().err
+    assert older.read_text() == "older"
