@@ -10,8 +10,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from nnstretch.capture.torch_export import trace
+from nnstretch.capture.torch_export import CapturedNetwork, trace
 from nnstretch.export.onnx import sections
+from nnstretch.export.onnx.network_file import NetworkFile
 from nnstretch.partition.export import export_partition, export_to_cut
 from nnstretch.partition.partition import PartitionRequest, partitions
 from nnstretch.predict import load_soc
@@ -38,15 +39,22 @@ class Shortcuts(nn.Module):
         return self.head(x[:, :8] * x[:, 8:])
 
 
-def test_candidates_are_cut_from_one_export_and_compute_the_network(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(scope="module")
+def network() -> tuple[nn.Module, CapturedNetwork, NetworkFile]:
     torch.manual_seed(0)
     module = Shortcuts().eval()
     captured = trace(module, torch.zeros(1, 3, 32, 32), "net")
+    return module, captured, export_to_cut(captured.graph, captured.weights)
+
+
+def test_candidates_are_cut_from_one_export_and_compute_the_network(
+    network: tuple[nn.Module, CapturedNetwork, NetworkFile],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module, captured, whole = network
     soc = load_soc("mi9")
     candidates = partitions(captured.graph, soc, PartitionRequest(3, ("cpu", "dsp", "gpu"), top=4))
-    whole = export_to_cut(captured.graph, captured.weights)
     monkeypatch.setattr(sections, "export_model", lambda *_: pytest.fail("exported anew"))
     x = torch.randn(1, 3, 32, 32)
     with torch.no_grad():
@@ -60,9 +68,10 @@ def test_candidates_are_cut_from_one_export_and_compute_the_network(
             np.testing.assert_allclose(pipeline.get().value(), expected, atol=1e-5)
 
 
-def test_a_section_that_would_read_more_than_it_is_given_is_not_cut() -> None:
-    captured = trace(Shortcuts().eval(), torch.zeros(1, 3, 32, 32), "net")
-    whole = export_to_cut(captured.graph, captured.weights)
+def test_a_section_that_would_read_more_than_it_is_given_is_not_cut(
+    network: tuple[nn.Module, CapturedNetwork, NetworkFile],
+) -> None:
+    _, captured, whole = network
     first, *_, last = [value.name for value in whole.model.graph.output]
     assert whole.section([value.name for value in captured.graph.inputs], [first]) is not None
     assert whole.section([], [last]) is None
