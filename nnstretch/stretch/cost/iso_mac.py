@@ -79,7 +79,11 @@ def equal_macs(
 
 
 def uniform_plan(analysis: NetworkAnalysis, processor: str, ratio: float) -> LoweredNetwork:
-    """Return the network with every stage at the same share of its width, on one processor."""
+    """Return the network with every stage at the same share of its width, on one processor.
+
+    A stage keeps its width where no share is possible; where what enters it forbids that as well,
+    it ends with the next one.
+    """
     segments: list[Segment] = []
     start = INPUT
     entry = analysis.graph.inputs[0].spec
@@ -87,14 +91,15 @@ def uniform_plan(analysis: NetworkAnalysis, processor: str, ratio: float) -> Low
         if not weighted_between(analysis, INPUT, end.name):
             continue
         full = analysis.graph.specs()[end.value].shape[analysis.whole_network.axis(end.value)]
-        scaled = Segment(start, end.name, (Branch(processor, width=scaled_width(full, ratio)),))
-        try:
-            entry = lower_segment(analysis, scaled, entry).output
-        except BadPlan:
-            scaled = Segment(start, end.name, (Branch(processor),))
-            entry = lower_segment(analysis, scaled, entry).output
-        segments.append(scaled)
-        start = end.name
+        for width in (scaled_width(full, ratio), None):
+            scaled = Segment(start, end.name, (Branch(processor, width=width),))
+            try:
+                entry = lower_segment(analysis, scaled, entry).output
+            except BadPlan:
+                continue
+            segments.append(scaled)
+            start = end.name
+            break
     segments.append(Segment(start, analysis.cuts[-1].name, (Branch(processor),)))
     shape = analysis.graph.inputs[0].spec.shape
     return lower(analysis, Plan(analysis.graph.name, shape, tuple(segments)))
