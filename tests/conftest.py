@@ -16,7 +16,7 @@ settings.load_profile("untimed")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--instances`: how many questions the search and brute force are both asked."""
-    parser.addoption("--instances", type=int, default=120, metavar="N")
+    parser.addoption("--instances", type=int, default=60, metavar="N")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

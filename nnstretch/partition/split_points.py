@@ -26,14 +26,6 @@ def split_at(graph: Graph, points: Sequence[Point]) -> tuple[Graph, ...]:
     return split_graph(graph, stages_at(graph, points))
 
 
-def split_ranges(graph: Graph, ranges: Sequence[tuple[str, str]]) -> tuple[Graph, ...]:
-    """Split a graph into ranges of printed nodes, from a start to an end, both included.
-
-    Raises UnknownName for an unknown node, BadInput when ranges overlap or leave gaps.
-    """
-    return split_graph(graph, stages_of_ranges(graph, ranges))
-
-
 def stages_of_text(graph: Graph, text: str) -> tuple[int, ...]:
     """Parse split points; return the stage of every node.
 

@@ -5,12 +5,11 @@ Intel RAPL for the processor packages, NVML for one GPU. Elsewhere None, never a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from nnstretch.errors import BadInput, BrokenFile
+from nnstretch.errors import BrokenFile
 
 POWERCAP = Path("/sys/class/powercap")
 
@@ -34,25 +33,6 @@ def open_energy_meter(root: Path = POWERCAP, gpu_uuid: str = "") -> EnergyMeter 
     None where there are none to read.
     """
     return open_nvml(gpu_uuid) if gpu_uuid else open_rapl(root)
-
-
-def joules_per_call(meter: EnergyMeter, run: Callable[[], object], times: int = 1) -> float:
-    """Measure joules of one call, the mean of `times`.
-
-    Counters move about every millisecond, so short calls want many.
-
-    It is all that the package or GPU takes meanwhile, idle power and other processes included.
-
-    Raises BadInput when `times` is below 1.
-    """
-    if times < 1:
-        raise BadInput(
-            f"cannot measure energy over {times} calls, {meter.source}, it takes at least 1"
-        )
-    before = meter.joules()
-    for _ in range(times):
-        run()
-    return (meter.joules() - before) / times
 
 
 @dataclass

@@ -24,7 +24,7 @@ from nnstretch.testing.strategies import platforms, task_graphs, task_times
 from nnstretch.trace import Trace
 
 SETTINGS = settings(
-    max_examples=100,
+    max_examples=60,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
 )

@@ -65,7 +65,7 @@ class PredictorSuite:
         kernel = data.draw(kernels(forms))
         assert predictor.estimate(kernel) == predictor.estimate(replace(kernel))
 
-    @settings(SETTINGS, max_examples=300)
+    @settings(SETTINGS, max_examples=150)
     @given(data=st.data())
     def test_a_larger_kernel_is_never_faster(
         self, predictor: Predictor, forms: Forms, data: st.DataObject

@@ -56,6 +56,7 @@ def test_a_remembered_trial_is_the_one_that_would_be_computed(
     assert remembered.alternatives == computed.alternatives
 
 
+@pytest.mark.slow
 def test_a_bundle_is_the_same_with_and_without_the_section(
     plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from code_metrics import measure
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 LIMITS = {
     "lines beyond 100 columns": (0, 0),

@@ -27,13 +27,6 @@ CALLED_FROM_OUTSIDE = re.compile(
     r"|render_str|repr_int|construct_mapping|run_node"  # of rich, reprlib, yaml and torch.fx
     r"|connection_(made|lost)|send_400_response|capture_signals"  # of asyncio and uvicorn
 )
-TEMPORARY: frozenset[str] = frozenset(
-    {
-        "nnstretch/partition/split_points.py:split_ranges",
-        "nnstretch/profile/energy.py:joules_per_call",
-    }
-)
-"""PATH:NAME of what is unused and still to be deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +96,4 @@ def unused() -> list[str]:
 
 
 def test_everything_public_is_used() -> None:
-    assert sorted(set(unused()) - TEMPORARY) == []
-
-
-def test_the_temporary_list_names_only_what_is_unused() -> None:
-    assert sorted(TEMPORARY - set(unused())) == []
+    assert sorted(unused()) == []

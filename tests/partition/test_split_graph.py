@@ -13,7 +13,7 @@ from nnstretch.errors import BadInput, NnstretchError, UnknownName
 from nnstretch.graph import Graph, Value, Weight
 from nnstretch.partition.search.compute_layers import compute_layers
 from nnstretch.partition.split_graph import split_graph
-from nnstretch.partition.split_points import split_at, split_ranges, stages_of_text
+from nnstretch.partition.split_points import split_at, stages_of_text
 
 VALUES = {"d": 3, "e": 5}
 
@@ -44,10 +44,6 @@ def test_the_reference_network_falls_into_its_three_stages(points: list[str]) ->
 
 
 def test_ranges_of_the_printed_form_are_stages() -> None:
-    assert (
-        ends(split_ranges(reference(), [("thrice", "out"), ("o1", "o3"), ("n1", "n")]))
-        == REFERENCE_ENDS
-    )
     text = "o1..o3, n1..n, thrice..out"
     assert ends(split_graph(reference(), stages_of_text(reference(), text))) == REFERENCE_ENDS
 

@@ -12,8 +12,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from nnstretch.errors import BadInput, BrokenFile
-from nnstretch.profile.energy import EnergyMeter, joules_per_call, open_energy_meter
+from nnstretch.errors import BrokenFile
+from nnstretch.profile.energy import EnergyMeter, open_energy_meter
 
 RANGE_UJ = 262_143_328_850
 
@@ -111,19 +111,6 @@ def test_a_counter_that_vanishes_is_reported_and_not_counted_as_zero(tmp_path: P
         meter.joules()
 
 
-def test_measured_is_the_energy_of_one_call(tmp_path: Path) -> None:
-    counter = zone(tmp_path, "intel-rapl:0", "package-0", 0)
-    meter = found(tmp_path)
-
-    def run() -> None:
-        counter.write_text(f"{int(counter.read_text()) + 3_000_000}\n")
-
-    assert joules_per_call(meter, run) == pytest.approx(3.0)
-    assert joules_per_call(meter, run, times=4) == pytest.approx(3.0)
-    with pytest.raises(BadInput, match="over 0 calls"):
-        joules_per_call(meter, run, times=0)
-
-
 class FakeError(Exception):
     pass
 
@@ -153,7 +140,9 @@ def test_a_gpu_counts_millijoules(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     meter = open_energy_meter(tmp_path, gpu_uuid="GPU-1")
     assert meter is not None
     assert meter.source == "NVML, Tesla"
-    assert joules_per_call(meter, lambda: spent_mj.append(3500)) == pytest.approx(2.5)
+    before = meter.joules()
+    spent_mj.append(3500)
+    assert meter.joules() - before == pytest.approx(2.5)
 
 
 def test_no_gpu_no_binding_no_meter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -252,6 +252,7 @@ RESIDUAL = capture(
 shares = st.sampled_from([0.01, 0.1, 0.3, 0.5, 0.8, 1.0, 2.0])
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(
     graph=st.sampled_from([plain(), RESIDUAL]),

@@ -60,6 +60,7 @@ def test_the_norms_that_torchvision_starts_at_zero_are_found(make) -> None:  # t
     assert zeroed(module) == zeroed(make(weights=None, zero_init_residual=True)) != set()
 
 
+@pytest.mark.slow
 def test_a_network_without_residual_paths_keeps_its_initialization() -> None:
     for module in (small_net(), densenet121(weights=None), Twins()):
         before = {key: value.clone() for key, value in module.state_dict().items()}

@@ -27,6 +27,8 @@ from nnstretch.errors import BadInput  # noqa: E402
 from nnstretch.export.cpp.build import run_network  # noqa: E402
 from nnstretch.export.cpp.project import write_project  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 
 def build(runtime: CppRuntime, module: nn.Module, x: torch.Tensor, folder: Path, name: str) -> Path:
     """Build a module with tasks of one granularity."""

@@ -26,6 +26,8 @@ from nnstretch.export.cpp.build import run_network  # noqa: E402
 from nnstretch.export.cpp.project import write_project  # noqa: E402
 from nnstretch.files.package_data import package_data  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 
 class Maps(nn.Module):
     """Whatever may meet a map in blocks: joins, parts, sums, gates, pools, means, odd channels."""

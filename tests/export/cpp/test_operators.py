@@ -19,6 +19,7 @@ from support.cpp import (  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
+pytestmark = pytest.mark.slow
 Step = Callable[[torch.Tensor], torch.Tensor]
 
 

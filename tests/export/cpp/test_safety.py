@@ -38,6 +38,7 @@ def test_inferences_of_many_threads_end_once_and_nothing_is_allocated(
         assert " 0 wrong, 0 allocations" in line
 
 
+@pytest.mark.slow
 def test_readers_refuse_broken_bytes_under_address_sanitizer(tmp_path: Path) -> None:
     write_seeds(tmp_path)
     sources = [HOME / "src" / f"{name}.cpp" for name in READERS]
