@@ -26,6 +26,8 @@ COARSE_WIDTHS = 8
 """Widths of a branch in the coarse space."""
 WORTH_WIDTHS = 3 * COARSE_WIDTHS
 """Widths of a branch from which on a coarse space is worth its search."""
+MANY_OPTIONS = 6_000
+"""Options from which on the first bounds of a free search take so long that a plan comes before."""
 COARSE_GAP = 0.003
 """Relative gap at which a search that only prepares another is over."""
 TOTALS = ("latency_us", "macs", "params", "params_held")
@@ -40,7 +42,8 @@ def warm_up(search: ExactSearch) -> None:
     What has been reached is handed over, too, where the progress of the search raises.
     """
     space = coarse_space(search.space)
-    if space is None or not search.limits.any:
+    has_many = len(search.options) > MANY_OPTIONS
+    if space is None or not (search.limits.any or has_many):
         return  # free, the first bounds lead to the best plan, or near it, at once
     gap = max(search.gap, COARSE_GAP)
 
