@@ -10,14 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from nnstretch.accelerate.graph_rewriter import NOTHING, GraphRewriter
+from nnstretch.accelerate.graph_rewriter import ADDRESSES, NOTHING, GraphRewriter
 from nnstretch.chip.boxes import Box, box_elements, hull, whole
 from nnstretch.errors import UnsupportedOp
 from nnstretch.graph import ELEMENT_BYTES, Graph, Node, TensorSpec
-from nnstretch.structure.slices.operator_sets import ELEMENTWISE, RESHAPES, TRANSPOSES
+from nnstretch.structure.slices.operator_sets import ELEMENTWISE, RESHAPES
 from nnstretch.structure.slices.rules import RULES, input_boxes
 
-ADDRESSES = RESHAPES | TRANSPOSES | {"slice", "select", "expand", "expand_as"}
 IN_PLACE = (ELEMENTWISE - NOTHING - {"where", "masked_fill"}) | {"batch_norm", "softmax"}
 _SPATIAL = "conv2d max_pool2d avg_pool2d adaptive_avg_pool2d upsample_nearest2d pixel_shuffle"
 SPATIAL = frozenset(_SPATIAL.split())

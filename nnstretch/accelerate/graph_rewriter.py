@@ -1,7 +1,8 @@
 """Captured graph -> graph of operators with one output each, as an accelerator computes them.
 
 Attention becomes scores, softmax and product; pieces of `chunk` and `unbind` become selections;
-sizes become numbers; what passes its input on is left out.
+sizes become numbers; what passes its input on is left out; what follows from weights alone is a
+weight, where it is more than an address.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from nnstretch.errors import UnsupportedOp
-from nnstretch.graph import Argument, Graph, Node, TensorSpec, ValueRef, refs, rename_refs
+from nnstretch.graph import Argument, Graph, Node, TensorSpec, ValueRef, Weight, refs, rename_refs
 from nnstretch.structure.arguments import argument
 from nnstretch.structure.kernel_operators import SHAPE_ONLY
+from nnstretch.structure.slices.operator_sets import RESHAPES, TRANSPOSES
 
 _NOTHING = """
     dropout feature_dropout alpha_dropout detach alias contiguous clone identity to _to_copy
@@ -20,6 +22,9 @@ _NOTHING = """
 NOTHING = frozenset(_NOTHING.split())
 """Operators that pass their input on."""
 PIECES = frozenset({"chunk", "split", "split_with_sizes", "unbind", "tensor_split"})
+ADDRESSES = RESHAPES | TRANSPOSES | {"slice", "select", "expand", "expand_as"}
+"""Operators that only say where their input lies."""
+RANDOM = frozenset({"rand", "randn", "rand_like", "randn_like", "bernoulli", "multinomial"})
 
 
 class GraphRewriter:
@@ -32,6 +37,9 @@ class GraphRewriter:
         self.names: dict[str, str] = {}
         self.numbers: dict[str, Argument] = {}
         self.nodes: list[Node] = []
+        self.constants = {weight.name for weight in graph.weights}
+        """Values that no input changes."""
+        self.folded: list[Weight] = []
 
     def add(self, node: Node) -> None:
         """Add what a node computes."""
@@ -41,14 +49,31 @@ class GraphRewriter:
             self.names[node.name] = self.name_of(node.inputs[0])
         elif node.kind in PIECES:
             return
+        elif self.is_constant(node):
+            self.constants.add(node.name)
+            if node.kind in ADDRESSES:
+                self.append(node)
+            else:
+                self.folded.append(Weight(node.name, node.output))
         elif node.op == "getitem":
             self.add_piece(node)
         elif node.kind == "stack":
             self.add_stack(node)
+        elif node.kind == "roll":
+            self.add_roll(node)
+        elif node.kind == "pad":
+            self.add_pad(node)
         elif node.kind == "scaled_dot_product_attention":
             self.add_attention(node)
         else:
             self.append(node)
+
+    def is_constant(self, node: Node) -> bool:
+        """Return whether a node of one output computes the same at every run."""
+        if len(node.outputs) != 1 or node.op == "getitem" or node.kind in RANDOM:
+            return False
+        names = {self.name_of(name) for name in node.inputs} - self.numbers.keys()
+        return names <= self.constants
 
     def name_of(self, name: str) -> str:
         """Return the value that stands for a name."""
@@ -106,6 +131,45 @@ class GraphRewriter:
             views.append(ValueRef(view))
         self.derive(node, node.name, "cat", (tuple(views), axis), node.output)
 
+    def add_pad(self, node: Node) -> None:
+        """Add a pad of a constant; one of nothing passes its input on. Raises UnsupportedOp."""
+        sizes = as_tuple(argument(node, 1))
+        mode, value = argument(node, 2, "constant"), argument(node, 3)
+        if not any(sizes):
+            self.names[node.name] = self.name_of(node.inputs[0])
+        elif mode != "constant":
+            raise UnsupportedOp(
+                f"no cost of a pad by {mode}, node {node.name}, an accelerator pads with a constant"
+            )
+        else:
+            args = (ValueRef(node.inputs[0]), sizes, 0 if value is None else value)
+            self.append(Node(node.name, "constant_pad_nd", args, node.outputs, node.module))
+
+    def add_roll(self, node: Node) -> None:
+        """Add a roll as its two parts in the other order, one dimension after another."""
+        shape = node.output.shape
+        shifts, axes = argument(node, 1), argument(node, 2)
+        pairs = tuple(zip(as_tuple(shifts), as_tuple(axes), strict=False))
+        if not pairs:
+            raise UnsupportedOp(f"roll of a flat tensor, node {node.name}, give it dimensions")
+        value = ValueRef(node.inputs[0])
+        for number, (shift, axis) in enumerate(pairs):
+            name = node.name if number == len(pairs) - 1 else f"{node.name}_{number}"
+            size = shape[axis % len(shape)]
+            start = -shift % size
+            parts: list[Argument] = []
+            for part, (first, last) in enumerate(((start, size), (0, start))):
+                if first < last:
+                    cut = [*shape]
+                    cut[axis % len(shape)] = last - first
+                    spec = TensorSpec(tuple(cut), node.output.dtype)
+                    self.derive(
+                        node, f"{name}_part{part}", "slice.Tensor", (value, axis, first, last), spec
+                    )
+                    parts.append(ValueRef(f"{name}_part{part}"))
+            self.derive(node, name, "cat", (tuple(parts), axis % len(shape)), node.output)
+            value = ValueRef(name)
+
     def add_attention(self, node: Node) -> None:
         """Add attention as scores, scale, mask, softmax and product."""
         query, key, value = (ValueRef(name) for name in (node.inputs * 3)[:3])
@@ -139,7 +203,15 @@ class GraphRewriter:
         """Return the graph of all nodes that something reads."""
         outputs = tuple(self.name_of(name) for name in self.graph.outputs)
         nodes = read_nodes(self.nodes, outputs)
-        return Graph(self.graph.name, self.graph.inputs, self.graph.weights, nodes, outputs)
+        wanted = {name for node in nodes for name in node.inputs}
+        folded = tuple(weight for weight in self.folded if weight.name in wanted)
+        weights = (*self.graph.weights, *folded)
+        return Graph(self.graph.name, self.graph.inputs, weights, nodes, outputs)
+
+
+def as_tuple(item: Argument) -> tuple[int, ...]:
+    """Return one whole number, or several, as a tuple."""
+    return tuple(item) if isinstance(item, tuple) else (item,)  # type: ignore[arg-type]
 
 
 def read_nodes(nodes: Iterable[Node], outputs: tuple[str, ...]) -> tuple[Node, ...]:

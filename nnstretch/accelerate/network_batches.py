@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from nnstretch.capture.torch_export import CapturedNetwork
 
 MOST_INPUT_BYTES = 1 << 33
 """Of one input of a batch, which lies in the host's memory while the network is captured."""
@@ -26,7 +27,7 @@ class NetworkBatches:
         self.name = name
         self._program: Any = None
         self._graphs: dict[int, Graph] = {}
-        self._weights: Mapping[str, torch.Tensor] = {}
+        self._captured: CapturedNetwork | None = None
 
     def graph(self, batch: int) -> Graph:
         """Return the graph of a batch. Raises BadInput where the network has a batch of its own."""
@@ -56,13 +57,16 @@ class NetworkBatches:
                 if self._program is None:
                     self._program = export_program(self.module, examples, self.name)
                 known = read_program(self._program, batch, self.name)
-        self._weights = known.weights
+        self._captured = known
         return known.graph
 
     @property
     def weights(self) -> Mapping[str, torch.Tensor]:
-        """Return the weights of the graph that was read last."""
-        return self._weights
+        """Return the weights of the graph that was read last, and what follows from them alone."""
+        from nnstretch.capture.weight_folding import constant_tensors
+
+        known = self._captured
+        return {} if known is None else constant_tensors(known.graph, known.weights)[0]
 
     def inputs(self, batch: int) -> tuple[torch.Tensor, ...]:
         """Return example inputs repeated to a batch. Raises BadInput for more than a host holds."""

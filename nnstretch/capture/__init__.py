@@ -6,6 +6,7 @@ choose_outputs.py    only some outputs
 torch_export.py      nn.Module -> Graph
 program_reader.py    ExportedProgram -> Graph
 constant_folding.py  what depends on no input and no parameter, computed at once
+weight_folding.py    what follows from shapes and weights alone, of a captured graph
 memory_views.py      nodes that show the memory of another tensor
 exported_program.py  making an ExportedProgram, and what its nodes are
 silence.py           silence exporters and converters

@@ -57,6 +57,7 @@ class ProgramReader:
             **signature.inputs_to_buffers,
             **getattr(signature, "inputs_to_lifted_tensor_constants", {}),
         }
+        self.weight_names = frozenset(self.weight_paths.values())
         self.trainable = set(signature.inputs_to_parameters.values())
         self.tensors: dict[str, torch.Tensor] = {**program.constants, **program.state_dict}
         self.inputs: list[Value] = []
@@ -104,7 +105,7 @@ class ProgramReader:
                 " tensors are"
             )
         path = self.weight_paths.get(fx_node.name)
-        label = path or fx_node.name
+        label = path or self.value_name(fx_node)
         spec = self.tensor_spec(value)
         self.names[fx_node.name] = label
         self.specs[label] = spec
@@ -128,14 +129,21 @@ class ProgramReader:
                 kwargs.append((key, self.convert_argument(value, fx_node.name)))
         macs = count_macs(op.split(".")[0], args, outputs[0], self.specs)
         called = self.to_differentiable(op, args)
-        module = module_path(fx_node)
-        self.nodes.append(Node(fx_node.name, *called, outputs, module, tuple(kwargs), macs))
-        self.names[fx_node.name] = fx_node.name
-        self.specs[fx_node.name] = outputs[0]
-        self.stack_traces[fx_node.name] = fx_node.meta.get("stack_trace") or ""
+        name, module = self.value_name(fx_node), module_path(fx_node)
+        self.nodes.append(Node(name, *called, outputs, module, tuple(kwargs), macs))
+        self.names[fx_node.name] = name
+        self.specs[name] = outputs[0]
+        self.stack_traces[name] = fx_node.meta.get("stack_trace") or ""
         self.views.record(fx_node)
         if in_place and isinstance(args[0], ValueRef):
             self.write_in_place(fx_node, args[0].name)
+
+    def value_name(self, fx_node: Any) -> str:
+        """Return the name of what a node computes; no weight's path, such as `mean` or `index`."""
+        name: str = fx_node.name
+        while name in self.weight_names:
+            name += "_value"
+        return name
 
     def to_differentiable(
         self, op: str, args: tuple[Argument, ...]
@@ -162,8 +170,8 @@ class ProgramReader:
             raise self.overwrite_error(
                 fx_node, f"{written}, of which the view {stale.name} is read later"
             )
-        self.redirect_readers(target, fx_node.name)
-        value = fx_node.name
+        value = self.names[fx_node.name]
+        self.redirect_readers(target, value)
         for view, behind in pairwise(self.views.chain_read_after(fx_node)):
             value = self.write_back(fx_node, value, view, behind)
 

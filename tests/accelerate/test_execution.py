@@ -25,6 +25,7 @@ from nnstretch.accelerate.engines.verify_plan import defects, verify_plan
 from nnstretch.accelerate.execute import check, execute, largest_error
 from nnstretch.accelerate.machine.load_accelerator import load_accelerator
 from nnstretch.accelerate.machine.rates import ChipRates
+from nnstretch.accelerate.network_batches import NetworkBatches
 from nnstretch.accelerate.policies import ClusterSchedule, ScheduleOptions, schedule_cluster
 from nnstretch.errors import BadPlan, Mismatch
 
@@ -225,6 +226,39 @@ def test_networks_compute_their_numbers(model: str, batch: int, machine: str) ->
 def test_published_pairs_compute_their_numbers(model: str, batch: int, machine: str) -> None:
     test_networks_compute_their_numbers(model, batch, machine)
     batches.cache_clear()
+
+
+class ShiftedWindow(torch.nn.Module):
+    """What Swin does to maps: pads, rolls, and a bias picked from a table by constant indices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.randn(9))
+        self.register_buffer("index", torch.arange(36).reshape(6, 6) % 9)
+        self.last = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Compute one window of six rows and columns over four channels."""
+        x = torch.roll(torch.nn.functional.pad(x, (0, 0, 0, 1, 0, 2)), (-1, 2), (1, 2))
+        bias = 2 * self.table[self.index.flatten()].view(6, 6).t()
+        scores = x[..., 0] @ x[..., 1].transpose(-2, -1) + bias
+        x = torch.nn.functional.pad(x + scores.softmax(-1).unsqueeze(-1), (0, 0))
+        return self.last(torch.roll(x, 3, 1))
+
+
+@pytest.mark.parametrize("machine", ["stcp920", "nvdla-64"])
+def test_pads_rolls_and_tables_of_constants_compute_their_numbers(machine: str) -> None:
+    torch.manual_seed(0)
+    network = NetworkBatches(ShiftedWindow(), (torch.randn(1, 4, 5, 4),), "window")
+    rates = ChipRates(load_accelerator(machine), load_accelerator(machine).element_types[0])
+    chip = chip_graph(network.graph(3), rates.element_type)
+    schedule = schedule_cluster(chip, rates, ScheduleOptions())
+    verify_plan(schedule.placed, rates)
+    examples = network.random_inputs(3)
+    inputs = {network.graph(3).inputs[0].name: examples[0]}
+    truth = network.outputs(examples)
+    check(schedule.placed, rates.accelerator.cores, network.weights, inputs, truth)
+    assert sum(weight.spec.elements for weight in chip.graph.weights) == 9 + 36 + 36 + 20
 
 
 def test_other_numbers_are_refused_with_the_difference() -> None:

@@ -308,3 +308,29 @@ def test_a_constant_may_have_the_name_of_a_method() -> None:
     graph, error = rebuilt(Of(moved), torch.randn(2, 4))
     assert error <= 1e-6
     assert [weight.name for weight in graph.weights if not weight.trainable] == ["constants.to"]
+
+
+class Normalized(nn.Module):
+    """Weights named as the operators that read them, and as the input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor([0.5, 0.4, 0.3]).view(3, 1, 1))
+        self.mul = nn.Parameter(torch.tensor(2.0))
+        self.x = nn.Parameter(torch.tensor(0.25))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = (x - self.mean) * self.mul
+        x += self.x
+        return x.mean((2, 3)) * x.amax((2, 3))
+
+
+def test_weights_may_have_the_names_of_operators_and_inputs() -> None:
+    module, x = Normalized(), torch.randn(1, 3, 6, 6)
+    captured = trace(module, (x,), "normalized")
+    names = [value.name for value in (*captured.graph.inputs, *captured.graph.weights)]
+    names += [node.name for node in captured.graph.nodes]
+    assert len(set(names)) == len(names)
+    assert {weight.name for weight in captured.graph.weights} == {"mean", "mul", "x"}
+    rebuilt = build(captured.graph, captured.weights)
+    assert relative(rebuilt(x), module(x)) < 1e-6

@@ -7,7 +7,6 @@ operators/            rules, one for each operator of PyTorch
 view_algebra.py       views of views, by strides
 branch_paths.py       branches of operators that no layer calls
 channel_calls.py      tasks for every pair of channels
-constant_folding.py   what follows from shapes and weights alone
 concat_in_place.py    joins without a copy
 shared_memory.py      which tensors may share memory, and how small no arena can be
 memory.py             where tensors lie in the arena

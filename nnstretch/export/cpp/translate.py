@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import torch
 
+from nnstretch.capture.weight_folding import fold_constants
 from nnstretch.errors import UnsupportedOp
 from nnstretch.export.cpp.channel_calls import channel_groups
 from nnstretch.export.cpp.concat_in_place import write_parts_in_place
-from nnstretch.export.cpp.constant_folding import fold_constants
 from nnstretch.export.cpp.operators import (
     borders,
     composed,

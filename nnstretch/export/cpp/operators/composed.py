@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from nnstretch.capture.rebuild_module import resolve_operator
+from nnstretch.capture.weight_folding import concrete
 from nnstretch.export.cpp import view_algebra
-from nnstretch.export.cpp.constant_folding import concrete
 from nnstretch.export.cpp.operators.products import product
 from nnstretch.export.cpp.program import Activation, Attribute, Extents, TensorView
 from nnstretch.export.cpp.translation import Translation, UnsupportedArguments, Views

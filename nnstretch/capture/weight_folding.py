@@ -27,6 +27,14 @@ def fold_constants(
     graph: Graph, weights: Mapping[str, torch.Tensor]
 ) -> tuple[dict[str, np.ndarray], dict[str, int | float]]:
     """Return the values of constant tensors, weights among them, and of numbers, by name."""
+    tensors, numbers = constant_tensors(graph, weights)
+    return {name: tensor.numpy() for name, tensor in tensors.items()}, numbers
+
+
+def constant_tensors(
+    graph: Graph, weights: Mapping[str, torch.Tensor]
+) -> tuple[dict[str, torch.Tensor], dict[str, int | float]]:
+    """Return constant tensors, weights among them, and numbers that shapes give, by name."""
     tensors = {name: tensor.detach() for name, tensor in weights.items()}
     numbers: dict[str, int | float] = {}
     specs = graph.specs()
@@ -41,7 +49,7 @@ def fold_constants(
                 result = resolve_operator(node)(*args, **kwargs)
                 if isinstance(result, torch.Tensor):
                     tensors[node.name] = result
-    return {name: tensor.numpy() for name, tensor in tensors.items()}, numbers
+    return tensors, numbers
 
 
 def scalar_value(
