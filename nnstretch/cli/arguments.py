@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import inf, isfinite, nan
 from typing import Any, NoReturn
 
-from nnstretch.errors import BadInput, closest, one_line, shorten_message
+from nnstretch.errors import BadInput, UnsupportedOp, closest, one_line, shorten_message
 from nnstretch.files.input_shapes import parse_input_shapes
 from nnstretch.graph import InputShape
 
@@ -168,3 +170,19 @@ def add_fallback(parser: argparse.ArgumentParser) -> None:
             " them)"
         ),
     )
+
+
+@contextmanager
+def naming_fallback(fallback: str | None) -> Iterator[None]:
+    """Name --fallback where kernels that were never measured are refused without it.
+
+    Raises UnsupportedOp in the place of that within.
+    """
+    try:
+        yield
+    except UnsupportedOp as refusal:
+        if fallback is not None:
+            raise
+        raise UnsupportedOp(
+            f"{refusal}; --fallback nearest prices it as the nearest kind"
+        ) from refusal

@@ -18,7 +18,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.arguments import MODEL_HELP, SOC_HELP, add_fallback, add_inputs, names_of
+from nnstretch.cli.arguments import (
+    MODEL_HELP,
+    SOC_HELP,
+    add_fallback,
+    add_inputs,
+    names_of,
+    naming_fallback,
+)
 from nnstretch.cli.loaded_model import LoadedModel, load_model_argument, load_soc_of
 from nnstretch.cli.progress import show_machines, warn_uncalibrated
 from nnstretch.errors import BadInput, UnsupportedOp
@@ -178,7 +185,8 @@ def plan_terms(subject: LoadedModel, soc: Soc, fallback: str | None) -> dict[str
     for name in subject.plan.processors:
         soc.processor(name)
     lowered = lower(subject.analysis, subject.plan)
-    trial = estimate_plan(lowered, soc, cost_model)
+    with naming_fallback(fallback):
+        trial = estimate_plan(lowered, soc, cost_model)
     graphs = [(b.graph, (b.branch.processor,)) for s in lowered.segments for b in s.branches]
     prices = price_kernels(graphs, cost_model)
     segments = segments_json(trial, lowered)

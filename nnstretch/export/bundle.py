@@ -12,8 +12,10 @@ from torch import nn
 
 from nnstretch.bundle.bundle import Bundle, write_bundle
 from nnstretch.bundle.manifest import FORMATS, Manifest, Port, Subgraph
+from nnstretch.bundle.model_files.check import check_file, member_label
 from nnstretch.bundle.variants import merge_bundles
 from nnstretch.capture.exported_program import eval_mode
+from nnstretch.errors import BrokenFile, UnsupportedOp
 from nnstretch.export.int8_accuracy import LabeledAccuracy
 from nnstretch.export.subgraph_files import ExportedFiles, litert_files, onnx_files
 from nnstretch.export.subgraph_specs import ExportRequest, Progress, SubgraphSpec, subgraph_specs
@@ -77,12 +79,28 @@ def export_bundle(
         exported = files_of(request, specs)
         errors = verify_files(exported, specs, request)
     subgraphs = tuple(subgraph_of(spec, exported, errors, request.format) for spec in specs)
+    check_readable(subgraphs, exported, request)
     manifest = manifest_of(request, specs, exported.ports, subgraphs, errors)
     bundle = merge_bundles(
         Bundle(manifest, {sub.file: exported.files[sub.name] for sub in subgraphs}, str(path)), also
     )
     write_bundle(Path(path), bundle.manifest, bundle.files)
     return ExportedBundle(bundle.manifest, errors.int8_snr_db, errors.accuracy)
+
+
+def check_readable(
+    subgraphs: Sequence[Subgraph], exported: ExportedFiles, request: ExportRequest
+) -> None:
+    """Check files as a session will. Raises UnsupportedOp for one that it would refuse."""
+    for subgraph in subgraphs:
+        try:
+            check_file(subgraph, exported.files[subgraph.name], request.plan.model)
+        except BrokenFile as refusal:
+            reason = str(refusal).removeprefix(member_label(subgraph, request.plan.model))
+            raise UnsupportedOp(
+                f"cannot export {request.plan.model} as {request.format}, sub-graph"
+                f" {subgraph.name}{reason}; try another --format"
+            ) from refusal
 
 
 def files_of(request: ExportRequest, specs: Sequence[SubgraphSpec]) -> ExportedFiles:

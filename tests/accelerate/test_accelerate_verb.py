@@ -237,3 +237,11 @@ def test_a_layer_that_does_not_fit_even_alone_is_computed_from_ddr_where_the_mac
     assert fallen["peak_bytes"]["local"] <= 8 * 64
     assert fallen["latency_ms"] > usual["latency_ms"]
     assert fallen["throughput_per_s"] <= fallen["bound_per_s"]
+
+
+def test_a_schedule_that_was_carried_out_says_so_to_people(
+    capsys: pytest.CaptureFixture[str], networks: Path
+) -> None:
+    sized = ["--accelerator", "stcp920", "--batch", "2", "--check"]
+    assert run_verb("accelerate", [f"{networks}:tiny", *sized]) == 0
+    assert "carried out on the host: differs from the network by" in capsys.readouterr().out

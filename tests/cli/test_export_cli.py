@@ -162,6 +162,12 @@ def test_the_verb_writes_an_int8_bundle_and_a_single_file(place: Path) -> None:
             ["--out", "a.nns", "--calibration", "digits"],
             "--calibration digits without --int8, command line, float needs no calibration",
         ),
+        (["--out", "a.nns", "--max-drop", "3"], "--max-drop 3.0 without --int8, command line"),
+        (["--out", "a.nns", "--min-snr", "9"], "--min-snr 9.0 without --int8, command line"),
+        (
+            ["--out", "a.nns", "--calibration-images", "9"],
+            "--calibration-images 9 without --int8, command line",
+        ),
         (
             ["--out", "a.onnx", "--single", "./a.onnx"],
             "--single is ./a.onnx, command line, it is --out, too",

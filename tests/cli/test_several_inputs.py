@@ -12,6 +12,7 @@ from torch import nn
 
 from nnstretch.bundle.bundle import read_bundle
 from nnstretch.cli import run_verb
+from nnstretch.export.litert.runner import LiteRTRunner
 from nnstretch.export.onnx.convert import OnnxRunner
 
 NETWORK = """
@@ -141,8 +142,9 @@ def test_a_searched_plan_of_a_token_network_is_exported_with_the_nearest_prices(
     )
     options = ["--soc", "mi9", "--input", "1,5:int64", "--fallback", "nearest", "--out", str(plan)]
     assert run_verb("search", [model, *options]) == 0
-    assert run_verb("export", [str(plan), "--out", str(out)]) == 1
-    assert "; --fallback nearest prices it as the nearest kind" in capsys.readouterr().err
+    for refused in (["export", str(plan), "--out", str(out)], ["predict", str(plan), *options[:2]]):
+        assert run_verb(refused[0], refused[1:]) == 1
+        assert "; --fallback nearest prices it as the nearest kind" in capsys.readouterr().err
     nearest = ("--fallback", "nearest", "--json")
     assert run_verb("export", [str(plan), "--out", str(out), *nearest]) == 0
     assert json.loads(capsys.readouterr().out)["fallbacks"]["embedding"] == "add"
@@ -164,3 +166,56 @@ def test_int8_of_an_integer_input_is_one_line(
     assert "only float32 inputs have int8 codes" in refusal
     assert refusal.count("\n") == 1
     assert not out.exists()
+
+
+def test_a_network_without_a_cut_is_not_searched(
+    net: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = f"{net.parent}/pair.py:make"
+    options = ["--soc", "mi9", "--input", SHAPES, "--fallback", "nearest"]
+    assert run_verb("search", [model, *options]) == 1
+    refusal = capsys.readouterr().err
+    assert f"cannot search {model} (2 inputs, 2 outputs), nothing separates" in refusal
+    assert refusal.count("\n") == 1
+
+
+def test_an_index_outside_of_a_table_is_the_input_s_fault(
+    net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "ids.npy", np.full((1, 5), 99))
+    np.save(tmp_path / "image.npy", np.zeros((1, 6), np.float32))
+    arguments = [f"--input={name}={tmp_path}/{name}.npy" for name in ("ids", "image")]
+    assert run_verb("run", [str(net), "--repeat", "1", *arguments]) == 1
+    refusal = capsys.readouterr().err
+    assert refusal.startswith("nnstretch: input ids, bundle ")
+    assert "an index lies outside of its table" in refusal
+    assert "idx=99" in refusal
+    assert refusal.count("\n") == 1
+
+
+def test_tokens_reach_litert_as_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("litert_torch")
+    (tmp_path / "tokens.py").write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "def make():\n"
+        "    torch.manual_seed(0)\n"
+        "    return nn.Sequential(nn.Embedding(9, 8), nn.Linear(8, 4)).eval()\n"
+    )
+    model, out = f"{tmp_path}/tokens.py:make", tmp_path / "net.nns"
+    options = ["--input", "1,5:int64", "--format", "litert"]
+    assert run_verb("export", [model, *options, "--out", str(out)]) == 1
+    assert "sub-graph s0.cpu, operator code 7, " in capsys.readouterr().err
+    assert not out.exists()
+    single = tmp_path / "net.tflite"
+    assert run_verb("export", [model, *options, "--single", str(single)]) == 0
+    ids = np.array([[1, 8, 3, 0, 2]])
+    space: dict[str, object] = {}
+    exec((tmp_path / "tokens.py").read_text(), space)
+    network = space["make"]
+    assert callable(network)
+    expected = network()(torch.from_numpy(ids)).detach()
+    computed = LiteRTRunner(single.read_bytes(), "tokens").run(ids)
+    np.testing.assert_allclose(computed, expected, atol=1e-6)

@@ -36,7 +36,8 @@ from nnstretch.export.onnx.rename_io import rename_io
 from nnstretch.export.single_file import export_single
 from nnstretch.export.subgraph_specs import ExportRequest
 from nnstretch.export.verify import check_snr, snr_db
-from nnstretch.plan import Branch, Segment
+from nnstretch.plan import Branch, Plan, Segment
+from nnstretch.stretch import stretch
 
 
 @pytest.fixture(scope="module")
@@ -392,3 +393,13 @@ def test_of_two_that_differ_the_writer_is_named() -> None:
         ),
     ):
         require_equal_formats("cut", forms, "net")
+
+
+def test_a_file_that_a_session_would_refuse_is_not_written(tmp_path: Path) -> None:
+    maps = nn.Sequential(nn.Conv3d(1, 2, 3, padding=1), nn.MaxPool3d(2)).eval()
+    plan = Plan("maps", (1, 1, 4, 4, 4), (Segment("input", "output", (Branch("cpu"),)),))
+    with pytest.raises(
+        UnsupportedOp, match=r"cannot export maps as litert, sub-graph s0\.cpu, .*graphs"
+    ):
+        export(stretch(maps, plan), plan, tmp_path / "maps.nns", format="litert")
+    assert not (tmp_path / "maps.nns").exists()

@@ -50,6 +50,8 @@ def test_where_nothing_is_answered_there_is_no_latency() -> None:
     nobody: LoadTestResult = load_test(several_plans(), Workload(3, deadline_us=1.0))
     assert (nobody.latency_us, nobody.throughput_per_s) == ({}, 0.0)
     assert nobody.errors == {"deadline missed": 3}
+    # What was begun goes on behind the deadline: no processor works for longer than there was time.
+    assert 0.5 < nobody.utilization("cpu") <= 1.0
 
 
 def test_disturbances_of_what_is_not_there_are_refused() -> None:

@@ -50,7 +50,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="a machine: a name under accelerators/ (stcp920) or a file NAME.yaml of that form",
     )
     parser.add_argument("--batch", type=int, default=1, help="inputs in all (default: 1)")
-    parser.add_argument("--policy", choices=POLICIES, default="graphturbo")
+    parser.add_argument(
+        "--policy", choices=POLICIES, default="graphturbo", help="default: graphturbo"
+    )
     parser.add_argument(
         "--per-cluster",
         type=int,
@@ -250,6 +252,8 @@ def show(result: dict[str, Any], console: Any) -> None:
             f"{spill['tensor']}: {spill['from']} -> {spill['to']}, {spill['bytes']} B,"
             f" {spill['rule']}"
         )
+    if (error := result.get("max_abs_error")) is not None:
+        console.print(f"carried out on the host: differs from the network by {error:.1e} at most")
     for line in result.get("explain", []):
         console.print(line)
     if "sweep" in result:

@@ -27,16 +27,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.bundle.variants import load_variants, merge_bundles
+from nnstretch.cli.arguments import CALIBRATION_IMAGES, naming_fallback
 from nnstretch.cli.export.cpp import FORMAT, check_cpp, write_cpp, write_whole_cpp
+from nnstretch.cli.export.options import MAX_DROP_POINTS, check
 from nnstretch.cli.export.options import arguments as arguments
-from nnstretch.cli.export.options import check
 from nnstretch.cli.export.result import result_of
 from nnstretch.cli.export.result import show as show
 from nnstretch.cli.export.whole_network import export_whole_network, is_whole
 from nnstretch.cli.loaded_model import LoadedModel, load_model_argument, load_soc_of
 from nnstretch.cli.output_path import check_writable
 from nnstretch.cli.progress import progress
-from nnstretch.errors import BadInput, UnsupportedOp
+from nnstretch.errors import BadInput
 
 if TYPE_CHECKING:
     from nnstretch.bundle.bundle import Bundle
@@ -155,7 +156,9 @@ def export_request(
         check_int8_input(subject.graph.inputs[0].spec, subject.graph.name)
         from nnstretch.train.data.calibration import open_calibration, open_held_out
 
-        calibration = open_calibration(args.calibration, args.calibration_images, plan.input_shape)
+        calibration = open_calibration(
+            args.calibration, args.calibration_images or CALIBRATION_IMAGES, plan.input_shape
+        )
         held_out = open_held_out(args.calibration, HELD_OUT_IMAGES, plan.input_shape[2])
     module = subject.build_stretched(lowered, args.weights)
     trial = predicted_trial(args, subject, lowered, soc, fallbacks) if soc else None
@@ -164,7 +167,7 @@ def export_request(
         *(module, plan, file_format, args.int8, calibration, trial, soc),
         least_snr_db=args.min_snr,
         held_out=held_out,
-        max_drop=args.max_drop,
+        max_drop=MAX_DROP_POINTS if args.max_drop is None else args.max_drop,
         image_task=read_image_task(args.weights) if args.weights else None,
     )
 
@@ -183,12 +186,6 @@ def predicted_trial(
     from nnstretch.stretch.cost.cost_model import CostModel
 
     cost_model = CostModel(soc, args.fallback, fallbacks=fallbacks)
-    try:
+    with naming_fallback(args.fallback):
         name = args.soc or lowered.plan.soc or soc.name
         return subject.estimate(lowered, soc, name, cost_model)
-    except UnsupportedOp as refusal:
-        if args.fallback is not None:
-            raise
-        raise UnsupportedOp(
-            f"{refusal}; --fallback nearest prices it as the nearest kind"
-        ) from refusal

@@ -18,6 +18,8 @@ from nnstretch.cli.arguments import (
 from nnstretch.cli.export.cpp import FORMAT, add_cpp_arguments
 from nnstretch.errors import BadInput
 
+MAX_DROP_POINTS = 1.0
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments to its parser."""
@@ -69,18 +71,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calibration-images",
         type=whole_number,
-        default=CALIBRATION_IMAGES,
+        default=None,
         metavar="N",
         help=f"how many of them (default {CALIBRATION_IMAGES})",
     )
     parser.add_argument(
         "--max-drop",
         type=finite_number,
-        default=1.0,
+        default=None,
         metavar="POINTS",
         help=(
             "accuracy that int8 may lose on held-out images, where --calibration is a recipe that"
-            " has labels and the network knows its classes (default 1.0)"
+            f" has labels and the network knows its classes (default {MAX_DROP_POINTS:.0f})"
         ),
     )
     parser.add_argument(
@@ -133,8 +135,10 @@ def check(args: argparse.Namespace) -> None:
             " images: --calibration FOLDER of images, or a recipe such as digits (its training"
             " images)"
         )
-    if args.calibration is not None and not args.int8:
-        raise BadInput(
-            f"--calibration {args.calibration} without --int8, command line, float needs no"
-            " calibration"
-        )
+    if not args.int8:
+        for option in ("calibration", "calibration_images", "max_drop", "min_snr"):
+            if (value := getattr(args, option)) is not None:
+                raise BadInput(
+                    f"--{option.replace('_', '-')} {value} without --int8, command line, float"
+                    " needs no calibration and loses nothing"
+                )

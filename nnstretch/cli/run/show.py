@@ -50,7 +50,8 @@ def latency_rows(result: dict[str, Any]) -> list[tuple[str, str]]:
     if result["virtual_ms"] is not None:
         rows.append(("latency on the virtual clock", f"{result['virtual_ms']:.3f} ms"))
     path_ms = result["critical_path_us"] / 1e3
-    path = f"{path_ms:.3f} ms, efficiency {result['efficiency']:.3f}"
+    path = f"{path_ms:.3f} ms of {result['latency_us'] / 1e3:.3f} ms, efficiency"
+    path += f" {result['efficiency']:.3f}"
     rows.append((f"critical path, {result['critical_path_is']}", path))
     rows.append(("throughput", f"{result['throughput_per_s']:.1f} /s"))
     sequential = f"{result['sequential_throughput_per_s']:.1f} /s"

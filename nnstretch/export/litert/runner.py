@@ -53,12 +53,18 @@ class LiteRTRunner:
         return nchw(dequantize(self._runner(**feeds)[self.output_name], self.output))
 
 
+def holds_codes(how: Mapping[str, Any]) -> bool:
+    """Return whether a tensor holds codes of real numbers; integers without a scale are tokens."""
+    scale, _ = how["quantization"]
+    return bool(np.issubdtype(how["dtype"], np.integer)) and scale != 0
+
+
 def quantize(values: np.ndarray, how: Mapping[str, Any]) -> np.ndarray:
     """Return real numbers as the tensor holds them.
 
     `round(x / scale) + zero_point`, what is out of range at its end.
     """
-    if not np.issubdtype(how["dtype"], np.integer):
+    if not holds_codes(how):
         return np.ascontiguousarray(values, how["dtype"])
     scale, zero_point = how["quantization"]
     return to_codes(values, np.dtype(how["dtype"]).name, scale, zero_point)
@@ -66,7 +72,7 @@ def quantize(values: np.ndarray, how: Mapping[str, Any]) -> np.ndarray:
 
 def dequantize(values: np.ndarray, how: Mapping[str, Any]) -> np.ndarray:
     """Return `(q - zero_point) * scale`, float32."""
-    if not np.issubdtype(how["dtype"], np.integer):
+    if not holds_codes(how):
         return values
     scale, zero_point = how["quantization"]
     return from_codes(values, scale, zero_point)

@@ -5,12 +5,16 @@ Every difference is one line.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from nnstretch.bundle.manifest import Port
-from nnstretch.errors import BrokenFile, one_line
+from nnstretch.errors import BadInput, BrokenFile, one_line
+
+OUT_OF_TABLE = re.compile("ind(ex|ices).* out of .*bounds", re.I)
+"""What runtimes say of an index that a table does not have."""
 
 
 def check_outputs(where: str, ports: Sequence[Port], outputs: Sequence[np.ndarray]) -> None:
@@ -25,6 +29,24 @@ def check_outputs(where: str, ports: Sequence[Port], outputs: Sequence[np.ndarra
                 f"{where}, {port.name} came out as {output.shape} {output.dtype}, the manifest says"
                 f" {port.spec}"
             )
+
+
+def cannot_run(
+    where: str, runtime: str, reads: Sequence[Port], error: BaseException
+) -> BadInput | BrokenFile:
+    """Return what is raised where a runtime refuses to compute a file that it has loaded.
+
+    BadInput where an index that the caller gave lies outside of a table.
+    """
+    reason = first_line(error)
+    indices = [port.name for port in reads if port.spec.dtype in ("int32", "int64")]
+    if indices and OUT_OF_TABLE.search(str(error)):
+        member = where.removeprefix("broken ")
+        return BadInput(
+            f"input {', '.join(indices)}, {member}, an index lies outside of its table"
+            f" ({reason.rpartition('Status Message: ')[2]})"
+        )
+    return BrokenFile(f"{where}, {runtime} cannot run it ({reason})")
 
 
 def first_line(error: BaseException) -> str:

@@ -18,7 +18,7 @@ from nnstretch.bundle.manifest import Subgraph
 from nnstretch.bundle.model_files.check import member_label
 from nnstretch.bundle.model_files.edges import TensorInfo, argument_order, check_order
 from nnstretch.errors import BadInput, BrokenFile
-from nnstretch.run.backends.io_check import check_outputs, first_line
+from nnstretch.run.backends.io_check import cannot_run, check_outputs, first_line
 from nnstretch.run.in_place_merge import copy_into
 
 PACKAGES = ("ai_edge_litert", "tflite_runtime")
@@ -65,7 +65,10 @@ class LiteRTBackend:
         self._writes = [tensor(write["index"]) for write in writes]
 
     def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
-        """Run the sub-graph; see `Backend`. Raises BrokenFile when LiteRT refuses."""
+        """Run the sub-graph; see `Backend`.
+
+        Raises BrokenFile when LiteRT refuses, BadInput for an index outside of a table.
+        """
         interpreter = self._interpreter
         try:
             with self._lock:
@@ -74,9 +77,7 @@ class LiteRTBackend:
                 interpreter.invoke()
                 outputs = [memory().copy() for memory in self._writes]
         except Exception as error:
-            raise BrokenFile(
-                f"{self._where}, LiteRT cannot run it ({first_line(error)})"
-            ) from error
+            raise cannot_run(self._where, "LiteRT", self._subgraph.inputs, error) from error
         check_outputs(self._where, self._subgraph.outputs, outputs)
         return outputs
 
@@ -85,7 +86,7 @@ class LiteRTBackend:
     ) -> Callable[[], None]:
         """Prepare calls for fixed memory; see `BindableBackend`.
 
-        Raises BrokenFile when LiteRT refuses.
+        Raises BrokenFile when LiteRT refuses, BadInput for an index outside of a table.
         """
         feeds = [(memory, reads[name]) for name, memory in self._feeds]
         takes = [
@@ -102,9 +103,7 @@ class LiteRTBackend:
                     for take, memory in takes:
                         take(memory())
             except Exception as error:
-                raise BrokenFile(
-                    f"{self._where}, LiteRT cannot run it ({first_line(error)})"
-                ) from error
+                raise cannot_run(self._where, "LiteRT", self._subgraph.inputs, error) from error
 
         return call
 

@@ -14,7 +14,7 @@ from nnstretch.bundle.manifest import Subgraph
 from nnstretch.bundle.model_files.check import member_label
 from nnstretch.bundle.model_files.edges import TensorInfo, check_names
 from nnstretch.errors import BrokenFile
-from nnstretch.run.backends.io_check import check_outputs, first_line
+from nnstretch.run.backends.io_check import cannot_run, check_outputs, first_line
 from nnstretch.run.in_place_merge import copy_into
 
 TYPES = {"float": "float32", "double": "float64", "float16": "float16", "bfloat16": "bfloat16"}
@@ -33,7 +33,7 @@ class OnnxRuntime:
 
     def __init__(self, subgraph: Subgraph, model: bytes, bundle: str, threads: int = 1) -> None:
         self._where = member_label(subgraph, bundle)
-        self._ports = subgraph.outputs
+        self._reads, self._ports = subgraph.inputs, subgraph.outputs
         try:
             # Without `enable_fallback=0` it prints what went wrong on standard output, and tries
             # the same again.
@@ -54,13 +54,14 @@ class OnnxRuntime:
         self._run = getattr(self._session, "_sess", self._session).run
 
     def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
-        """Run the sub-graph; see `Backend`. Raises BrokenFile when ONNX Runtime refuses."""
+        """Run the sub-graph; see `Backend`.
+
+        Raises BrokenFile when ONNX Runtime refuses, BadInput for an index outside of a table.
+        """
         try:
             outputs: Sequence[np.ndarray] = self._run(self._names, inputs, None)
         except Exception as error:
-            raise BrokenFile(
-                f"{self._where}, ONNX Runtime cannot run it ({first_line(error)})"
-            ) from error
+            raise cannot_run(self._where, "ONNX Runtime", self._reads, error) from error
         check_outputs(self._where, self._ports, outputs)
         return outputs
 
@@ -69,7 +70,7 @@ class OnnxRuntime:
     ) -> Callable[[], None]:
         """Prepare calls for fixed memory; see `BindableBackend`.
 
-        Raises BrokenFile when ONNX Runtime refuses.
+        Raises BrokenFile when ONNX Runtime refuses, BadInput for an index outside of a table.
         """
         binding = self._session.io_binding()
         for name, array in reads.items():
@@ -100,9 +101,7 @@ class OnnxRuntime:
                 for take, buffer in takes:
                     take(buffer)
             except Exception as error:
-                raise BrokenFile(
-                    f"{self._where}, ONNX Runtime cannot run it ({first_line(error)})"
-                ) from error
+                raise cannot_run(self._where, "ONNX Runtime", self._reads, error) from error
 
         return call
 

@@ -66,6 +66,7 @@ def search(
     tell = until(began + time_limit_s, progress)
     analysis = graph if isinstance(graph, NetworkAnalysis) else NetworkAnalysis(graph)
     cost_model = CostModel(soc, fallback)
+    check_cuts(analysis)
     check_covered(analysis, soc, processors, cost_model)
     space = SearchSpace(
         analysis,
@@ -120,6 +121,17 @@ def check_gap(gap: float) -> None:
     """Check the gap at which a search may end. Raises BadInput where it is no share."""
     if not 0 <= gap < 1:
         raise BadInput(f"gap is {gap}, search settings, it must be at least 0 and below 1")
+
+
+def check_cuts(analysis: NetworkAnalysis) -> None:
+    """Check that a network can be cut at all. Raises BadInput for one without a cut."""
+    if not analysis.block_ends:
+        graph = analysis.graph
+        counts = f"{len(graph.inputs)} inputs, {len(graph.outputs)} outputs"
+        raise BadInput(
+            f"cannot search {graph.name} ({counts}), nothing separates its inputs from all its"
+            " outputs, so there is nowhere for branches to meet; partition and export take it"
+        )
 
 
 def check_meetings(space: SearchSpace, min_meetings: int) -> None:
