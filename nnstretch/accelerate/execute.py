@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from nnstretch.accelerate.chip_graph import ADDRESSES, ChipGraph
+from nnstretch.accelerate.chip_graph import ChipGraph
 from nnstretch.accelerate.engines.placed_program import PlacedProgram
 from nnstretch.accelerate.engines.program import ChipStep, Storage
+from nnstretch.accelerate.graph_rewriter import ADDRESSES
 from nnstretch.accelerate.torch_call import as_slices, compute_part
 from nnstretch.chip.boxes import Box, box_elements, box_shape, relative
 from nnstretch.chip.instances import DDR, LOCAL, Region

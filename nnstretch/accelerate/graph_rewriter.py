@@ -211,7 +211,8 @@ class GraphRewriter:
 
 def as_tuple(item: Argument) -> tuple[int, ...]:
     """Return one whole number, or several, as a tuple."""
-    return tuple(item) if isinstance(item, tuple) else (item,)  # type: ignore[arg-type]
+    items = item if isinstance(item, tuple) else (item,)
+    return tuple(int(value) for value in items)  # type: ignore[arg-type]
 
 
 def read_nodes(nodes: Iterable[Node], outputs: tuple[str, ...]) -> tuple[Node, ...]:
