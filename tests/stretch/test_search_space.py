@@ -154,15 +154,8 @@ def check_space(
         steps,
         merges,
     )
-    known = [
-        case
-        for case in cases(space, seed, merges)
-        if case.merge == "project" and space.unit(case.i).keeps_widths
-    ]  # see the test of pools below
     tables = CostTables(space)
-    return sum(
-        check_branch(tables, case) for case in cases(space, seed, merges) if case not in known
-    )
+    return sum(check_branch(tables, case) for case in cases(space, seed, merges))
 
 
 def captured(recipe: tuple[tuple[Step, ...], bool]) -> Graph:

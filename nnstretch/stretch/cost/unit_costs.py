@@ -71,6 +71,13 @@ class UnitCostModel:
         return self.groups.entry_in_end and len(self.groups.roots) == 1
 
     @cached_property
+    def can_follow_adapter(self) -> bool:
+        """Return whether an adapter and the unit are priced as one graph at every width."""
+        if not self.keeps_widths or self.layouts.blocked:
+            return False
+        return self.polynomials.with_adapter(1, 1, PLAIN_BOUNDARY) is not None
+
+    @cached_property
     def has_polynomials(self) -> bool:
         """Return whether group widths follow from the unit's input and output widths."""
         width_in = np.array([self.section.width_in])
@@ -132,6 +139,18 @@ class UnitCostModel:
             return self.lowered.costs(entry, width_out, ends)
         widths = [columns[root] for root in self.groups.roots]
         return self.layouts.estimate_polynomials(form, widths, shape)
+
+    def costs_behind_adapter(
+        self, width_in: Array, width_out: Array, ends: BoundaryLayouts = PLAIN_BOUNDARY
+    ) -> CostArrays:
+        """Return costs of an adapter and a unit that keeps widths as one graph, also of equal ones.
+
+        What the unit begins with may be fused into the adapter.
+        """
+        shape = np.broadcast_shapes(width_in.shape, width_out.shape)
+        nothing = CostArrays.zeros(self.layouts.processors, shape)
+        never = np.full(shape, -1)
+        return self.with_adapters(nothing, width_in, never, width_out, ends)
 
     def with_adapters(
         self,

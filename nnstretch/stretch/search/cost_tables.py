@@ -136,6 +136,12 @@ class CostTables:
         if (i, j) not in self._projected:
             space, unit, inner = self.space, self.space.unit(i), self.space.inner_widths[j][i]
             full, end = space.original_width(i), space.original_width(j)
+            if unit.can_follow_adapter:
+                price = partial(unit.costs_behind_adapter, np.array(full), inner)
+                self._projected[i, j] = price_entered(
+                    space.layout_model, lambda ends: price(ends=ends), False
+                )
+                return self._projected[i, j]
             shares = [round_channels(w / end * full) for w in space.widths_at(j).tolist()]
             entry = np.array(shares, dtype=np.int64)
             readable = unit.groups.entry_width(entry, inner)
