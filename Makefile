@@ -17,10 +17,13 @@ $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "no venv module: apt-get install python3-venv"; exit 1; }
 	@$(BIN)/python -m pip install --quiet --upgrade uv
 	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -e '.[dev]'
+	@$(BIN)/python -m compileall -q nnstretch
 	@touch $@
 
 # Two processes, a file of tests in one of them, each on one thread.
 test check: export OMP_NUM_THREADS := 1
+# Processes that tests start read the modules that the first one compiled.
+test check: export PYTHONDONTWRITEBYTECODE :=
 test: $(STAMP)
 	$(PYTEST) -m "not slow"
 
