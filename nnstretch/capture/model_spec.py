@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
@@ -188,9 +189,23 @@ def load_from_factory(path: Path, factory: str, settings: dict[str, Any]) -> nn.
     return network
 
 
+class SourceLoader(importlib.machinery.SourceFileLoader):
+    """Compile a file from its source at every load.
+
+    A compiled one beside it counts as its own while size and second of its last change agree.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the code of the file as it is now."""
+        code: CodeType = self.source_to_code(self.get_data(self.path), self.path)
+        return code
+
+
 def run_model_file(path: Path) -> ModuleType:
     """Run a Python file as a module and return it. Raises BrokenFile when it fails."""
-    module_spec = importlib.util.spec_from_file_location(f"nnstretch_model_{path.stem}", path)
+    name = f"nnstretch_model_{path.stem}"
+    loader = SourceLoader(name, str(path))
+    module_spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert module_spec is not None
     assert module_spec.loader is not None
     module = importlib.util.module_from_spec(module_spec)

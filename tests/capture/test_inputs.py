@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -323,3 +324,15 @@ def test_drawn_integers_fit_the_tables_they_pick_from() -> None:
     module = Picked()
     graph = trace(module, example_inputs("net.py:Picked", module, wanted)).graph
     assert [integer_values(graph, name) for name in ("ids", "raw", "shift")] == [50, 256, 2]
+
+
+def test_a_model_file_is_run_as_it_is_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written again within a second at the same length, it is another file all the same."""
+    monkeypatch.setattr("sys.dont_write_bytecode", False)
+    path = tmp_path / "net.py"
+    widths = []
+    for width in (16, 32):
+        path.write_text(f"from torch import nn\ndef make():\n    return nn.Linear(4, {width})\n")
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+        widths.append(load_model(f"{path}:make").out_features)
+    assert widths == [16, 32]
