@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from nnstretch.errors import UnsupportedOp
 from nnstretch.graph import Argument, Graph, Node, TensorSpec, ValueRef, Weight, refs, rename_refs
 from nnstretch.structure.arguments import argument
+from nnstretch.structure.constants import is_constant
 from nnstretch.structure.kernel_operators import SHAPE_ONLY
 from nnstretch.structure.slices.operator_sets import RESHAPES, TRANSPOSES
 
@@ -24,7 +25,6 @@ NOTHING = frozenset(_NOTHING.split())
 PIECES = frozenset({"chunk", "split", "split_with_sizes", "unbind", "tensor_split"})
 ADDRESSES = RESHAPES | TRANSPOSES | {"slice", "select", "expand", "expand_as"}
 """Operators that only say where their input lies."""
-RANDOM = frozenset({"rand", "randn", "rand_like", "randn_like", "bernoulli", "multinomial"})
 
 
 class GraphRewriter:
@@ -45,11 +45,14 @@ class GraphRewriter:
         """Add what a node computes."""
         if node.kind in SHAPE_ONLY or node.op.startswith(("py.", "sym_")):
             self.numbers[node.name] = 0  # only reshapes read sizes, and their shape is known
+            self.constants.add(node.name)
         elif node.kind in NOTHING:
             self.names[node.name] = self.name_of(node.inputs[0])
+            if node.inputs[0] in self.constants:
+                self.constants.add(node.name)
         elif node.kind in PIECES:
             return
-        elif self.is_constant(node):
+        elif is_constant(node, self.constants):
             self.constants.add(node.name)
             if node.kind in ADDRESSES:
                 self.append(node)
@@ -67,13 +70,6 @@ class GraphRewriter:
             self.add_attention(node)
         else:
             self.append(node)
-
-    def is_constant(self, node: Node) -> bool:
-        """Return whether a node of one output computes the same at every run."""
-        if len(node.outputs) != 1 or node.op == "getitem" or node.kind in RANDOM:
-            return False
-        names = {self.name_of(name) for name in node.inputs} - self.numbers.keys()
-        return names <= self.constants
 
     def name_of(self, name: str) -> str:
         """Return the value that stands for a name."""

@@ -11,6 +11,7 @@ import torch
 
 from nnstretch.capture.rebuild_module import resolve_operator
 from nnstretch.graph import Argument, Graph, Node, TensorSpec, ValueRef
+from nnstretch.structure.constants import is_constant
 
 SCALAR_OPERATORS = {
     "mul": operator.mul,
@@ -19,7 +20,6 @@ SCALAR_OPERATORS = {
     "floordiv": operator.floordiv,
     "truediv": operator.truediv,
 }
-RANDOM = frozenset({"rand", "randn", "rand_like", "randn_like", "bernoulli", "multinomial"})
 SIZE_READERS = frozenset({"sym_size", "size"})
 
 
@@ -37,18 +37,21 @@ def constant_tensors(
     """Return constant tensors, weights among them, and numbers that shapes give, by name."""
     tensors = {name: tensor.detach() for name, tensor in weights.items()}
     numbers: dict[str, int | float] = {}
+    known = set(tensors)
     specs = graph.specs()
     with torch.no_grad():
         for node in graph.nodes:
             number = scalar_value(node, specs, numbers)
             if number is not None:
                 numbers[node.name] = number
-            elif is_constant(node, tensors, numbers):
+                known.add(node.name)
+            elif is_constant(node, known):
                 args = [concrete(item, tensors, numbers) for item in node.args]
                 kwargs = {key: concrete(item, tensors, numbers) for key, item in node.kwargs}
                 result = resolve_operator(node)(*args, **kwargs)
                 if isinstance(result, torch.Tensor):
                     tensors[node.name] = result
+                    known.add(node.name)
     return tensors, numbers
 
 
@@ -69,15 +72,6 @@ def scalar_value(
         return None
     result: int | float = function(*operands)
     return result
-
-
-def is_constant(
-    node: Node, tensors: Mapping[str, torch.Tensor], numbers: Mapping[str, int | float]
-) -> bool:
-    """Return whether a node reads constants only and gives the same at every run."""
-    if node.kind in RANDOM or node.op.startswith(("py.", "sym_")) or len(node.outputs) != 1:
-        return False
-    return all(name in tensors or name in numbers for name in node.inputs)
 
 
 def concrete(

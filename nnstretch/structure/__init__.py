@@ -13,6 +13,7 @@ Pure functions, no torch.
     kernel_description.py fused nodes -> kernel with dimensions and counts
     layout_conversion.py  blocked <-> plain copies
     padding.py            explicit padding
+    constants.py          what no input changes
     arguments.py          arguments of operators by position
     macs.py               MACs per operator
     segment_cost.py       the segment latency formula

@@ -139,22 +139,28 @@ def zigzag_port(name: str, kind: str, bits: int, least: int, moves: str) -> dict
     }
 
 
+def stationary_ports(sum_bits: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return ports of a weight that stays, and of a partial sum of so many bits."""
+    weights = [
+        zigzag_port("r_port_1", "read", 8, 8, "I2 tl"),
+        zigzag_port("w_port_1", "write", 8, 8, "I2 fh"),
+    ]
+    sums = [
+        zigzag_port("r_port_1", "read", sum_bits, sum_bits, "O tl"),
+        zigzag_port("r_port_2", "read", sum_bits, sum_bits, "O th"),
+        zigzag_port("w_port_1", "write", sum_bits, sum_bits, "O fh"),
+        zigzag_port("w_port_2", "write", sum_bits, sum_bits, "O fl"),
+    ]
+    return weights, sums
+
+
 def zigzag_machine(machine: Accelerator) -> dict[str, Any]:
     """Return a machine of one core in ZigZag's form: 16 bits of partial sums, int8 otherwise."""
     local_bits = round(8 * machine.local.bytes_per_s / machine.clock_hz)
     ddr_bits = round(8 * machine.ddr.bytes_per_s / machine.clock_hz)
     array = ["D1", "D2"]
     every = "I1 fh, I1 tl, I2 fh, I2 tl, O fh, O tl, O fl, O th"
-    weights = [
-        zigzag_port("r_port_1", "read", 8, 8, "I2 tl"),
-        zigzag_port("w_port_1", "write", 8, 8, "I2 fh"),
-    ]
-    sums = [
-        zigzag_port("r_port_1", "read", 16, 16, "O tl"),
-        zigzag_port("r_port_2", "read", 16, 16, "O th"),
-        zigzag_port("w_port_1", "write", 16, 16, "O fh"),
-        zigzag_port("w_port_2", "write", 16, 16, "O fl"),
-    ]
+    weights, sums = stationary_ports(16)
     maps = [
         zigzag_port("r_port_1", "read", local_bits, 64, "I1 tl, O tl, O th"),
         zigzag_port("w_port_1", "write", local_bits, 64, "I1 fh, O fh, O fl"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from outside_programs import run_in, zigzag_memory, zigzag_port
+from outside_programs import run_in, stationary_ports, zigzag_memory, zigzag_port
 
 from nnstretch.chip.accelerator import Accelerator
 
@@ -64,16 +64,7 @@ def stream_core(machine: Accelerator) -> dict[str, Any]:
     """Return a core: weights stationary, 32 bits of a partial sum in each column."""
     bits = round(8 * machine.local.bytes_per_s / machine.clock_hz)
     array = ["D1", "D2"]
-    weights = [
-        zigzag_port("r_port_1", "read", 8, 8, "I2 tl"),
-        zigzag_port("w_port_1", "write", 8, 8, "I2 fh"),
-    ]
-    sums = [
-        zigzag_port("r_port_1", "read", 32, 32, "O tl"),
-        zigzag_port("r_port_2", "read", 32, 32, "O th"),
-        zigzag_port("w_port_1", "write", 32, 32, "O fh"),
-        zigzag_port("w_port_2", "write", 32, 32, "O fl"),
-    ]
+    weights, sums = stationary_ports(32)
     local = [
         zigzag_port("r_port_1", "read", bits, 64, "I1 tl, I2 tl, O tl, O th"),
         zigzag_port("w_port_1", "write", bits, 64, "I1 fh, I2 fh, O fh, O fl"),
