@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import inf, isfinite, nan
+from pathlib import Path
 from typing import Any, NoReturn
 
 from nnstretch.errors import BadInput, UnsupportedOp, closest, one_line, shorten_message
@@ -33,13 +34,15 @@ UNKNOWN_OPTION = re.compile(r"unrecognized arguments: (-[^ =]+)")
 class VerbParser(argparse.ArgumentParser):
     """Parser whose refusals are short and name options that are close to an unknown one.
 
-    `type=int` and `type=float` are read in plain decimals, `whole_number` and `finite_number`.
+    `type=int` and `type=float` are read in plain decimals, `whole_number` and `finite_number`;
+    `type=Path` refuses an empty one, which Path would take for the current folder.
     """
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.register("type", int, whole_number)
         self.register("type", float, finite_number)
+        self.register("type", Path, path_of)
 
     def error(self, message: str) -> NoReturn:
         """Print usage and what is wrong, and exit with status 2."""
@@ -53,7 +56,15 @@ class VerbParser(argparse.ArgumentParser):
             return super()._get_value(action, text)  # type: ignore[misc]
         except BadInput as error:
             name = action.option_strings[0] if action.option_strings else str(action.dest)
-            raise BadInput(f"{name} is {text:.80}, command line, {error}") from None
+            value = f"{text:.80}" or "empty"
+            raise BadInput(f"{name} is {value}, command line, {error}") from None
+
+
+def path_of(text: str) -> Path:
+    """Parse a path. Raises BadInput for an empty one, as an unset variable of a shell leaves."""
+    if not text:
+        raise BadInput("needed is a path")
+    return Path(text)
 
 
 def whole_number(text: str) -> int:

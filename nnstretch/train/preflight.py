@@ -12,6 +12,8 @@ from nnstretch.errors import BadInput, NnstretchError, UnknownName
 from nnstretch.files.plan_yaml import read_plan
 from nnstretch.stretch.weights.branched_module import StretchedNetwork
 from nnstretch.train.data.datamodule import Pictures
+from nnstretch.train.data.dataset import Dataset
+from nnstretch.train.data.image_folder import ImageFiles
 from nnstretch.train.hardware import lightning_settings
 from nnstretch.train.losses import class_scores
 from nnstretch.train.recipe import Recipe, TrainerSettings
@@ -41,10 +43,16 @@ def check_image_side(module: nn.Module, key: str, side: int, data: str, classes:
     """Send one black image through the network. Raises BadInput when it does not fit."""
     try:
         with torch.no_grad():
-            shape = tuple(class_scores(module(torch.zeros(1, 3, side, side))).shape)
+            output = class_scores(module(torch.zeros(1, 3, side, side)))
     except Exception as error:
         where = f"an image of 3x{side}x{side}, {key} {side}"
         raise BadInput(f"the network refuses {where}, {error}") from error
+    if not isinstance(output, torch.Tensor):
+        raise BadInput(
+            f"the network gives a {type(output).__name__}, data set {data} needs a tensor of class"
+            " scores, or a tuple that begins with it"
+        )
+    shape = tuple(output.shape)
     if shape != (1, classes):
         scores = "x".join(map(str, shape))
         advice = "it must give scores of classes"
@@ -68,6 +76,16 @@ def check_processes(settings: TrainerSettings, pictures: Pictures) -> None:
         raise BadInput(
             f"{images} for {processes} processes, each needs one, ask for fewer trainer.devices"
         )
+
+
+def refuse_results_among_images(out: Path, dataset: Dataset) -> None:
+    """Refuse a folder of results that would become a class of the data set. Raises BadInput."""
+    for images in (dataset.train, dataset.held):
+        if isinstance(images, ImageFiles) and out.resolve().is_relative_to(images.root.resolve()):
+            raise BadInput(
+                f"cannot train into {out}, it lies among the images of {images.root}, whose folders"
+                " are classes, name another folder"
+            )
 
 
 def prepare_folder(out: Path, module: nn.Module, recipe: Recipe, resume: bool) -> None:

@@ -33,7 +33,12 @@ from nnstretch.train.hardware import (
     tensor_memory_format,
 )
 from nnstretch.train.losses import DistillationTeacher, class_scores
-from nnstretch.train.preflight import check_network_fits_data, check_processes, prepare_folder
+from nnstretch.train.preflight import (
+    check_network_fits_data,
+    check_processes,
+    prepare_folder,
+    refuse_results_among_images,
+)
 from nnstretch.train.progress_bar import TrainingProgressBar
 from nnstretch.train.recipe import Recipe, TrainerSettings
 from nnstretch.train.sync_batchnorm import synchronized_norms
@@ -103,6 +108,7 @@ def fit(
             distillation = DistillationTeacher(teacher, module, recipe)
         # Everything that can be refused is, before the folder is touched.
         check_processes(recipe.trainer, pictures)
+        refuse_results_among_images(out, pictures.dataset)
         prepare_folder(out, module, recipe, resume)
         records = Records(out, origin, resume)
         classifier = Classifier(module, recipe, pictures.dataset, distillation)

@@ -39,6 +39,16 @@ def is_numeric(parse: Callable[[str], Any] | None) -> bool:
 OPTIONS = list(numeric_options())
 
 
+@pytest.mark.parametrize("words", ["train digits", "simulate sweep x.yaml", "accelerate x.onnx"])
+def test_an_empty_folder_is_not_the_current_one(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words.split(), "--out", ""]) == 1
+    assert capsys.readouterr().err == (
+        "nnstretch: --out is empty, command line, needed is a path\n"
+    )
+
+
 def test_every_verb_of_numbers_is_seen() -> None:
     assert {"run", "search", "profile", "study", "partition", "bench"} <= {v for v, _ in OPTIONS}
     assert ("run", "--deadline-ms") in OPTIONS

@@ -42,6 +42,16 @@ def held(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.parametrize("inner", [".", "cat", "new/trained"])
+def test_results_are_not_written_among_the_images(tmp_path: Path, inner: str) -> None:
+    root = write_images(tmp_path / "photos", {"cat": 4, "dog": 4})
+    before = held(root)
+    data = DataSettings(name="folder", root=str(root), image_px=16, batch_images=4)
+    with pytest.raises(BadInput, match="it lies among the images of"):
+        fit(small_net(2), replace(ONE_EPOCH, data=data), root / inner, progress=False)
+    assert held(root) == before
+
+
 class Stopped(Exception):
     pass
 

@@ -168,9 +168,19 @@ def test_steps_are_taken_in_the_asked_precision_and_images_judged_in_fp32(
     assert all(p.dtype == torch.float32 and torch.isfinite(p).all() for p in network.parameters())
 
 
+class ScoresInDict(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(768, 10)
+
+    def forward(self, images: torch.Tensor) -> dict[str, torch.Tensor]:  # type: ignore[override]
+        return {"scores": super().forward(images.flatten(1))}
+
+
 def test_an_impossible_training_is_refused_with_its_numbers(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"gives 1x1000 for one image, data set digits needs 1x10"):
         fit(small_net(classes=1000), SMALL, tmp_path, progress=False)
+    with pytest.raises(BadInput, match=r"gives a dict, data set digits needs a tensor"):
+        fit(ScoresInDict(), SMALL, tmp_path, progress=False)
     with pytest.raises(BadInput, match=r"refuses an image of 3x16x16"):
         fit(nn.Conv2d(4, 10, 1), SMALL, tmp_path, progress=False)
     with pytest.raises(BadInput, match=r"loss\.distill is 0\.5 .*there is no teacher"):

@@ -87,6 +87,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--out",
+        type=Path,
         metavar="FOLDER",
         default=None,
         help="folder for schedule.yaml and chip.json (for nnstretch report), made if need be",
@@ -132,7 +133,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.files.read import as_path
 
     check_budget(args.budget_s)
-    out = None if args.out is None else prepare_folder(Path(args.out))
+    out = None if args.out is None else prepare_folder(args.out)
     trace_path = check_writable(args.trace, args.accelerator, args.model)
     machine = load_accelerator(args.accelerator, args.assume, args.policy)
     rates = ChipRates(machine, require_type(machine, args.dtype))

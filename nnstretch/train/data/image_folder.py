@@ -18,6 +18,18 @@ from nnstretch.train.data.decode import decode_image, read_image_bytes
 
 HELD_OUT_FOLDERS = ("val", "validation", "test")
 """Names of the folder beside `train`, in order of preference."""
+IMAGE_ENDINGS = (
+    ".jpg",
+    ".jpeg",
+    ".png",
+    ".ppm",
+    ".bmp",
+    ".pgm",
+    ".tif",
+    ".tiff",
+    ".webp",
+    ".gif",
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,19 +140,30 @@ def list_folders(root: Path) -> set[str]:
 
 
 def find_images(root: Path) -> ImageListing:
-    """Return every image file below the class folders of `root`, in order. Raises BadInput."""
-    from torchvision.datasets import ImageFolder
+    """Return every image file below the class folders of `root`, in order. Raises BadInput.
 
-    if not list_folders(root):
+    Files and folders whose names begin with a dot are passed over: notebooks and file managers keep
+    copies and notes of images in them.
+    """
+    from torchvision.datasets.folder import make_dataset
+
+    classes = sorted(name for name in list_folders(root) if not name.startswith("."))
+    if not classes:
         raise BadInput(f"no class folders, {root}, needed is one folder of images for each class")
+
+    def is_image(path: str) -> bool:
+        hidden = any(part.startswith(".") for part in Path(os.path.relpath(path, root)).parts)
+        return not hidden and path.lower().endswith(IMAGE_ENDINGS)
+
+    numbers = {name: label for label, name in enumerate(classes)}
     try:
-        folder = ImageFolder(str(root), allow_empty=True)
+        images = make_dataset(str(root), numbers, is_valid_file=is_image, allow_empty=True)
     except OSError as error:
         raise BadInput(f"cannot read an image folder, {root}, {error.strerror or error}") from None
-    refuse_empty_classes(root, folder.classes, folder.targets)
-    refuse_duplicate_folders({os.path.dirname(path) for path, _ in folder.samples})
-    files = tuple((os.path.relpath(path, root), label) for path, label in folder.samples)
-    return ImageListing(root, tuple(folder.classes), files)
+    refuse_empty_classes(root, classes, [label for _, label in images])
+    refuse_duplicate_folders({os.path.dirname(path) for path, _ in images})
+    files = tuple((os.path.relpath(path, root), label) for path, label in images)
+    return ImageListing(root, tuple(classes), files)
 
 
 def refuse_empty_classes(root: Path, classes: Sequence[str], labels: Sequence[int]) -> None:
@@ -151,6 +174,7 @@ def refuse_empty_classes(root: Path, classes: Sequence[str], labels: Sequence[in
         others = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
         raise BadInput(
             f"class {empty[0]} has no images, {root / empty[0]}{others}, needed is at least one"
+            f" file named {' '.join(IMAGE_ENDINGS)}"
         )
     if len(classes) < 2:
         raise BadInput(f"only one class ({classes[0]}), {root}, needed are at least 2")

@@ -127,7 +127,9 @@ def test_refused_folders_are_named(tmp_path: Path) -> None:
     assert "only one class (cat)" in refusal(one)
     (one / "dog").mkdir()
     (one / "dog" / "notes.txt").touch()
-    assert refusal(one) == f"class dog has no images, {one / 'dog'}, needed is at least one"
+    assert f"class dog has no images, {one / 'dog'}, needed is at least one file named" in refusal(
+        one
+    )
     picture(0).save(one / "dog" / "0.png")
     assert "class dog has 1 image" in refusal(one)
     assert "held_out is 1.0" in refusal(one, 1.0)
@@ -136,6 +138,17 @@ def test_refused_folders_are_named(tmp_path: Path) -> None:
     write_images(tmp_path / "half" / "val", {"cat": 2, "cow": 2})
     half = tmp_path / "half"
     assert f"class cow is in {half / 'val'} but not in {half / 'train'}" in refusal(half)
+
+
+def test_hidden_folders_and_files_are_no_classes_and_no_images(tmp_path: Path) -> None:
+    root = write_images(tmp_path / ".photos", {"cat": 2, "dog": 2, ".ipynb_checkpoints": 2})
+    write_images(root / "cat", {".ipynb_checkpoints": 2})
+    (root / "dog" / "._0.png").write_bytes(b"notes of a file manager")
+    picture(0).save(root / "dog" / "moving.gif")
+    dataset = open_folder(root, 0.5, 0)
+    assert dataset.classes == ("cat", "dog")
+    assert len(dataset.train) + len(dataset.held) == 5
+    assert "no class folders" in refusal(write_images(tmp_path / "only", {".cache": 2}))
 
 
 @pytest.mark.parametrize(
