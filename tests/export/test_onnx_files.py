@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import onnx
 import pytest
 import torch
@@ -9,7 +11,7 @@ from onnx import TensorProto, helper
 from torch import nn
 
 from nnstretch.errors import UnsupportedOp
-from nnstretch.export.onnx import rename_io
+from nnstretch.export.onnx import convert, rename_io
 from nnstretch.export.onnx.convert import OnnxRunner, close_shapes, export_model
 
 
@@ -71,3 +73,25 @@ def test_attention_over_windows_or_without_heads_is_exported(shape: tuple[int, .
     model = export_model("windows", WindowAttention(), (x,))
     computed = OnnxRunner(model.SerializeToString()).run(x.numpy())
     torch.testing.assert_close(torch.from_numpy(computed), WindowAttention()(x))
+
+
+def test_tables_that_are_kept_change_no_byte_and_are_put_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    registry = pytest.importorskip("torch.onnx._internal.exporter._registration").ONNXRegistry
+    builds: list[object] = []
+
+    def build(*opset: object, **named: object) -> object:
+        builds.append(opset)
+        return from_torchlib(*opset, **named)
+
+    from_torchlib = registry.from_torchlib
+    monkeypatch.setattr(registry, "from_torchlib", staticmethod(build))
+    module, x = nn.Conv2d(3, 4, 3), torch.zeros(1, 3, 8, 8)
+    kept = [export_model("conv", module, (x,)) for _ in range(3)]
+    assert len(builds) == 1
+    assert registry.from_torchlib is build
+    monkeypatch.setattr(convert, "keep_operator_tables", nullcontext)
+    alone = export_model("conv", module, (x,))
+    assert len(builds) == 2
+    assert [model.SerializeToString() for model in kept] == [alone.SerializeToString()] * 3

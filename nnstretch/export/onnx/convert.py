@@ -15,6 +15,7 @@ from nnstretch.bundle.manifest import Port
 from nnstretch.capture.silence import silence_python
 from nnstretch.errors import Mismatch, UnsupportedOp
 from nnstretch.export.onnx.attention import FourDimensionalAttention
+from nnstretch.export.onnx.operator_tables import keep_operator_tables
 from nnstretch.export.onnx.rename_io import rename_io
 from nnstretch.graph import TensorSpec
 
@@ -31,7 +32,7 @@ def export_model(name: str, module: nn.Module, inputs: tuple[torch.Tensor, ...])
     Raises UnsupportedOp with PyTorch's first reason where an operator has no ONNX form.
     """
     try:
-        with silence_python(), torch.no_grad(), FourDimensionalAttention():
+        with silence_python(), torch.no_grad(), keep_operator_tables(), FourDimensionalAttention():
             program = torch.onnx.export(
                 module.eval(),
                 inputs,
