@@ -19,18 +19,18 @@ def keep_operator_tables() -> Iterator[None]:
         from torch._export import utils
         from torch.onnx._internal.exporter._registration import ONNXRegistry
 
-        build_registry = ONNXRegistry.from_torchlib
+        descriptor = vars(ONNXRegistry)["from_torchlib"]
         read_composites = utils._materialize_cpp_cia_ops
-    except (ImportError, AttributeError):
+    except (ImportError, AttributeError, KeyError):
         yield
         return
-    registry: Any = staticmethod(partial(shared_registry, build_registry))
+    registry: Any = staticmethod(partial(shared_registry, ONNXRegistry.from_torchlib))
     try:
         ONNXRegistry.from_torchlib = registry  # type: ignore[method-assign]
         utils._materialize_cpp_cia_ops = cache(read_composites)
         yield
     finally:
-        ONNXRegistry.from_torchlib = build_registry  # type: ignore[method-assign]
+        ONNXRegistry.from_torchlib = descriptor  # type: ignore[method-assign]
         utils._materialize_cpp_cia_ops = read_composites
 
 
