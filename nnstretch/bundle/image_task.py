@@ -16,7 +16,9 @@ from nnstretch.files.limits import Length, Range
 
 MAX_CLASSES = 100_000
 MAX_PX = 1 << 16
-ClassName = Annotated[str, Length(0, 200)]
+MOST_LETTERS = 200
+"""Of a class's name."""
+ClassName = Annotated[str, Length(0, MOST_LETTERS)]
 Share = Annotated[float, Range(-1000, 1000)]
 Spread = Annotated[float, Range(1e-6, 1000)]
 

@@ -92,9 +92,11 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     """Run the verb and return its result as JSON data."""
     from nnstretch.export.litert.packages import require_packages
     from nnstretch.export.quantize import check_settings, output_paths, quantize
+    from nnstretch.stretch.weights.weights_file import scored_classes
     from nnstretch.train.data import open_dataset
     from nnstretch.train.data.batches import image_task_of
     from nnstretch.train.data.calibration import held_out_images, training_images
+    from nnstretch.train.preflight import check_same_classes
     from nnstretch.train.recipe_loader import load_recipe
 
     paths = output_paths(args.out)
@@ -106,6 +108,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     recipe = load_recipe(args.recipe, [f"{key}={value}" for key, value in settings.items()])
     module = load_trained(recipe, args.plan, settings.get("model"), args.weights)
     dataset = open_dataset(recipe.data)
+    check_same_classes(args.weights, scored_classes(args.weights), dataset)
     calibration = training_images(dataset, recipe.data, args.calibration, recipe.seed)
     with progress_stages() as tell:
         result = quantize(

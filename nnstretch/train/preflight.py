@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from nnstretch.bundle.image_task import MOST_LETTERS
 from nnstretch.errors import BadInput, NnstretchError, UnknownName
 from nnstretch.files.plan_yaml import read_plan
 from nnstretch.stretch.weights.branched_module import StretchedNetwork
-from nnstretch.train.data.datamodule import Pictures
+from nnstretch.train.data.datamodule import Pictures, class_change
 from nnstretch.train.data.dataset import Dataset
 from nnstretch.train.data.image_folder import ImageFiles
 from nnstretch.train.hardware import lightning_settings
@@ -75,6 +77,20 @@ def check_processes(settings: TrainerSettings, pictures: Pictures) -> None:
         images = f"{held_out} held-out images" if held_out > 1 else "one held-out image"
         raise BadInput(
             f"{images} for {processes} processes, each needs one, ask for fewer trainer.devices"
+        )
+
+
+def check_same_classes(source: str, classes: Sequence[str], dataset: Dataset) -> None:
+    """Refuse weights whose scores stand for other classes than a data set's; none are known of
+    weights that no training left.
+
+    Raises BadInput, which names the first class that differs.
+    """
+    names = [name[:MOST_LETTERS] for name in dataset.classes]
+    if classes and list(classes) != names:
+        raise BadInput(
+            f"{source} was trained for other classes than the data set has,"
+            f" {class_change(list(classes), names)}, take the data it was trained on"
         )
 
 

@@ -36,6 +36,7 @@ from nnstretch.train.losses import DistillationTeacher, class_scores
 from nnstretch.train.preflight import (
     check_network_fits_data,
     check_processes,
+    check_same_classes,
     prepare_folder,
     refuse_results_among_images,
 )
@@ -79,6 +80,7 @@ def fit(
     out: Path,
     *,
     teacher: nn.Module | None = None,
+    teacher_classes: tuple[str, ...] = (),
     resume: bool = False,
     progress: bool = True,
     origin: Mapping[str, str] | None = None,
@@ -88,8 +90,8 @@ def fit(
     `out` receives weights.safetensors, best.safetensors, training.json, curve.csv, recipe.yaml
     (with `origin` as comments at its head), plan.yaml of a branched network and, after every epoch
     (and every `trainer.save_every_steps`), resume.safetensors, from which `resume` continues to the
-    same weights bit for bit. Raises BadInput for settings, data and networks that do not go
-    together.
+    same weights bit for bit. `teacher_classes` are those that the teacher was trained for, where
+    they are known. Raises BadInput for settings, data and networks that do not go together.
     """
     check_module(module, recipe, teacher is not None)
     out = Path(out)
@@ -105,6 +107,7 @@ def fit(
         distillation: DistillationTeacher | None = None
         if teacher is not None:
             check_network_fits_data(teacher, recipe, classes)
+            check_same_classes("the teacher", teacher_classes, pictures.dataset)
             distillation = DistillationTeacher(teacher, module, recipe)
         # Everything that can be refused is, before the folder is touched.
         check_processes(recipe.trainer, pictures)

@@ -20,6 +20,7 @@ from torch.nn import functional
 pytest.importorskip("litert_torch")
 pytest.importorskip("ai_edge_quantizer")
 
+from nnstretch.bundle.image_task import ImageTask
 from nnstretch.capture import load_model
 from nnstretch.cli import parser_of, run_verb
 from nnstretch.cli import quantize as verb
@@ -141,6 +142,16 @@ def quantize(place: Path, weights: str, out: Path, *more: str) -> int:
         "quantize",
         [str(place / "recipe.yaml"), "--weights", str(place / weights), "--out", str(out), *more],
     )
+
+
+def test_images_of_other_classes_than_the_weights_are_refused(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    others = ImageTask(tuple("abcdefghij"), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+    save_weights(load_model(f"{place}/tiny.py:make"), tmp_path / "others.safetensors", others)
+    assert quantize(place, str(tmp_path / "others.safetensors"), tmp_path / "net.tflite") == 1
+    assert "others.safetensors was trained for other classes" in capsys.readouterr().err
+    assert not list(tmp_path.glob("*.tflite"))
 
 
 @pytest.fixture(scope="module")

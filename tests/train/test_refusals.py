@@ -24,17 +24,20 @@ from support.trainings import (
 )
 from torch import nn
 
+from nnstretch.bundle.image_task import ImageTask
 from nnstretch.capture import load_model
 from nnstretch.cli import main as command
 from nnstretch.cli.train import networks as train_verb
 from nnstretch.errors import BadInput, Diverged
 from nnstretch.plan import Plan
 from nnstretch.stretch import stretch, write_plan
+from nnstretch.stretch.weights.weights_file import save_weights
 from nnstretch.train import fit, load_recipe
 from nnstretch.train.branched_start import has_pretrained_classifier, has_pretrained_weights
 from nnstretch.train.callbacks import Records
 from nnstretch.train.classifier import Classifier
 from nnstretch.train.data import open_dataset
+from nnstretch.train.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from nnstretch.train.preflight import is_same_model
 from nnstretch.train.recipe import (
     BranchedSettings,
@@ -237,6 +240,23 @@ def test_a_head_of_another_size_is_nobodys_teacher(tmp_path: Path) -> None:
     assert has_pretrained_classifier("timm:resnet18?pretrained=true")
     assert not has_pretrained_classifier("timm:resnet18?pretrained=true&num_classes=10")
     assert not has_pretrained_classifier("timm:resnet18")
+
+
+def test_a_teacher_of_other_classes_teaches_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "net.py", FACTORY)
+    teacher = tmp_path / "teacher.safetensors"
+    task = ImageTask(tuple("abcdefghij"), IMAGENET_MEAN, IMAGENET_STD)
+    save_weights(load_model(f"{tmp_path / 'net.py'}:make"), teacher, task)
+    words = ["--model", f"{tmp_path / 'net.py'}:make", "--loss.distill", "0.5", *QUICK]
+    out = tmp_path / "trained"
+    assert command(["train", "digits", *words, "--teacher", str(teacher), "--out", str(out)]) == 1
+    said = capsys.readouterr().err
+    assert (
+        "the teacher was trained for other classes than the data set has, class a is gone" in said
+    )
+    assert not out.exists()
 
 
 def test_a_factory_that_brings_weights_is_not_drawn_over_in_silence(

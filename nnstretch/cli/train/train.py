@@ -182,10 +182,20 @@ def run_training(
 
     Raises SystemExit in every process but the first, which alone reports.
     """
+    from nnstretch.stretch.weights.weights_file import scored_classes
     from nnstretch.train import fit
     from nnstretch.train.hardware import process_rank
 
-    result = fit(module, recipe, args.out, teacher=teacher, resume=args.resume, origin=origin)
+    taught_by = None if teacher is None else args.teacher or args.weights
+    result = fit(
+        module,
+        recipe,
+        args.out,
+        teacher=teacher,
+        teacher_classes=scored_classes(taught_by) if taught_by else (),
+        resume=args.resume,
+        origin=origin,
+    )
     if process_rank(recipe.trainer):
         raise SystemExit(0)  # of several processes the first one speaks
     return {

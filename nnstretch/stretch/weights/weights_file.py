@@ -40,6 +40,14 @@ def read_image_task(path: str | Path) -> ImageTask | None:
         raise BrokenFile(f"weights {path}, {error}") from None
 
 
+def scored_classes(path: str | Path) -> tuple[str, ...]:
+    """Return the classes that a weights file names, in the order of the scores; none if it names
+    none.
+    """
+    task = read_image_task(path)
+    return () if task is None else task.classes
+
+
 @checked
 def load_weights(module: nn.Module, path: str | Path) -> None:
     """Load a module's weights from a file. Raises BadInput, and changes nothing, on a mismatch."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
-from nnstretch.bundle.image_task import ImageTask
+from nnstretch.bundle.image_task import MOST_LETTERS, ImageTask
 from nnstretch.errors import BadInput, one_line
 from nnstretch.train.data.dataset import Dataset, Images, InMemoryImages, UnreadableImage
 from nnstretch.train.data.sampling_order import BatchSelection, seed_global_generators
@@ -148,7 +148,7 @@ def no_readable_image_error(data: DataSettings) -> BadInput:
 def image_task_of(dataset: Dataset, data: DataSettings) -> ImageTask:
     """Return how a network that is trained on a data set sees images."""
     return ImageTask(
-        tuple(name[:200] for name in dataset.classes),
+        tuple(name[:MOST_LETTERS] for name in dataset.classes),
         dataset.mean,
         dataset.std,
         data.val_resize_px,
