@@ -139,7 +139,7 @@ def names_of(text: str) -> tuple[str, ...]:
     """Parse names separated by commas. Raises ArgumentTypeError when there is none."""
     names = tuple(part.strip() for part in text.split(",") if part.strip())
     if not names:
-        raise argparse.ArgumentTypeError("name at least one processor, as in cpu,dsp")
+        raise argparse.ArgumentTypeError("it must have at least one name, as in cpu,dsp")
     return names
 
 

@@ -8,6 +8,7 @@ import json
 import threading
 from argparse import Namespace
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,8 @@ from nnstretch.bundle.manifest import Manifest, Port
 from nnstretch.cli import run_verb
 from nnstretch.cli.bench.result import options
 from nnstretch.errors import BrokenFile
+from nnstretch.files.plan_yaml import plan_text, read_plan
+from nnstretch.plan import Branch, Segment
 from nnstretch.run.isolated_latency import isolated_critical_path_us, isolated_us
 from nnstretch.run.loaded_network import LoadedNetwork
 from nnstretch.run.overlap_check import Overlap
@@ -298,6 +301,18 @@ def test_a_plan_is_measured_and_told(
     text = (tmp_path / "page.md").read_text()
     assert f"nnstretch bench {plan} --runs 3" in text
     assert f"| onnxruntime float32 | {CONCURRENT} |" in text
+
+
+def test_branches_of_another_plan_are_not_measured_as_these(
+    plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = branched_bundle().manifest
+    planned = read_plan(plan)
+    whole = replace(planned, segments=(Segment("input", "output", (Branch("cpu"),)),))
+    manifest = replace(manifest, model=planned.model, plan=plan_text(whole))
+    write_bundle(tmp_path / "whole.nns", manifest, branched_bundle().files)
+    told = refused(capsys, plan, "--bundle", tmp_path / "whole.nns")
+    assert "whole.nns has other branches than" in told
 
 
 @pytest.mark.slow

@@ -34,9 +34,12 @@ from nnstretch.cli.loaded_model import load_model_argument
 from nnstretch.cli.output_path import check_writable
 from nnstretch.cli.progress import progress_stages
 from nnstretch.errors import BadInput, UnknownName
+from nnstretch.files.plan_yaml import parse_plan
 
 if TYPE_CHECKING:
     from nnstretch.bench.prepare import BenchNetwork
+    from nnstretch.bundle.bundle import Bundle
+    from nnstretch.plan import Plan
 
 ROUNDS, SECONDS = 30, 86_400
 
@@ -169,20 +172,32 @@ def load_network(args: argparse.Namespace) -> BenchNetwork:
         raise BadInput(
             f"{args.bundle} is of {bundle.manifest.model}, bench, the plan stretches {plan.model}"
         )
-
-    def calibration() -> Any:
-        if args.calibration == RANDOM:
-            return random_inputs(plan.input_shape)
-        return open_calibration(args.calibration, args.calibration_images, plan.input_shape)
-
+    if bundle is not None and not has_segments_of(bundle, plan):
+        raise BadInput(
+            f"{args.bundle} has other branches than {args.model}, bench, name the plan that it was"
+            " exported from"
+        )
+    calibration: Any = None
+    if args.int8 and args.calibration == RANDOM:
+        calibration = random_inputs(plan.input_shape)
+    elif args.int8:
+        calibration = open_calibration(args.calibration, args.calibration_images, plan.input_shape)
     return BenchNetwork(
         subject.captured,
         plan,
         lambda: subject.build_stretched(lower(subject.graph, plan), args.weights),
-        calibration if args.int8 else None,
+        None if calibration is None else lambda: calibration,
         random_weights=args.calibration == RANDOM and args.weights is None,
         bundle=bundle,
     )
+
+
+def has_segments_of(bundle: Bundle, plan: Plan) -> bool:
+    """Return whether a bundle was exported from a plan; true where it does not say from which."""
+    if not bundle.manifest.plan:
+        return True
+    exported = parse_plan(bundle.manifest.plan, bundle.name)
+    return (exported.segments, exported.input_shape) == (plan.segments, plan.input_shape)
 
 
 def _count(text: str) -> int:

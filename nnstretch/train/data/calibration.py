@@ -20,12 +20,16 @@ from nnstretch.train.data.dataset import (
     Images,
     InMemoryImages,
 )
-from nnstretch.train.data.decode import decode_image, read_image_bytes
+from nnstretch.train.data.decode import (
+    IMAGE_ENDINGS,
+    decode_image,
+    is_image_name,
+    read_image_bytes,
+)
 from nnstretch.train.data.transforms import ResizeAndCrop, normalize_images
 from nnstretch.train.recipe import DataSettings
 from nnstretch.train.recipe_loader import load_recipe
 
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm"})
 IMAGES_IN_MEMORY = 32
 
 
@@ -151,12 +155,14 @@ def settings_for_side(data: DataSettings, side: int) -> DataSettings:
 def folder_images(root: Path, side: int) -> tuple[int, Callable[[int], Tensor]]:
     """Count a folder's images and return their reader. Raises BadInput for a folder without."""
     files = sorted(
-        path for path in root.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()
+        path
+        for path in root.rglob("*")
+        if is_image_name(str(path.relative_to(root))) and path.is_file()
     )
     if not files:
         raise BadInput(
             f"no images, --calibration {root}, needed are files that end in"
-            f" {', '.join(sorted(SUFFIXES))}"
+            f" {', '.join(IMAGE_ENDINGS)}"
         )
     fit = ResizeAndCrop(side, side)
     empty = InMemoryImages(torch.empty(0), torch.empty(0))

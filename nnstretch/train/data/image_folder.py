@@ -14,22 +14,15 @@ from torch import Tensor
 
 from nnstretch.errors import BadInput
 from nnstretch.train.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, arrays_digest
-from nnstretch.train.data.decode import decode_image, read_image_bytes
+from nnstretch.train.data.decode import (
+    IMAGE_ENDINGS,
+    decode_image,
+    is_image_name,
+    read_image_bytes,
+)
 
 HELD_OUT_FOLDERS = ("val", "validation", "test")
 """Names of the folder beside `train`, in order of preference."""
-IMAGE_ENDINGS = (
-    ".jpg",
-    ".jpeg",
-    ".png",
-    ".ppm",
-    ".bmp",
-    ".pgm",
-    ".tif",
-    ".tiff",
-    ".webp",
-    ".gif",
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,8 +135,7 @@ def list_folders(root: Path) -> set[str]:
 def find_images(root: Path) -> ImageListing:
     """Return every image file below the class folders of `root`, in order. Raises BadInput.
 
-    Files and folders whose names begin with a dot are passed over: notebooks and file managers keep
-    copies and notes of images in them.
+    Hidden files and folders are passed over.
     """
     from torchvision.datasets.folder import make_dataset
 
@@ -152,8 +144,7 @@ def find_images(root: Path) -> ImageListing:
         raise BadInput(f"no class folders, {root}, needed is one folder of images for each class")
 
     def is_image(path: str) -> bool:
-        hidden = any(part.startswith(".") for part in Path(os.path.relpath(path, root)).parts)
-        return not hidden and path.lower().endswith(IMAGE_ENDINGS)
+        return is_image_name(os.path.relpath(path, root))
 
     numbers = {name: label for label, name in enumerate(classes)}
     try:
