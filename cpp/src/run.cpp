@@ -237,7 +237,7 @@ void run(int count, char** words) {
     return;
   }
   if (!arguments.measure.empty()) {
-    write_task_times(arguments.measure, network, options, rows);
+    write_task_times(arguments.measure, {{network, rows}}, options);
     std::printf("%s: times of %zu tasks\n", arguments.measure.c_str(), rows.size());
     return;
   }

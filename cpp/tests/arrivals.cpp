@@ -1,8 +1,10 @@
 // Two networks whose inferences arrive at given times: the latency of each, from when it was due.
 //
 //   arrivals POLICY ELEMENTS WEIGHTS1 COSTS1 WEIGHTS2 COSTS2 < times
+//   arrivals POLICY ELEMENTS WEIGHTS1 COSTS1 WEIGHTS2 COSTS2 TIMES.json
 //                                                  -DFIRST=nns_model_A -DSECOND=nns_model_B
 //
+// With a name of a file, what tasks of both take is written there, for `nnstretch simulate --costs`.
 // A line of input is a time in ms and the number of a network, in order of time; a line of output
 // is the latency in ms. The first inference of each network is not among them, it warms up.
 #include <algorithm>
@@ -21,6 +23,7 @@
 #include "nnstretch/error.hpp"
 #include "nnstretch/model.hpp"
 #include "nnstretch/runtime.hpp"
+#include "task_times.hpp"
 #include "vendor.hpp"
 
 extern "C" const nns_model* FIRST(void);
@@ -104,21 +107,23 @@ class Load {
 };
 
 void run(char** words) {
-  const std::vector<Arrival> arrivals = read_arrivals();
   RuntimeOptions options;
   options.policy = words[1];
   options.elements = elements_of(split(words[2]));
   const nns_model* const models[2] = {FIRST(), SECOND()};
-  std::vector<std::shared_ptr<const Network>> networks;
+  std::vector<MeasuredNetwork> networks;
   for (int i = 0; i < 2; ++i) {
     const auto weights = std::make_shared<Weights>(Weights::open(words[3 + 2 * i]));
-    networks.push_back(models[i]->make(weights));
-    options.trace_spans += networks.back()->tasks().size() * (arrivals.size() + 1);
+    const std::shared_ptr<const Network> network = models[i]->make(weights);
+    networks.push_back(
+        {network, task_costs(*network, read_costs(words[4 + 2 * i]), options.elements)});
   }
+  if (words[7]) return write_task_times(words[7], networks, options);
+  const std::vector<Arrival> arrivals = read_arrivals();
+  for (const MeasuredNetwork& each : networks)
+    options.trace_spans += each.rows.size() * (arrivals.size() + 1);
   Runtime runtime(options);
-  for (std::size_t i = 0; i < 2; ++i)
-    runtime.open(networks[i], kPlaces,
-                 task_costs(*networks[i], read_costs(words[4 + 2 * i]), options.elements));
+  for (const MeasuredNetwork& each : networks) runtime.open(each.network, kPlaces, each.rows);
   Load load(runtime);
   runtime.start();
   for (std::size_t i = 0; i < 2; ++i) load.submit(i);
@@ -142,7 +147,7 @@ void run(char** words) {
 }  // namespace
 
 int main(int count, char** words) {
-  if (count != 7) return 2;
+  if (count != 7 && count != 8) return 2;
   try {
     run(words);
     return 0;

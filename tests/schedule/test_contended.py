@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nnstretch.errors import UnknownName
 from nnstretch.schedule import VirtualExecutor, run_tasks
 from nnstretch.schedule.costs.cost_rows import CostRows
-from nnstretch.schedule.executors.contended import ContendedExecutor, HostCosts
+from nnstretch.schedule.executors.contended import ContendedExecutor, HostCosts, Slowing
 from nnstretch.schedule.finish_times import TaskCosts
 from nnstretch.schedule.policies.table import PolicySetting, find_policy
 from nnstretch.soc import Processor
@@ -25,7 +25,7 @@ def contended(
     return ContendedExecutor(
         CORES,
         lambda task, processor: times_us.get((task.work, processor)),
-        lambda task, processor: beside,
+        Slowing(beside=lambda task, processor: beside),
         host or HostCosts(),
     )
 
@@ -65,6 +65,23 @@ def test_a_processor_that_came_to_rest_is_woken() -> None:
     assert next_span(clock) == ("2", 18.0, 28.0), "its thread has just ended the one before"
     clock.submit(Task("3", "x"), CORES[1])
     assert next_span(clock) == ("3", 35.0, 45.0), "nothing ever ran there"
+
+
+def test_a_task_after_one_of_another_instance_takes_longer() -> None:
+    clock = ContendedExecutor(
+        *(CORES, lambda task, processor: 10.0, Slowing(switched=lambda task, processor: 1.5))
+    )
+    ends_us = []
+    for name, request, needs in (
+        ("first of 1", 1, ()),
+        ("second of 1", 1, ("first of 1",)),
+        ("first of 2", 2, ()),
+        ("third of 1", 1, ("second of 1",)),
+        ("fourth of 1", 1, ("third of 1",)),
+    ):
+        clock.submit(Task(name, "x", frozenset(needs), request=request), CORES[0])
+        ends_us.append(next_span(clock)[2])
+    assert ends_us == [10, 20, 30, 45, 55], "only the third of 1 finds the caches of another"
 
 
 def test_data_are_waited_for_and_an_unknown_time_fails() -> None:

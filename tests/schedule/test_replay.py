@@ -68,7 +68,7 @@ def served(
         for name in COSTS_US
     ]  # fmt: skip
     beside = dict.fromkeys(times_us, beside_factor)
-    measured = MeasuredTimes(samples_us, beside, HostCosts(0.0, 60.0, 30.0))
+    measured = MeasuredTimes(samples_us, beside, host=HostCosts(0.0, 60.0, 30.0))
     setting = SimulationSettings(
         *(tuple(applications), CORES, times_us, policy),
         **{"durations": "measured", "measured": measured, "seed": 7},
@@ -183,7 +183,7 @@ def test_measured_times_with_recorded_arrivals_are_near() -> None:
     samples = {((r.application, r.task), r.processor): r.samples_us for r in costs.tasks}
     beside = {((r.application, r.task), r.processor): r.beside for r in costs.tasks}
     host = HostCosts(costs.decision_us, costs.handover_us, costs.answer_us)
-    measured = MeasuredTimes(samples, beside, host)
+    measured = MeasuredTimes(samples, beside, host=host)
     result = Simulation(replay_settings(record, None, measured, 3)).run()
     for run in result.runs:
         requests = [r for r in record.requests if r.application == run.application.name]

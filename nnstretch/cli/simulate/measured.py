@@ -16,12 +16,14 @@ def measured_times(costs: MeasuredCosts) -> MeasuredTimes:
     """Return a table of measured costs as a simulation wants it."""
     samples_us: dict[tuple[WorkKey, str], Sequence[float]] = {}
     beside_factors: dict[tuple[WorkKey, str], float] = {}
+    switched_factors: dict[tuple[WorkKey, str], float] = {}
     for row in costs.tasks:
         key = (row.application, row.task), row.processor
         samples_us[key] = row.samples_us
         beside_factors[key] = row.beside
+        switched_factors[key] = row.switched
     host = HostCosts(costs.decision_us, costs.handover_us, costs.answer_us, costs.wake_us)
-    return MeasuredTimes(samples_us, beside_factors, host)
+    return MeasuredTimes(samples_us, beside_factors, switched_factors, host)
 
 
 def measured_over(name: str, tasks: Sequence[Task], costs: MeasuredCosts, pool: Pool) -> TaskTimes:

@@ -2,7 +2,7 @@
 
 {"format": 1, "costs": "measured", "processors": ["cpu0", "cpu1"], "handover_us": 80, ...
  "tasks": [{"application": "detect", "task": "s0", "processor": "cpu0", "median_us": 5000,
-            "samples_us": [4900, 5000, 5300], "beside": 1.2}]}
+            "samples_us": [4900, 5000, 5300], "beside": 1.2, "switched": 1.05}]}
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ KIND = "measured"
 MOST_SAMPLES = 200
 MOST_TASKS = 1_000_000
 TimeUs = Annotated[float, Range(0, 1e12)]
+Factor = Annotated[float, Range(0.1, 1000)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,12 @@ class MeasuredTask:
     """While all other processors rest."""
     samples_us: Annotated[tuple[TimeUs, ...], Length(1, 100_000)]
     """Likewise, from the shortest to the longest."""
-    beside: Annotated[float, Range(1, 1000)] = 1.0
-    """How many times as long it takes while all other processors work."""
+    beside: Factor = 1.0
+    """How many times as long it takes while all other processors work, in the mean; below 1 by
+    chance alone."""
+    switched: Factor = 1.0
+    """How many times as long where the processor's task before was of another instance, likewise;
+    of a task that needs others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +79,14 @@ class MeasuredCosts:
 def measured_task(
     application: str, task: str, processor: str, samples_us: list[float], beside: float
 ) -> MeasuredTask:
-    """Return a row; of many samples those are kept that are spread evenly over all."""
+    """Return a row; of many samples, those in the middle of equal parts of all are kept.
+
+    So their mean is that of all.
+    """
     ordered = sorted(samples_us)
-    kept = ordered
-    if len(ordered) > MOST_SAMPLES:
-        step = (len(ordered) - 1) / (MOST_SAMPLES - 1)
-        kept = [ordered[round(number * step)] for number in range(MOST_SAMPLES)]
-    typical_us = median(ordered)
-    return MeasuredTask(application, task, processor, typical_us, tuple(kept), max(1.0, beside))
+    count = min(len(ordered), MOST_SAMPLES)
+    kept = [ordered[(2 * number + 1) * len(ordered) // (2 * count)] for number in range(count)]
+    return MeasuredTask(application, task, processor, median(ordered), tuple(kept), beside)
 
 
 def read_measured_costs(path: str | Path) -> MeasuredCosts:

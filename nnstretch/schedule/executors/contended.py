@@ -29,6 +29,21 @@ class HostCosts:
     """What a hand-over takes at least where none of the processor's tasks ended just now."""
 
 
+def unhindered(_task: Task, _processor: str) -> float:
+    """Return 1: nothing slows a task."""
+    return 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Slowing:
+    """What makes tasks take longer than alone; both are told of a task and its processor."""
+
+    beside: Callable[[Task, str], float] = unhindered
+    """How many times as long while all other processors work."""
+    switched: Callable[[Task, str], float] = unhindered
+    """How many times as long where the processor's task before was of another instance."""
+
+
 @dataclass(slots=True, eq=False)
 class QueuedWork:
     """A task in the queue of its processor."""
@@ -57,24 +72,26 @@ class ContendedExecutor:
     """Exact and deterministic; a task goes the slower, the more other processors work.
 
     While a share s of the other processors works, a task takes 1 + s (beside - 1) times as long.
+    One that needs others, and comes after a task of another instance, takes `switched` times as
+    long: its processor's caches hold nothing of its own.
     """
 
     def __init__(
         self,
         processors: tuple[Processor, ...],
         duration_us: DurationOf,
-        beside: Callable[[Task, str], float],
+        slowing: Slowing = Slowing(),
         host: HostCosts = HostCosts(),
         is_wanted: Callable[[Task], bool] | None = None,
     ) -> None:
-        """Create the clock. `duration_us` and `beside` are told of a task and its processor.
+        """Create the clock. `duration_us` is told of a task and its processor.
 
         A task that is not wanted when it comes to start takes no time.
         """
         self.now_us = 0.0
         self.processors = processors
         self._duration_us = duration_us
-        self._beside = beside
+        self._slowing = slowing
         self._host = host
         self._is_wanted = is_wanted
         self._host_free_us = 0.0
@@ -83,6 +100,8 @@ class ContendedExecutor:
         self._running: dict[str, RunningWork] = {}
         self._ended_us: dict[str, float] = {}
         """When the last task of a processor ended."""
+        self._before: dict[str, Task] = {}
+        """The last task of a processor."""
         self._settled_us = 0.0
         """Up to when running tasks have been worked on."""
         self._pushed = 0
@@ -198,9 +217,14 @@ class ContendedExecutor:
         if not queue or queue[0].there_us > now_us:
             return
         queued = queue.popleft()
-        beside = self._beside(queued.task, name)
-        is_wanted = self._is_wanted is None or self._is_wanted(queued.task)
+        task = queued.task
+        beside = self._slowing.beside(task, name)
+        is_wanted = self._is_wanted is None or self._is_wanted(task)
         duration_us = queued.duration_us if is_wanted else 0.0
+        before = self._before.get(name)
+        if task.needs and before and (before.plan, before.request) != (task.plan, task.request):
+            duration_us *= self._slowing.switched(task, name)
+        self._before[name] = task
         self._running[name] = RunningWork(queued, now_us, duration_us, beside)
 
     def _push_event(self, at_us: float, event: Event) -> None:

@@ -22,11 +22,17 @@ class MeasuredTimes:
     """While all other processors rest, from the shortest to the longest."""
     beside: Mapping[tuple[WorkKey, str], float] = field(default_factory=dict)
     """How many times as long while all of them work; once where absent."""
+    switched: Mapping[tuple[WorkKey, str], float] = field(default_factory=dict)
+    """How many times as long right after a task of another instance; once where absent."""
     host: HostCosts = field(default_factory=HostCosts)
 
     def beside_factor(self, task: Task, processor: str) -> float:
         """Return how many times as long a task takes while all other processors work."""
         return self.beside.get((task.work, processor), 1.0)
+
+    def switched_factor(self, task: Task, processor: str) -> float:
+        """Return how many times as long a task takes right after one of another instance."""
+        return self.switched.get((task.work, processor), 1.0)
 
 
 class DurationSource(Protocol):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from nnstretch.protocols import Executor
 from nnstretch.schedule.disturbances import Disturbances
-from nnstretch.schedule.executors.contended import ContendedExecutor
+from nnstretch.schedule.executors.contended import ContendedExecutor, Slowing
 from nnstretch.schedule.executors.virtual import VirtualExecutor
 from nnstretch.schedule.loop.arrivals import Transfers
 from nnstretch.schedule.simulation.application import Application
@@ -72,10 +72,11 @@ def clock_of(
     """
     measured = settings.measured
     if durations is not None and measured is not None:
-        # What a record says was slowed by what ran beside it already.
-        beside = measured.beside_factor if settings.recorded_us is None else unhindered
+        slowing = Slowing(measured.beside_factor, measured.switched_factor)
+        if settings.recorded_us is not None:
+            slowing = Slowing()  # What a record says was slowed by all that already.
         return ContendedExecutor(
-            *(settings.processors, durations.duration_us, beside, measured.host, is_wanted)
+            *(settings.processors, durations.duration_us, slowing, measured.host, is_wanted)
         )
     handovers_us = {}
     if settings.handover_us:
@@ -87,8 +88,3 @@ def clock_of(
         disturbances=settings.disturbances,
         handovers_us=handovers_us,
     )
-
-
-def unhindered(_task: Task, _processor: str) -> float:
-    """Return 1: nothing that runs beside a task slows it."""
-    return 1.0
