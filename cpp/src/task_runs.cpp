@@ -112,13 +112,15 @@ class Bench {
     TimedTask timed;
     timed.span = span;
     const TaskSpan* last_need = nullptr;
+    bool straight = false;
     for (const std::size_t need : networks_[span.network].network->tasks()[span.task].needs) {
       const TaskSpan* const writer = ended.at({span.inference, need});
       if (!last_need || writer->end_us > last_need->end_us) last_need = writer;
+      straight = straight || writer == previous;
     }
     const double ready_us = last_need ? last_need->end_us
                                       : submitted_us_[static_cast<std::size_t>(span.inference) - 1];
-    timed.switched = last_need && previous && previous->inference != span.inference;
+    timed.switched = last_need && !straight;
     const double gap_us = std::max(0.0, span.start_us - ready_us);
     if (!previous || previous->end_us < ready_us)
       timed.wake_us = gap_us;

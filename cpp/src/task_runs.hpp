@@ -19,7 +19,8 @@ struct MeasuredNetwork {
 // A task that ran.
 struct TimedTask {
   TaskSpan span;
-  bool switched = false;  // Whether its element computed another inference just before.
+  // Whether it needs other tasks, and its element computed none of them just before.
+  bool switched = false;
   // From when it could start until it did, where its element had come to rest; else below 0.
   double wake_us = -1.0;
   // Likewise where its element had just ended what it waited for.

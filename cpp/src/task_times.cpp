@@ -24,8 +24,9 @@ using Samples = std::map<Key, std::vector<double>>;
 
 struct TaskTimes {
   Samples alone;
-  Samples straight;  // While all elements work, after a task of the same inference.
-  Samples switched;  // Likewise, after one of another.
+  Samples beside;    // While all elements work.
+  Samples straight;  // Of these, right after a task that it needs.
+  Samples switched;  // Of these, after another one.
   std::vector<double> handover_us;
   std::vector<double> wake_us;
 };
@@ -70,6 +71,10 @@ std::size_t first_like(const std::vector<ElementOptions>& elements, std::size_t 
   return element;
 }
 
+Key key_of(const TimedTask& task, const RuntimeOptions& options) {
+  return {task.span.network, task.span.task, first_like(options.elements, task.span.element)};
+}
+
 void add_gaps(const std::vector<TimedTask>& timed, TaskTimes& times) {
   for (const TimedTask& task : timed) {
     if (task.handover_us >= 0.0) times.handover_us.push_back(task.handover_us);
@@ -86,28 +91,32 @@ TaskTimes measure(const std::vector<MeasuredNetwork>& networks, const RuntimeOpt
     if (first_like(options.elements, element) != element) continue;
     const std::vector<TimedTask> timed = timed_tasks(alone_on(networks, element), options, 1);
     for (const TimedTask& task : timed)
-      times.alone[{task.span.network, task.span.task, first_like(options.elements, task.span.element)}]
-          .push_back(task.span.end_us - task.span.start_us);
+      times.alone[key_of(task, options)].push_back(task.span.end_us - task.span.start_us);
     add_gaps(timed, times);
   }
   if (count > 1) {
     const std::vector<TimedTask> timed = timed_tasks(networks, options, count + 1);
-    for (const TimedTask& task : timed)
-      (task.switched ? times.switched : times.straight)[{
-          task.span.network, task.span.task, first_like(options.elements, task.span.element)}]
-          .push_back(task.span.end_us - task.span.start_us);
+    for (const TimedTask& task : timed) {
+      const Key key = key_of(task, options);
+      const double took_us = task.span.end_us - task.span.start_us;
+      times.beside[key].push_back(took_us);
+      (task.switched ? times.switched : times.straight)[key].push_back(took_us);
+    }
     add_gaps(timed, times);
   }
   for (auto& [key, samples] : times.alone) std::sort(samples.begin(), samples.end());
   return times;
 }
 
+bool many(const Samples& samples, const Key& key) {
+  const auto times = samples.find(key);
+  return times != samples.end() && times->second.size() >= kFew;
+}
+
 // How many times as long the first take in the mean; once where either are few.
 double factor(const Samples& longer, const Samples& shorter, const Key& key) {
-  const auto above = longer.find(key), below = shorter.find(key);
-  const bool known = above != longer.end() && below != shorter.end();
-  if (!known || above->second.size() < kFew || below->second.size() < kFew) return 1.0;
-  return std::clamp(mean(above->second) / mean(below->second), 0.1, 1000.0);
+  if (!many(longer, key) || !many(shorter, key)) return 1.0;
+  return std::clamp(mean(longer.at(key)) / mean(shorter.at(key)), 0.1, 1000.0);
 }
 
 // What a task takes on an element, as an object of JSON; empty where it was not measured there.
@@ -117,9 +126,11 @@ std::string row_of(const TaskTimes& times, const std::vector<ElementOptions>& el
   const auto samples = times.alone.find(key);
   if (samples == times.alone.end()) return "";
   const std::vector<double>& sorted = samples->second;
+  const bool told_apart = many(times.straight, key) && many(times.switched, key);
+  const Samples& beside = told_apart ? times.straight : times.beside;
   return "\"processor\": " + quoted(elements[element].name) +
          ", \"median_us\": " + number(sorted[sorted.size() / 2]) +
-         ", \"beside\": " + number(factor(times.straight, times.alone, key)) +
+         ", \"beside\": " + number(factor(beside, times.alone, key)) +
          ", \"switched\": " + number(factor(times.switched, times.straight, key)) +
          ",\n   \"samples_us\": " + list(sorted);
 }

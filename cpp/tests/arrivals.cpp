@@ -1,10 +1,12 @@
 // Two networks whose inferences arrive at given times: the latency of each, from when it was due.
 //
-//   arrivals POLICY ELEMENTS WEIGHTS1 COSTS1 WEIGHTS2 COSTS2 < times
-//   arrivals POLICY ELEMENTS WEIGHTS1 COSTS1 WEIGHTS2 COSTS2 TIMES.json
+//   arrivals POLICY CORRECTION ELEMENTS WEIGHTS1 COSTS1 WEIGHTS2 COSTS2 < times
+//   arrivals POLICY CORRECTION ELEMENTS WEIGHTS1 COSTS1 WEIGHTS2 COSTS2 TIMES.json
 //                                                  -DFIRST=nns_model_A -DSECOND=nns_model_B
 //
-// With a name of a file, what tasks of both take is written there, for `nnstretch simulate --costs`.
+// CORRECTION is on or off: whether costs are learnt from what tasks take. With a name of a file,
+// what tasks of both take is written there, for `nnstretch simulate --costs`.
+//
 // A line of input is a time in ms and the number of a network, in order of time; a line of output
 // is the latency in ms. The first inference of each network is not among them, it warms up.
 #include <algorithm>
@@ -109,16 +111,17 @@ class Load {
 void run(char** words) {
   RuntimeOptions options;
   options.policy = words[1];
-  options.elements = elements_of(split(words[2]));
+  options.correct_costs = words[2] == std::string("on");
+  options.elements = elements_of(split(words[3]));
   const nns_model* const models[2] = {FIRST(), SECOND()};
   std::vector<MeasuredNetwork> networks;
   for (int i = 0; i < 2; ++i) {
-    const auto weights = std::make_shared<Weights>(Weights::open(words[3 + 2 * i]));
+    const auto weights = std::make_shared<Weights>(Weights::open(words[4 + 2 * i]));
     const std::shared_ptr<const Network> network = models[i]->make(weights);
     networks.push_back(
-        {network, task_costs(*network, read_costs(words[4 + 2 * i]), options.elements)});
+        {network, task_costs(*network, read_costs(words[5 + 2 * i]), options.elements)});
   }
-  if (words[7]) return write_task_times(words[7], networks, options);
+  if (words[8]) return write_task_times(words[8], networks, options);
   const std::vector<Arrival> arrivals = read_arrivals();
   for (const MeasuredNetwork& each : networks)
     options.trace_spans += each.rows.size() * (arrivals.size() + 1);
@@ -147,7 +150,7 @@ void run(char** words) {
 }  // namespace
 
 int main(int count, char** words) {
-  if (count != 7 && count != 8) return 2;
+  if (count != 8 && count != 9) return 2;
   try {
     run(words);
     return 0;

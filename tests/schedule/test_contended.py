@@ -67,7 +67,7 @@ def test_a_processor_that_came_to_rest_is_woken() -> None:
     assert next_span(clock) == ("3", 35.0, 45.0), "nothing ever ran there"
 
 
-def test_a_task_after_one_of_another_instance_takes_longer() -> None:
+def test_a_task_takes_longer_after_one_that_it_does_not_need() -> None:
     clock = ContendedExecutor(
         *(CORES, lambda task, processor: 10.0, Slowing(switched=lambda task, processor: 1.5))
     )
@@ -81,7 +81,9 @@ def test_a_task_after_one_of_another_instance_takes_longer() -> None:
     ):
         clock.submit(Task(name, "x", frozenset(needs), request=request), CORES[0])
         ends_us.append(next_span(clock)[2])
-    assert ends_us == [10, 20, 30, 45, 55], "only the third of 1 finds the caches of another"
+    assert ends_us == [10, 20, 30, 45, 55], (
+        "only the third of 1 finds the caches as another left them"
+    )
 
 
 def test_data_are_waited_for_and_an_unknown_time_fails() -> None:

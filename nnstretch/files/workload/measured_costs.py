@@ -44,8 +44,8 @@ class MeasuredTask:
     """How many times as long it takes while all other processors work, in the mean; below 1 by
     chance alone."""
     switched: Factor = 1.0
-    """How many times as long where the processor's task before was of another instance, likewise;
-    of a task that needs others."""
+    """How many times as long where the processor's task before was none that it needs, likewise; of
+    a task that needs others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class Slowing:
     beside: Callable[[Task, str], float] = unhindered
     """How many times as long while all other processors work."""
     switched: Callable[[Task, str], float] = unhindered
-    """How many times as long where the processor's task before was of another instance."""
+    """How many times as long where the processor's task before was none that it needs."""
 
 
 @dataclass(slots=True, eq=False)
@@ -72,8 +72,8 @@ class ContendedExecutor:
     """Exact and deterministic; a task goes the slower, the more other processors work.
 
     While a share s of the other processors works, a task takes 1 + s (beside - 1) times as long.
-    One that needs others, and comes after a task of another instance, takes `switched` times as
-    long: its processor's caches hold nothing of its own.
+    One that needs others, and follows none of them on its processor, takes `switched` times as
+    long: the caches there hold nothing of its own.
     """
 
     def __init__(
@@ -100,8 +100,8 @@ class ContendedExecutor:
         self._running: dict[str, RunningWork] = {}
         self._ended_us: dict[str, float] = {}
         """When the last task of a processor ended."""
-        self._before: dict[str, Task] = {}
-        """The last task of a processor."""
+        self._before: dict[str, str] = {}
+        """The name of a processor's last task."""
         self._settled_us = 0.0
         """Up to when running tasks have been worked on."""
         self._pushed = 0
@@ -222,9 +222,9 @@ class ContendedExecutor:
         is_wanted = self._is_wanted is None or self._is_wanted(task)
         duration_us = queued.duration_us if is_wanted else 0.0
         before = self._before.get(name)
-        if task.needs and before and (before.plan, before.request) != (task.plan, task.request):
+        if task.needs and before not in task.needs:
             duration_us *= self._slowing.switched(task, name)
-        self._before[name] = task
+        self._before[name] = task.name
         self._running[name] = RunningWork(queued, now_us, duration_us, beside)
 
     def _push_event(self, at_us: float, event: Event) -> None:

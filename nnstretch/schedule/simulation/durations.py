@@ -23,7 +23,7 @@ class MeasuredTimes:
     beside: Mapping[tuple[WorkKey, str], float] = field(default_factory=dict)
     """How many times as long while all of them work; once where absent."""
     switched: Mapping[tuple[WorkKey, str], float] = field(default_factory=dict)
-    """How many times as long right after a task of another instance; once where absent."""
+    """How many times as long right after a task that it does not need; once where absent."""
     host: HostCosts = field(default_factory=HostCosts)
 
     def beside_factor(self, task: Task, processor: str) -> float:
@@ -31,7 +31,7 @@ class MeasuredTimes:
         return self.beside.get((task.work, processor), 1.0)
 
     def switched_factor(self, task: Task, processor: str) -> float:
-        """Return how many times as long a task takes right after one of another instance."""
+        """Return how many times as long a task takes right after one that it does not need."""
         return self.switched.get((task.work, processor), 1.0)
 
 
