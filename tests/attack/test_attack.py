@@ -32,7 +32,7 @@ from nnstretch.cli import main
 from nnstretch.errors import NnstretchError
 
 MINUTES = os.environ.get("NNSTRETCH_ATTACK_MINUTES")
-SECONDS = float(MINUTES or "1") * 60
+SECONDS = float(MINUTES or "0.6") * 60
 USUAL_SEED = 1
 SEED = int(
     os.environ.get("NNSTRETCH_ATTACK_SEED") or (time.time_ns() % 10**9 if MINUTES else USUAL_SEED)
