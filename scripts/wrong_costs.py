@@ -25,7 +25,7 @@ from nnstretch.bench.commands import command_line, command_parser, run_command
 from nnstretch.bench.markdown import markdown_table
 from nnstretch.files.atomic import write_text
 from nnstretch.schedule.disturbances import Disturbances, Interference
-from nnstretch.schedule.request import RequestOutcome
+from nnstretch.schedule.request import Request
 from nnstretch.schedule.simulation.application import Application, ExponentialArrivals, own_tasks
 from nnstretch.schedule.simulation.replications import measured
 from nnstretch.schedule.simulation.settings import SimulationSettings
@@ -76,7 +76,7 @@ def mean_latency_us(settings: SimulationSettings) -> float:
     ended: Counter[str] = Counter()
     latencies_us: list[float] = []
 
-    def on_outcome(run: ApplicationRun, _number: int, outcome: RequestOutcome, _us: float) -> None:
+    def on_outcome(run: ApplicationRun, _number: int, outcome: Request, _us: float) -> None:
         ended[run.application.name] += 1
         if min(ended.values()) > LEARNT and len(ended) == KINDS:
             latencies_us.append(outcome.latency_us)
@@ -126,9 +126,9 @@ def leaving(settings: SimulationSettings, slow: str, factor: float) -> Leaving:
     at_us = gap_us * instances / 2
     busy = (Interference(slow, at_us, 1e15, 1 / factor),)
     sent: list[Span] = []
-    answers: dict[int, RequestOutcome] = {}
+    answers: dict[int, Request] = {}
 
-    def on_outcome(_run: ApplicationRun, number: int, outcome: RequestOutcome, _us: float) -> None:
+    def on_outcome(_run: ApplicationRun, number: int, outcome: Request, _us: float) -> None:
         answers[number] = outcome
 
     disturbed = replace(settings, disturbances=Disturbances(busy))

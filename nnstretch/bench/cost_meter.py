@@ -9,7 +9,7 @@ from itertools import cycle
 from statistics import fmean, median
 
 from nnstretch.files.workload.measured_costs import MeasuredCosts, MeasuredTask, measured_task
-from nnstretch.schedule import Request, RequestOutcome, RequestScheduler, ThreadExecutor
+from nnstretch.schedule import Request, RequestScheduler, ThreadExecutor
 from nnstretch.schedule.costs.cost_rows import CostRows
 from nnstretch.schedule.finish_times import TaskCosts
 from nnstretch.schedule.policies.table import PolicySetting, find_policy
@@ -38,7 +38,7 @@ class CostMeter:
         self._threads.listen()
         costs_us = {(task.work, p.name): 1.0 for task in tasks for p in processors}
         policy = find_policy(POLICY).make(PolicySetting(CostRows(processors, TaskCosts(costs_us))))
-        self._outcome: RequestOutcome | None = None
+        self._outcome: Request | None = None
         self._spans: deque[Span] = deque(maxlen=1)
         self._scheduler = RequestScheduler(
             *(processors, policy, self._threads, self._on_outcome),
@@ -92,7 +92,7 @@ class CostMeter:
             pass
         placed = replace(self._numbered(task), processor=processor.name)
         self._scheduler.submit(Request(placed.request, (placed,)))
-        while self._outcome is None or self._outcome.request != placed.request:
+        while self._outcome is None or self._outcome.number != placed.request:
             self._scheduler.step()
         if self._outcome.error is not None:
             raise self._outcome.error
@@ -103,7 +103,7 @@ class CostMeter:
         self._answers_us.append(ended_us - span.end_us)
         return span
 
-    def _on_outcome(self, outcome: RequestOutcome) -> None:
+    def _on_outcome(self, outcome: Request) -> None:
         self._outcome = outcome
 
     def _beside(self, processor: Processor, rounds: int) -> None:

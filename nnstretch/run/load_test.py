@@ -21,7 +21,7 @@ from nnstretch.run.metrics import max_abs_error, percentiles
 from nnstretch.run.requests.open_requests import Reply
 from nnstretch.run.served_plans import ServedPlans, open_plans
 from nnstretch.run.server import Server
-from nnstretch.schedule import Disturbances, RequestOutcome, StaticPlacement, VirtualExecutor
+from nnstretch.schedule import Disturbances, Request, StaticPlacement, VirtualExecutor
 from nnstretch.schedule.multi_plan import (
     MultiPlanScheduler,
     is_probe,
@@ -193,7 +193,7 @@ def simulate_load(
         if not is_probe(task):
             compute_once(networks[task.plan], task.subgraph, values[task.plan])
 
-    def answered(outcome: RequestOutcome, plan: str) -> None:
+    def answered(outcome: Request, plan: str) -> None:
         error = reply_kind(outcome.error) if outcome.error else ""
         result.ends.append(RequestEnd(plan, outcome.latency_us, error, outcome.replaced))
         result.elapsed_us = executor.now_us

@@ -38,7 +38,7 @@ from nnstretch.run.requests.open_requests import (
 )
 from nnstretch.run.requests.scheduled_server import ScheduledServer, broken_off
 from nnstretch.run.tensor_io import from_port
-from nnstretch.schedule import Disturbances, RequestOutcome, StaticPlacement, ThreadExecutor
+from nnstretch.schedule import Disturbances, Request, StaticPlacement, ThreadExecutor
 from nnstretch.schedule.executors.callback_thread import call_logged
 from nnstretch.schedule.multi_plan import (
     MultiPlanScheduler,
@@ -208,12 +208,12 @@ class Server(ScheduledServer):
         elif (entry := self._open.entries.get(task.request)) is not None:
             self.networks[plan].compute(name, entry.values)
 
-    def _on_outcome(self, answer: RequestOutcome, plan: str) -> None:
+    def _on_outcome(self, answer: Request, plan: str) -> None:
         self.counts.replaced += answer.replaced
-        if (request := self._open.entries.get(answer.request)) is not None:
+        if (request := self._open.entries.get(answer.number)) is not None:
             request.reply.replaced = answer.replaced
             request.reply.latency_ms = answer.latency_us / 1000
-            self._end(answer.request, answer.error)
+            self._end(answer.number, answer.error)
 
     def _end(self, number: int, error: Exception | None) -> None:
         self._open.end(number, self._outputs, error)

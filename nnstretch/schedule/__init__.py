@@ -31,7 +31,7 @@ from nnstretch.schedule.executors.threads import ThreadExecutor
 from nnstretch.schedule.executors.virtual import VirtualExecutor
 from nnstretch.schedule.finish_times import critical_path_us, duration_as_placed
 from nnstretch.schedule.policies.static_placement import StaticPlacement
-from nnstretch.schedule.request import Request, RequestOutcome
+from nnstretch.schedule.request import Request
 from nnstretch.schedule.request_scheduler import RequestScheduler
 from nnstretch.schedule.task_graph import (
     enqueue_times_us,
@@ -46,7 +46,6 @@ __all__ = [
     "Interference",
     "Outage",
     "Request",
-    "RequestOutcome",
     "RequestScheduler",
     "StaticOrderRunner",
     "StaticPlacement",

@@ -152,8 +152,8 @@ class EventLoop:
     def dispatch(self) -> None:
         """Ask the policy until it declines, and hand over as far as executors have room."""
         failed = self._executor.failed()
-        if failed is not self._failed and failed != self._failed:
-            self._on_failed(failed)
+        if failed is not self._failed:
+            self._hear_failed(failed)
         if self._freed:
             for queue in self._freed:
                 if queue.reserved:
@@ -249,9 +249,11 @@ class EventLoop:
             if self._on_give is not None:
                 self._on_give(given.task, processor)
 
-    def _on_failed(self, failed: frozenset[str]) -> None:
+    def _hear_failed(self, failed: frozenset[str]) -> None:
         """Close processors that have failed; what was only reserved there waits again."""
-        self._failed = failed
+        had_failed, self._failed = self._failed, failed
+        if failed == had_failed:
+            return
         for queue in self._queues:
             state = queue.state
             state.alive = state.name not in failed

@@ -19,7 +19,7 @@ from nnstretch.protocols import Executor, Policy
 from nnstretch.schedule.finish_times import TaskCosts
 from nnstretch.schedule.plan_selection import PlanSelector, PlanVariant
 from nnstretch.schedule.rebalancing import Rebalancer
-from nnstretch.schedule.request import Request, RequestOutcome
+from nnstretch.schedule.request import Request
 from nnstretch.schedule.request_scheduler import RequestScheduler
 from nnstretch.schedule.slowdown import AdaptationSettings, slowdown_estimator
 from nnstretch.schedule.task_graph import (
@@ -49,7 +49,7 @@ class MultiPlanScheduler:
         processors: Sequence[Processor],
         policy: Policy,
         executor: Executor,
-        answered: Callable[[RequestOutcome, str], None],
+        answered: Callable[[Request, str], None],
         adaptive: bool = False,
         settings: AdaptationSettings = AdaptationSettings(),  # noqa: B008 (frozen)
         ended: Callable[[Span], None] | None = None,
@@ -122,9 +122,9 @@ class MultiPlanScheduler:
         """Do what happens next; see `RequestScheduler.step`."""
         return self.service.step()
 
-    def _on_outcome(self, answer: RequestOutcome) -> None:
-        if answer.request < FIRST_PROBE:
-            self._answered(answer, self._plans.pop(answer.request))
+    def _on_outcome(self, answer: Request) -> None:
+        if answer.number < FIRST_PROBE:
+            self._answered(answer, self._plans.pop(answer.number))
 
 
 def plan_durations_us(

@@ -1,4 +1,4 @@
-"""A request, how it ended, and the deadlines of several."""
+"""A request and its end, and the deadlines of several."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from math import inf
 from typing import Any
 
 from nnstretch.errors import DeadlineMissed, ProcessorFailed
-from nnstretch.task import Task, filled_quickly
+from nnstretch.task import Task
 
 SLACK = 64
 """Deadlines of answered requests that may stay in the heap beside as many as are open."""
 
 
-@filled_quickly
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Request:
-    """One input on its way through a network."""
+    """One input on its way through a network, submitted once, and what becomes of it."""
 
     number: int
     tasks: Sequence[Task]
@@ -29,44 +28,24 @@ class Request:
     """Its tasks are not moved because a processor is slow, only where it is lost."""
     source: Any = None
     """What the caller wants back with its end."""
-
-
-@filled_quickly
-@dataclass(frozen=True, slots=True)
-class RequestOutcome:
-    """The end of a request."""
-
-    request: int
-    arrived_us: float
-    ended_us: float
-    error: Exception | None
-    """None where all of its tasks ended."""
-    replaced: int
-    """Tasks that ran elsewhere than planned, because their processor was lost or slow."""
+    arrived_us: float = inf
+    """When the scheduler heard of it."""
+    unfinished: int = 0
+    """How many of its tasks have not ended."""
     first_us: float = inf
     """When its first task started."""
     worked_us: float = 0.0
     """What its tasks took, added up."""
-    source: Any = None
-    """That of the request."""
+    replaced: int = 0
+    """Tasks that ran elsewhere than planned, because their processor was lost or slow."""
+    ended_us: float = inf
+    error: Exception | None = None
+    """None where all of its tasks ended."""
 
     @property
     def latency_us(self) -> float:
         """Return the time from arrival to end, us."""
         return self.ended_us - self.arrived_us
-
-
-@dataclass(slots=True)
-class PendingRequest:
-    """A request that has not been answered yet."""
-
-    request: Request
-    arrived_us: float
-    unfinished: int
-    """How many of its tasks have not ended."""
-    replaced: int = 0
-    first_us: float = inf
-    worked_us: float = 0.0
 
 
 @dataclass(slots=True)

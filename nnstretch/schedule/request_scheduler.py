@@ -21,9 +21,7 @@ from nnstretch.schedule.policies.rebalancing import Rebalancing
 from nnstretch.schedule.rebalancing import Rebalancer, RemainingTasks
 from nnstretch.schedule.request import (
     Deadlines,
-    PendingRequest,
     Request,
-    RequestOutcome,
     deadline_error,
     no_processor_error,
 )
@@ -51,7 +49,7 @@ class RequestScheduler:
         processors: Sequence[Processor],
         policy: Policy,
         executor: Executor,
-        answered: Callable[[RequestOutcome], None],
+        answered: Callable[[Request], None],
         durations_us: TaskTimes | None = None,
         ended: Callable[[Span], None] | None = None,
         rebalancer: Rebalancer | None = None,
@@ -79,7 +77,7 @@ class RequestScheduler:
         self._deadlines = Deadlines()
         self._next_us = inf
         """When the earliest timer that is set rings."""
-        self._open: dict[int, PendingRequest] = {}
+        self._open: dict[int, Request] = {}
 
     def __len__(self) -> int:
         """Return how many requests have not been answered."""
@@ -91,23 +89,24 @@ class RequestScheduler:
 
     def submit(self, request: Request) -> None:
         """Begin a request. Raises Stuck for a number or a task that is open already."""
-        if request.number in self._open:
+        number, tasks = request.number, request.tasks
+        if number in self._open:
             raise Stuck(
-                f"request {request.number} is open already, service, every request needs a number"
+                f"request {number} is open already, service, every request needs a number"
                 " of its own"
             )
-        now_us, tasks = self._executor.now_us, request.tasks
-        self._open[request.number] = PendingRequest(request, now_us, len(tasks))
+        self._open[number] = request
+        request.arrived_us, request.unfinished = self._executor.now_us, len(tasks)
         try:
             # A rebalancer moves what cannot start yet, too: it needs all tasks built.
             self.loop.add(tasks if self._rebalancer is None else tuple(tasks))
         except BaseException:
-            del self._open[request.number]
+            del self._open[number]
             raise
         if not self.alive:
-            self._close(request.number, no_processor_error(request.number))
+            self._close(number, no_processor_error(number))
         elif not tasks:
-            self._close(request.number, None)
+            self._close(number, None)
         elif request.deadline_us < inf:
             self._deadlines.add(request)
             self._set_deadline_timer()
@@ -179,12 +178,12 @@ class RequestScheduler:
         if self._ended is not None:
             self._ended(span)
         if was_open:
-            pending, start_us = self._open[task.request], span.start_us
-            pending.worked_us += span.end_us - start_us
-            if start_us < pending.first_us:
-                pending.first_us = start_us
-            pending.unfinished -= 1
-            if not pending.unfinished:
+            request, start_us = self._open[task.request], span.start_us
+            request.worked_us += span.end_us - start_us
+            if start_us < request.first_us:
+                request.first_us = start_us
+            request.unfinished -= 1
+            if not request.unfinished:
                 self._close(task.request, None)
 
     def _fail(self, failure: Failure) -> None:
@@ -196,10 +195,10 @@ class RequestScheduler:
 
     def _count_replaced(self, span: Span) -> None:
         """Count a task that ran elsewhere than planned."""
-        pending = self._open.get(span.task.request)
-        if pending is not None:
+        request = self._open.get(span.task.request)
+        if request is not None:
             planned = self.loop.task(span.task.name).processor
-            pending.replaced += planned is not None and planned != span.processor
+            request.replaced += planned is not None and planned != span.processor
 
     def _on_give(self, task: Task, processor: Processor) -> None:
         if self._rebalancer is not None:
@@ -230,23 +229,19 @@ class RequestScheduler:
             self._executor.set_timer(next_us, DeadlineTimer())
 
     def _close(self, number: int, error: Exception | None) -> bool:
-        pending = self._open.pop(number, None)
-        if pending is None:
+        request = self._open.pop(number, None)
+        if request is None:
             return False
-        if pending.unfinished:
+        if request.unfinished:
             # In their order: sums of times depend on it.
-            self.loop.withdraw([task.name for task in pending.request.tasks])
-        self._answered(
-            RequestOutcome(
-                *(number, pending.arrived_us, self._executor.now_us, error, pending.replaced),
-                *(pending.first_us, pending.worked_us, pending.request.source),
-            )
-        )
+            self.loop.withdraw([task.name for task in request.tasks])
+        request.ended_us, request.error = self._executor.now_us, error
+        self._answered(request)
         return True
 
     def _remaining(self, number: int, waiting: Sequence[str]) -> RemainingTasks:
         """Return what is left of a request, some of whose tasks wait for a processor."""
-        request, loop = self._open[number].request, self.loop
+        request, loop = self._open[number], self.loop
         placed: list[Task] = []
         in_flight: list[str] = []
         for task in request.tasks:

@@ -23,7 +23,7 @@ from nnstretch.run.requests.open_requests import (
     SubmitMessage,
 )
 from nnstretch.run.requests.scheduled_server import ScheduledServer, broken_off
-from nnstretch.schedule import Disturbances, Request, RequestOutcome, RequestScheduler
+from nnstretch.schedule import Disturbances, Request, RequestScheduler
 from nnstretch.schedule.cpu_affinity import sleep_until
 from nnstretch.schedule.executors.threads import ThreadExecutor
 from nnstretch.schedule.loop.processor_queue import Queueing
@@ -247,8 +247,8 @@ class NetworkServer(ScheduledServer):
             end_us = max(span.start_us, span.end_us)
             admitted.tasks.append(RecordedTask(task, span.processor, span.start_us, end_us))
 
-    def _on_outcome(self, outcome: RequestOutcome) -> None:
-        self._end(outcome.request, outcome.error)
+    def _on_outcome(self, outcome: Request) -> None:
+        self._end(outcome.number, outcome.error)
 
     def _end(self, number: int, error: Exception | None) -> None:
         """End an admitted request: exactly once, as who takes it out replies."""

@@ -83,7 +83,7 @@ class PlannedRun:
         self._names: dict[int, str] = {}
         self._scheduler = RequestScheduler(
             *(settings.processors, policy, self._clock),
-            lambda outcome: self._answered(outcome.request),
+            lambda outcome: self._answered(outcome.number),
             settings.times_us,
             keep,
             costs=cost_rows(replace(settings, policy="eft")),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nnstretch.bundle.manifest import Manifest
-from nnstretch.schedule import Disturbances, RequestOutcome, StaticPlacement, VirtualExecutor
+from nnstretch.schedule import Disturbances, Request, StaticPlacement, VirtualExecutor
 from nnstretch.schedule.multi_plan import MultiPlanScheduler, plan_durations_us, plan_enqueue_us
 from nnstretch.schedule.slowdown import AdaptationSettings
 from nnstretch.soc import Soc
@@ -41,7 +41,7 @@ class Played:
     moved: list[int] = field(default_factory=list)
     """Sub-graphs that ran elsewhere than planned."""
 
-    def hear(self, answer: RequestOutcome, plan: str) -> None:
+    def hear(self, answer: Request, plan: str) -> None:
         self.latencies_us.append(answer.latency_us)
         self.plans.append(plan)
         self.moved.append(answer.replaced)

@@ -29,7 +29,6 @@ from nnstretch.files.atomic import write_text
 from nnstretch.run.server import Server
 from nnstretch.schedule import (
     Request,
-    RequestOutcome,
     RequestScheduler,
     StaticPlacement,
     VirtualExecutor,
@@ -103,8 +102,8 @@ def virtual(requests: int, clients: int, rng: random.Random, moves: bool = False
     times = {(sub.name, p): us for sub in manifest.subgraphs for p, us in sub.predicted_us.items()}
     clock = VirtualExecutor(PROCESSORS, times, disturbances=trouble(rng, requests * 550.0, 50))
 
-    def answered(answer: RequestOutcome) -> None:
-        tally.end(answer.request, kind(answer.error))
+    def answered(answer: Request) -> None:
+        tally.end(answer.number, kind(answer.error))
         tally.replaced += answer.replaced
         clock.set_timer(clock.now_us + rng.uniform(0, 500), "ask")
 

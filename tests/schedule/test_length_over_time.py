@@ -16,7 +16,7 @@ def test_steps_hold_the_mean_length_of_their_time(seed: int) -> None:
     pieces: list[tuple[float, float, int]] = []
     for _ in range(200):
         until_us, after = at_us + draw.expovariate(1e-3), draw.randrange(5)
-        queue.change(until_us, before, after)
+        queue.add(until_us, after - before)
         pieces.append((at_us, until_us, before))
         at_us, before = until_us, after
     means = queue.means()

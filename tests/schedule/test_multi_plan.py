@@ -14,7 +14,7 @@ from nnstretch.schedule import (
     Disturbances,
     Interference,
     Outage,
-    RequestOutcome,
+    Request,
     StaticPlacement,
     VirtualExecutor,
 )
@@ -47,7 +47,7 @@ class Played:
         phone: tuple[Processor, ...] = PHONE,
         settings: AdaptationSettings = AdaptationSettings(),  # noqa: B008 (frozen)
     ) -> None:
-        self.ends: list[tuple[RequestOutcome, str]] = []
+        self.ends: list[tuple[Request, str]] = []
         self.ran: list[str] = []
         self.processors: set[str] = set()
         handovers_us = plan_enqueue_us(manifests, phone)
@@ -77,7 +77,7 @@ class Played:
         if not is_probe(task):
             self.ran.append(task.name)
 
-    def answered(self, answer: RequestOutcome, plan: str) -> None:
+    def answered(self, answer: Request, plan: str) -> None:
         self.ends.append((answer, plan))
         self.clock.set_timer(self.clock.now_us, "ask")
 
@@ -135,10 +135,10 @@ def test_each_request_ends_once_whatever_fails(data: st.DataObject) -> None:
         for p in PHONE
     )
     played = Played(SEVERAL, Disturbances(busy, fails), 25, data.draw(st.integers(1, 5)))
-    assert sorted(answer.request for answer, _ in played.ends) == list(range(25))
+    assert sorted(answer.number for answer, _ in played.ends) == list(range(25))
     assert set(played.by) <= set(SEVERAL)
-    assert max(Counter(answer.request for answer, _ in played.ends).values()) == 1
-    done = {answer.request for answer, _ in played.ends if answer.error is None}
+    assert max(Counter(answer.number for answer, _ in played.ends).values()) == 1
+    done = {answer.number for answer, _ in played.ends if answer.error is None}
     assert max(Counter(played.ran).values(), default=1) == 1, "no sub-graph is computed twice"
     assert {
         number: sum(name.endswith(f"#{number}") for name in played.ran) for number in done

@@ -17,7 +17,6 @@ from nnstretch.schedule import (
     Interference,
     Outage,
     Request,
-    RequestOutcome,
     RequestScheduler,
     StaticPlacement,
     VirtualExecutor,
@@ -82,7 +81,7 @@ class Played:
         requests: int = 1,
         clients: int = 1,
     ):
-        self.answers: list[RequestOutcome] = []
+        self.answers: list[Request] = []
         self.ran: Counter[str] = Counter()
         self.where: dict[str, str] = {}
         clock = VirtualExecutor(
@@ -105,7 +104,7 @@ class Played:
                 asked += 1
                 service.submit(Request(asked - 1, network(segments, asked - 1)))
 
-    def answered(self, answer: RequestOutcome) -> None:
+    def answered(self, answer: Request) -> None:
         self.answers.append(answer)
         self.clock.set_timer(self.clock.now_us, "ask")
 
@@ -171,13 +170,13 @@ def test_each_task_runs_once_whatever_happens(
         Played(segments, times, disturbances, rebalancer(times, half_life_us=500.0), 6, clients)
         for _ in range(2)
     )
-    assert sorted(answer.request for answer in first.answers) == list(range(6))
-    done = {answer.request for answer in first.answers if answer.error is None}
+    assert sorted(answer.number for answer in first.answers) == list(range(6))
+    done = {answer.number for answer in first.answers if answer.error is None}
     expected = {task.name for number in done for task in network(segments, number)}
     assert expected <= first.ran.keys()
     assert max(first.ran.values()) == 1
-    assert [(a.request, a.ended_us) for a in first.answers] == [
-        (a.request, a.ended_us) for a in second.answers
+    assert [(a.number, a.ended_us) for a in first.answers] == [
+        (a.number, a.ended_us) for a in second.answers
     ], "deterministic"
 
 

@@ -21,7 +21,7 @@ from nnstretch.files.workload.service_record import (
     read_record,
 )
 from nnstretch.schedule.executors.contended import HostCosts
-from nnstretch.schedule.request import RequestOutcome
+from nnstretch.schedule.request import Request
 from nnstretch.schedule.simulation.application import Application, ExponentialArrivals, own_tasks
 from nnstretch.schedule.simulation.durations import MeasuredTimes
 from nnstretch.schedule.simulation.record_costs import costs_of_record
@@ -84,7 +84,7 @@ def recorded(setting: SimulationSettings) -> ServiceRecord:
         task = RecordedTask(span.task.subgraph, span.processor, span.start_us, span.end_us)
         spans.setdefault(span.task.request, []).append(task)
 
-    def on_outcome(run: ApplicationRun, number: int, outcome: RequestOutcome, _us: float) -> None:
+    def on_outcome(run: ApplicationRun, number: int, outcome: Request, _us: float) -> None:
         requests.append(
             RecordedRequest(
                 *(number, run.application.name, outcome.arrived_us - 0.0, outcome.arrived_us),

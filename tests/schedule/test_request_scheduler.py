@@ -24,7 +24,6 @@ from nnstretch.schedule import (
     Interference,
     Outage,
     Request,
-    RequestOutcome,
     RequestScheduler,
     StaticPlacement,
     ThreadExecutor,
@@ -75,15 +74,15 @@ class Bell:
     """Counts answers, and keeps what ran."""
 
     def __init__(self) -> None:
-        self.answers: list[RequestOutcome] = []
+        self.answers: list[Request] = []
         self.spans: list[Span] = []
 
     @property
-    def by_request(self) -> dict[int, RequestOutcome]:
-        assert max(Counter(answer.request for answer in self.answers).values(), default=1) == 1, (
+    def by_request(self) -> dict[int, Request]:
+        assert max(Counter(answer.number for answer in self.answers).values(), default=1) == 1, (
             "one answer each"
         )
-        return {answer.request: answer for answer in self.answers}
+        return {answer.number: answer for answer in self.answers}
 
 
 def service_on(clock: VirtualExecutor | ThreadExecutor, bell: Bell) -> RequestScheduler:
@@ -306,7 +305,7 @@ def test_real_threads_answer_clients_of_their_own_threads() -> None:
         disturbances=Disturbances(fails=(Outage("gpu", 9_000.0, 15_000.0),)),
     ) as clock:
 
-        def answered(answer: RequestOutcome) -> None:
+        def answered(answer: Request) -> None:
             bell.answers.append(answer)
             if len(bell.answers) == total:
                 done.set()

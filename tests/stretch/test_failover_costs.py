@@ -19,7 +19,6 @@ from nnstretch.schedule import (
     Disturbances,
     Outage,
     Request,
-    RequestOutcome,
     RequestScheduler,
     StaticPlacement,
     VirtualExecutor,
@@ -143,8 +142,8 @@ def test_search_results_carry_it_and_are_equal_without(soc: Soc) -> None:
     assert "elsewhere" not in repr(trial)
 
 
-def served(manifest: Manifest, soc: Soc, lost: str) -> list[RequestOutcome]:
-    answers: list[RequestOutcome] = []
+def served(manifest: Manifest, soc: Soc, lost: str) -> list[Request]:
+    answers: list[Request] = []
     times_us = task_durations_us(manifest)
     clock = VirtualExecutor(
         soc.processors, times_us, disturbances=Disturbances(fails=(Outage(lost, 1.0),))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nnstretch.errors import BadInput, Mismatch
 
 if TYPE_CHECKING:
-    from nnstretch.schedule.request import RequestOutcome
+    from nnstretch.schedule.request import Request
     from nnstretch.schedule.simulation.settings import SimulationSettings
     from nnstretch.schedule.simulation.simulate import ApplicationRun
     from nnstretch.trace import Span, Trace
@@ -63,7 +63,7 @@ class Watcher:
             self._logs.on_span(span)
 
     def _keep_outcome(
-        self, run: ApplicationRun, number: int, outcome: RequestOutcome, first_us: float
+        self, run: ApplicationRun, number: int, outcome: Request, first_us: float
     ) -> None:
         if self._args.check and outcome.error is None:
             self._arrived_us[number] = outcome.arrived_us

@@ -33,7 +33,8 @@ class ReadyQueue:
             return self._add_instance(tasks)
         tasks = tuple(tasks)
         if len(tasks) == 1 and not tasks[0].needs:
-            return [self._open(tasks[0], self._next_numbers(1), None)]
+            self._added += 1
+            return [self._open(tasks[0], self._added, None)]
         positions = {task.name: position for position, task in enumerate(tasks)}
         if len(positions) < len(tasks) or not self.by_name.keys().isdisjoint(positions):
             raise self._twice(tasks)

@@ -77,8 +77,8 @@ class LargestMeanFirst:
     def __init__(self, costs: CostRows) -> None:
         self._costs = costs
         self._waiting = LeastKeyFirst(costs)
-        self._means: dict[Kind, tuple[Row, float]] = {}
-        """Of every kind its row, and the mean of that."""
+        self._means: dict[Kind, float] = {}
+        costs.watch(self._cost_changed)
         first: dict[str, int] = {}
         for number, processor in enumerate(costs.processors):
             first.setdefault(processor.kind, number)
@@ -86,11 +86,11 @@ class LargestMeanFirst:
 
     def add(self, task: Task, /) -> None:
         """Let a task wait among those of its mean cost."""
-        row, kind = self._costs.row(task), self._costs.kind(task)
-        known = self._means.get(kind)
-        if known is None or known[0] is not row:
-            known = self._means[kind] = row, self._mean(row)
-        self._waiting.add(task, -known[1])
+        kind = task.plan, task.subgraph, task.processor
+        mean_us = self._means.get(kind)
+        if mean_us is None:
+            mean_us = self._means[kind] = self._mean(self._costs.row(task))
+        self._waiting.add(task, -mean_us)
 
     def withdraw(self, task: Task, /) -> None:
         """Forget a task."""
@@ -102,6 +102,9 @@ class LargestMeanFirst:
         if task is None:
             return None
         return task, earliest_finish(task, self._costs, now_us, processors)[1]
+
+    def _cost_changed(self, kind: Kind) -> None:
+        self._means.pop(kind, None)
 
     def _mean(self, row: Row) -> float:
         """Return the mean over the types that can run it, each at its cheapest processor."""

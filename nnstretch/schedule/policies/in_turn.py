@@ -100,16 +100,19 @@ class CheapestType:
     def __init__(self, costs: CostRows) -> None:
         self._costs = costs
         self._types = [processor.kind for processor in costs.processors]
-        self._masks: dict[Kind, tuple[Row, int]] = {}
-        """Of every kind its row, and the mask of that."""
+        self._masks: dict[Kind, int] = {}
+        costs.watch(self._cost_changed)
 
     def mask(self, task: Task) -> int:
         """Return the mask of these processors."""
-        row, kind = self._costs.row(task), self._costs.kind(task)
-        known = self._masks.get(kind)
-        if known is None or known[0] is not row:
-            known = self._masks[kind] = row, self._mask(row)
-        return known[1]
+        kind = task.plan, task.subgraph, task.processor
+        mask = self._masks.get(kind)
+        if mask is None:
+            mask = self._masks[kind] = self._mask(self._costs.row(task))
+        return mask
+
+    def _cost_changed(self, kind: Kind) -> None:
+        self._masks.pop(kind, None)
 
     def _mask(self, row: Row) -> int:
         best_us, best = inf, ""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nnstretch.files.atomic import write_text
 from nnstretch.files.workload.service_record import RecordedRequest
-from nnstretch.schedule.request import RequestOutcome
+from nnstretch.schedule.request import Request
 from nnstretch.schedule.simulation.simulate import ApplicationRun
 from nnstretch.trace import Span
 
@@ -79,7 +79,7 @@ class CedrLogs:
         self._rounds.append(line_of(pairs))
 
     def on_outcome(
-        self, run: ApplicationRun, number: int, outcome: RequestOutcome, first_us: float
+        self, run: ApplicationRun, number: int, outcome: Request, first_us: float
     ) -> None:
         """Note an instance that has ended; one that was given up has no line, as it never ran."""
         self._ended.pop(number, None)

@@ -31,7 +31,7 @@ class Latencies:
             self._fold(latency_us)
             return
         self._exact.append(latency_us)
-        if len(self._exact) >= EXACT:
+        if self.count >= EXACT:
             for kept_us in self._exact:
                 self._fold(kept_us)
             del self._exact[:]

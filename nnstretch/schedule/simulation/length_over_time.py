@@ -12,8 +12,10 @@ class LengthOverTime:
         self.step_us = 1.0
         self.area_us = 0.0
         """Integral of the length over time."""
+        self.length = 0
         self.most = 0
-        self._until_us = 0.0
+        self.until_us = 0.0
+        """When it changed last."""
         self._number = 0
         """Of the step that time is in."""
         self._edge_us = 0.0
@@ -21,17 +23,19 @@ class LengthOverTime:
         self._areas = [0.0] * STEPS
         """Integrals of the length over each step."""
 
-    def change(self, at_us: float, before: int, after: int) -> None:
-        """Hear that the length, `before` since the last call, is `after` from now on."""
+    def add(self, at_us: float, count: int) -> None:
+        """Hear that the length has grown by `count`, or shrunk where that is below 0."""
+        before = self.length
+        self.length = after = before + count
         if after > self.most:
             self.most = after
-        area = before * (at_us - self._until_us)
+        area = before * (at_us - self.until_us)
         self.area_us += area
         if at_us <= self._edge_us:
             self._areas[self._number] += area
         else:
             self._leave_step(at_us, before)
-        self._until_us = at_us
+        self.until_us = at_us
 
     def _leave_step(self, at_us: float, before: int) -> None:
         while at_us > self.step_us * STEPS:
@@ -48,14 +52,14 @@ class LengthOverTime:
         """Return the mean length in each step, the last of which may be shorter."""
         means: list[float] = []
         for number, area in enumerate(self._areas):
-            covered_us = min(self.step_us, self._until_us - number * self.step_us)
+            covered_us = min(self.step_us, self.until_us - number * self.step_us)
             if covered_us <= 0:
                 break
             means.append(area / covered_us)
         return means
 
     def _add(self, until_us: float, length: int) -> None:
-        at_us, step_us = self._until_us, self.step_us
+        at_us, step_us = self.until_us, self.step_us
         number = min(int(at_us / step_us), STEPS - 1)
         while at_us < until_us:
             edge_us = min((number + 1) * step_us, until_us)

@@ -17,7 +17,7 @@ from nnstretch.schedule.finish_times import TaskCosts
 from nnstretch.schedule.loop.processor_queue import Queueing
 from nnstretch.schedule.policies.priority_classes import PriorityClasses
 from nnstretch.schedule.policies.table import PolicySetting, find_policy
-from nnstretch.schedule.request import Request, RequestOutcome
+from nnstretch.schedule.request import Request
 from nnstretch.schedule.request_scheduler import RequestScheduler
 from nnstretch.schedule.simulation.application import Application
 from nnstretch.schedule.simulation.latencies import Latencies
@@ -38,6 +38,8 @@ class ApplicationRun:
     tasks_of: Callable[[int, float], Sequence[Task]]
     alone_us: float
     """Latency of one instance that has the chip to itself."""
+    varies: bool = False
+    """Whether its instances have deadlines or delays of their own."""
     arrived: int = 0
     refused: int = 0
     """Because too many were open."""
@@ -71,9 +73,13 @@ class SimulationResult:
     decisions: DecisionTimes
     first_start_us: float = inf
     last_end_us: float = 0.0
-    last_event_us: float = 0.0
     tasks: int = 0
     open_over_time: LengthOverTime = field(default_factory=LengthOverTime)
+
+    @property
+    def last_event_us(self) -> float:
+        """Return when the last instance arrived or ended."""
+        return self.open_over_time.until_us
 
     @property
     def makespan_us(self) -> float:
@@ -94,7 +100,7 @@ class Simulation:
         self,
         settings: SimulationSettings,
         on_span: Callable[[Span], None] | None = None,
-        on_outcome: Callable[[ApplicationRun, int, RequestOutcome, float], None] | None = None,
+        on_outcome: Callable[[ApplicationRun, int, Request, float], None] | None = None,
         on_round: Callable[[int, float, float], None] | None = None,
     ) -> None:
         self._settings = settings
@@ -103,6 +109,9 @@ class Simulation:
         self._durations = durations_of(settings)
         """None where every task takes what it is expected to."""
         self._number = 0
+        self._varying: dict[int, tuple[float, float]] = {}
+        """Of open instances that vary: how long before they had been there, and when they are
+        due from then on."""
         costs = cost_rows(settings)
         self._clock = clock_of(settings, self._durations, self._is_open)
         self.scheduler = RequestScheduler(
@@ -120,6 +129,7 @@ class Simulation:
         runs = tuple(application_run(app, settings) for app in settings.applications)
         busy_us = dict.fromkeys((processor.name for processor in settings.processors), 0.0)
         self.result = SimulationResult(runs, busy_us, self.scheduler.loop.times)
+        self._open_over_time = self.result.open_over_time
 
     def run(self) -> SimulationResult:
         """Let everything arrive and end; return what happened."""
@@ -147,17 +157,17 @@ class Simulation:
             return
         number = self._number = self._number + 1
         deadline_us = now_us + application.deadline_us
-        if application.varies:
-            deadline_us = now_us - application.before_us(nth) + application.due_us(nth)
+        if run.varies:
+            before_us, due_us = application.before_us(nth), application.due_us(nth)
+            self._varying[number] = before_us, due_us
+            deadline_us = now_us - before_us + due_us
         tasks = run.tasks_of(number, deadline_us)
         if self._durations is not None:
             self._durations.begin(application.name, nth, tasks)
-        result, before = self.result, len(self.scheduler)
-        result.open_over_time.change(now_us, before, before + 1)
-        result.last_event_us = now_us
+        self._open_over_time.add(now_us, 1)
         run.open += 1
         ends_us = deadline_us if self._settings.ends_at_deadline else inf
-        self.scheduler.submit(Request(number, tasks, ends_us, False, (run, nth)))
+        self.scheduler.submit(Request(number, tasks, ends_us, False, run))
 
     def _is_open(self, task: Task) -> bool:
         return self.scheduler.is_open(task.request)
@@ -172,30 +182,26 @@ class Simulation:
         if self._on_span is not None:
             self._on_span(span)
 
-    def _answered(self, outcome: RequestOutcome) -> None:
-        result, still_open, ended_us = self.result, len(self.scheduler), outcome.ended_us
-        result.open_over_time.change(ended_us, still_open + 1, still_open)
-        result.last_event_us = ended_us
-        run: ApplicationRun
-        nth: int
-        run, nth = outcome.source
+    def _answered(self, request: Request) -> None:
+        run: ApplicationRun = request.source
+        ended_us = request.ended_us
+        self._open_over_time.add(ended_us, -1)
         run.open -= 1
-        if outcome.error is not None:
+        due_us, latency_us = run.application.deadline_us, ended_us - request.arrived_us
+        if run.varies:
+            before_us, due_us = self._varying.pop(request.number)
+            latency_us += before_us
+        if request.error is not None:
             run.dropped += 1
             run.missed += 1
         else:
-            application, due_us = run.application, run.application.deadline_us
-            latency_us = ended_us - outcome.arrived_us
-            if application.varies:
-                latency_us += application.before_us(nth)
-                due_us = application.due_us(nth)
             run.latencies.add(latency_us)
             if latency_us > due_us:
                 run.missed += 1
-            run.execution_us += ended_us - outcome.first_us
-            run.cumulative_us += outcome.worked_us
+            run.execution_us += ended_us - request.first_us
+            run.cumulative_us += request.worked_us
         if self._on_outcome is not None:
-            self._on_outcome(run, outcome.request, outcome, outcome.first_us)
+            self._on_outcome(run, request.number, request, request.first_us)
 
 
 def cost_rows(settings: SimulationSettings) -> CostRows:
@@ -242,7 +248,8 @@ def application_run(application: Application, settings: SimulationSettings) -> A
     """Return an application that is about to begin."""
     times_us = application.times_us(settings.seed)
     alone_us = alone_latency_us(application.tasks, settings)
-    return ApplicationRun(application, times_us, application.instantiate(), alone_us)
+    tasks_of = application.instantiate()
+    return ApplicationRun(application, times_us, tasks_of, alone_us, application.varies)
 
 
 def alone_latency_us(tasks: Sequence[Task], settings: SimulationSettings) -> float:
