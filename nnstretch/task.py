@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from math import inf
 from typing import Any, TypeVar
@@ -21,25 +21,40 @@ def filled_quickly(frozen: type[T]) -> type[T]:
     Its own calls object.__setattr__ for every field. This one lets the object be of a class that is
     not frozen while its fields are set.
     """
-    kept: Any = frozen.__init__
-    names = [field.name for field in fields(frozen)]  # type: ignore[arg-type]
+    frozen.__init__ = _filling(  # type: ignore[method-assign]
+        frozen, "__init__", "self, ", "become(self, '__class__', open)", "self.__class__ = frozen"
+    )
+    return frozen
+
+
+def quick_maker(frozen: type[T]) -> Callable[..., T]:
+    """Return a function that makes objects of a frozen dataclass with slots.
+
+    It takes what the class takes, and half the time of one that is `filled_quickly`: for loops
+    that make millions.
+    """
+    make: Callable[..., T] = _filling(
+        frozen, "make", "", "self = open()", "self.__class__ = frozen\n    return self"
+    )
+    return make
+
+
+def _filling(frozen: type, name: str, first: str, before: str, after: str) -> Any:
+    """Return a function that sets all fields of an object, between two lines of code."""
+    kept: Any = frozen.__init__  # type: ignore[misc]
+    names = [field.name for field in fields(frozen)]
     scope: dict[str, Any] = {
         "frozen": frozen,
         "open": type(frozen.__name__, (), {"__slots__": tuple(names)}),
         "become": object.__setattr__,
     }
-    lines = [
-        f"def __init__(self, {', '.join(names)}):",
-        "    become(self, '__class__', open)",
-        *(f"    self.{name} = {name}" for name in names),
-        "    self.__class__ = frozen",
-    ]
-    exec("\n".join(lines), scope)
-    init = scope["__init__"]
-    init.__defaults__, init.__annotations__ = kept.__defaults__, kept.__annotations__
-    init.__qualname__, init.__module__ = kept.__qualname__, kept.__module__
-    frozen.__init__ = init  # type: ignore[method-assign]
-    return frozen
+    sets = [f"self.{field} = {field}" for field in names]
+    body = "\n    ".join([before, *sets, after])
+    exec(f"def {name}({first}{', '.join(names)}):\n    {body}", scope)
+    filling = scope[name]
+    filling.__defaults__, filling.__annotations__ = kept.__defaults__, kept.__annotations__
+    filling.__qualname__, filling.__module__ = kept.__qualname__, kept.__module__
+    return filling
 
 
 @filled_quickly

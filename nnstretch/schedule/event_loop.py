@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from time import perf_counter
 
@@ -11,22 +10,13 @@ from nnstretch.errors import DeadlineMissed, Stuck
 from nnstretch.protocols import Executor, Policy, ProcessorState
 from nnstretch.schedule.costs.cost_rows import CostRows
 from nnstretch.schedule.loop.arrivals import Arrivals
+from nnstretch.schedule.loop.decision_times import DecisionTimes
 from nnstretch.schedule.loop.open_task import OpenTask
 from nnstretch.schedule.loop.processor_queue import ProcessorQueue, Queueing
 from nnstretch.schedule.loop.ready_queue import ReadyQueue
 from nnstretch.soc import Processor
 from nnstretch.task import Task
 from nnstretch.trace import Failure, Span, TimerEvent, Trace
-
-
-@dataclass(slots=True)
-class DecisionTimes:
-    """How long the policy has taken to decide, on this host."""
-
-    rounds: int = 0
-    tasks: int = 0
-    """Tasks that were chosen."""
-    total_s: float = 0.0
 
 
 class EventLoop:
@@ -61,7 +51,7 @@ class EventLoop:
         )
         self._failed: frozenset[str] = frozenset()
         self._freed: list[ProcessorQueue] = []
-        """Queues of which a task ended since the last dispatch."""
+        """Queues with reserved tasks of which one ended since the last dispatch."""
         self._tasks = ReadyQueue()
         self._open = self._tasks.by_name
         self._ready: list[OpenTask] = []
@@ -107,7 +97,8 @@ class EventLoop:
         if index is None:
             raise Stuck(f"task {name} has ended, loop, it was never handed over")
         queue = self._queues[index]
-        self._freed.append(queue)
+        if queue.reserved:
+            self._freed.append(queue)
         if isinstance(event, Failure):
             queue.end(open_task, event.at_us)
             if unheard is None:
@@ -156,8 +147,7 @@ class EventLoop:
             self._hear_failed(failed)
         if self._freed:
             for queue in self._freed:
-                if queue.reserved:
-                    self._hand_over(queue)
+                self._hand_over(queue)
             self._freed.clear()
         if self._ready:
             self._announce_ready()

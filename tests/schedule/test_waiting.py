@@ -34,7 +34,7 @@ def test_first_in_first_out_takes_what_a_list_would_take(steps: list[tuple[str, 
                 listed.append(task)
             added += 1
         elif verb == "remove" and listed:
-            queue.remove(listed.pop(number % len(listed)))
+            queue.withdraw(listed.pop(number % len(listed)))
         elif verb == "take":
             can_run = [task for task in listed if MASKS[task.subgraph] & number & 3]
             expected = can_run[0] if can_run else None
@@ -51,7 +51,7 @@ def test_what_was_withdrawn_does_not_stay_for_ever() -> None:
     for number in range(10 * MOST_STALE):
         task = Task(f"t{number % 3}", "g")
         queue.add(task)
-        queue.remove(task)
+        queue.withdraw(task)
     assert sum(map(len, queue._groups.values())) <= 2 * MOST_STALE
     assert queue.take(states(1)) == (first, 1)
     assert queue.take(states(1)) is None

@@ -10,7 +10,7 @@ from nnstretch.errors import ProcessorFailed, Stuck, UnknownName
 from nnstretch.schedule.disturbances import Disturbances
 from nnstretch.schedule.executors.timetable import Timetable
 from nnstretch.soc import Processor
-from nnstretch.task import Task, TaskTimes
+from nnstretch.task import Task, TaskTimes, quick_maker
 from nnstretch.trace import Failure, Span, TimerEvent
 
 Work = Callable[[Task], object]
@@ -18,6 +18,7 @@ Event = Span | Failure | TimerEvent
 DurationOf = Callable[[Task, str], float | None]
 """How long a task takes on a processor, us; None where nobody predicted it."""
 NOBODY: frozenset[str] = frozenset()
+make_span, make_timer_event = quick_maker(Span), quick_maker(TimerEvent)
 
 
 def no_work(_task: Task) -> None:
@@ -97,7 +98,7 @@ class VirtualExecutor:
         error = None if self._work is no_work else self._compute(task, name, end_us)
         if error is None:
             self._pushed += 1
-            span = Span(start_us, end_us, task, name, enqueued_us)
+            span = make_span(start_us, end_us, task, name, enqueued_us)
             heappush(self._ahead, (end_us, self._pushed, span))
         else:
             self._push_event(end_us, Failure(end_us, task, name, error))
@@ -107,8 +108,8 @@ class VirtualExecutor:
         if at_us < inf:
             now_us = self.now_us
             self._pushed += 1
-            entry = at_us if at_us > now_us else now_us, self._pushed, TimerEvent(at_us, what)
-            heappush(self._ahead, entry)
+            due_us = at_us if at_us > now_us else now_us
+            heappush(self._ahead, (due_us, self._pushed, make_timer_event(at_us, what)))
 
     def wait(self) -> Event | None:
         """Move the clock to the next event and return that; None when nothing is in flight."""

@@ -9,7 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
-from nnstretch.task import Task
+from nnstretch.task import Task, quick_maker
+
+make_task = quick_maker(Task)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class InstanceTasks(Sequence[Task]):
         """Return a task: another object at each call, equal to the ones before."""
         pattern, number = self.pattern, self._number
         prefixes, needs = pattern.prefixes, pattern.needs[position]
-        return Task(
+        return make_task(
             f"{prefixes[position]}{number}",
             pattern.subgraphs[position],
             frozenset([f"{prefixes[need]}{number}" for need in needs]) if needs else NOTHING,

@@ -16,32 +16,17 @@ from nnstretch.schedule.policies.waiting import FirstInFirstOut, LeastKeyFirst
 from nnstretch.task import Task
 
 
-class _InArrivalOrder:
-    """What policies share that take tasks first in, first out."""
-
-    def __init__(self, costs: CostRows) -> None:
-        self._waiting = FirstInFirstOut(costs.mask)
-
-    def add(self, task: Task, /) -> None:
-        """Let a task wait behind all others."""
-        self._waiting.add(task)
-
-    def withdraw(self, task: Task, /) -> None:
-        """Forget a task."""
-        self._waiting.remove(task)
-
-
-class EarliestFinish(_InArrivalOrder):
+class EarliestFinish(FirstInFirstOut):
     """First in, first out, where it ends first; `last_wins`: of equals the last processor."""
 
     def __init__(self, costs: CostRows, last_wins: bool = False) -> None:
-        super().__init__(costs)
+        super().__init__(costs.mask)
         self._costs = costs
         self._last_wins = last_wins
 
     def pick(self, now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:
         """Return the first task, and where it ends first."""
-        taken = self._waiting.take(processors)
+        taken = self.take(processors)
         if taken is None:
             return None
         task = taken[0]
@@ -49,12 +34,15 @@ class EarliestFinish(_InArrivalOrder):
         return task, earliest_finish(task, self._costs, now_us, scanned)[1]
 
 
-class FirstAvailable(_InArrivalOrder):
+class FirstAvailable(FirstInFirstOut):
     """First in, first out, on the processor that is available first, whatever it costs there."""
+
+    def __init__(self, costs: CostRows) -> None:
+        super().__init__(costs.mask)
 
     def pick(self, now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:
         """Return the first task, and the processor that is available first."""
-        taken = self._waiting.take(processors)
+        taken = self.take(processors)
         if taken is None:
             return None
         task, mask = taken

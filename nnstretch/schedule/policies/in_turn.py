@@ -15,7 +15,7 @@ from nnstretch.schedule.policies.waiting import FirstInFirstOut, open_mask
 from nnstretch.task import Task
 
 
-class InTurn:
+class InTurn(FirstInFirstOut):
     """First in, first out, and processors in turn: one pointer, which moves on with every try.
 
     `mask_of` says which processors a task may take. Where these differ from task to task, one
@@ -23,20 +23,12 @@ class InTurn:
     """
 
     def __init__(self, mask_of: Callable[[Task], int]) -> None:
-        self._waiting = FirstInFirstOut(mask_of)
+        super().__init__(mask_of)
         self._pointer = 0
-
-    def add(self, task: Task, /) -> None:
-        """Let a task wait behind all others."""
-        self._waiting.add(task)
-
-    def withdraw(self, task: Task, /) -> None:
-        """Forget a task."""
-        self._waiting.remove(task)
 
     def pick(self, _now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:
         """Return the first task and the next open processor that may have it."""
-        taken = self._waiting.take(processors)
+        taken = self.take(processors)
         if taken is None:
             return None
         task, mask = taken

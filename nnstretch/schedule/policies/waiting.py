@@ -31,7 +31,10 @@ def open_mask(processors: Sequence[ProcessorState]) -> int:
 
 
 class FirstInFirstOut:
-    """Waiting tasks in the order in which they came; `mask_of` says where each may go."""
+    """Waiting tasks in the order in which they came; `mask_of` says where each may go.
+
+    A policy of this order derives from it, and says in `pick` where the task it takes goes.
+    """
 
     def __init__(self, mask_of: Callable[[Task], int]) -> None:
         self._mask_of = mask_of
@@ -43,8 +46,8 @@ class FirstInFirstOut:
         self._stale = 0
         """Entries that were withdrawn."""
 
-    def add(self, task: Task) -> None:
-        """Add a task behind all others."""
+    def add(self, task: Task, /) -> None:
+        """Let a task wait behind all others."""
         mask = self._mask_of(task)
         group = self._groups.get(mask)
         if group is None:
@@ -52,8 +55,8 @@ class FirstInFirstOut:
         self._added += 1
         group.append((self._added, task))
 
-    def remove(self, task: Task) -> None:
-        """Forget a task that was withdrawn."""
+    def withdraw(self, task: Task, /) -> None:
+        """Forget a task."""
         self._withdrawn[task.name] = self._added
         self._stale += 1
         if self._stale > MOST_STALE and 2 * self._stale > sum(map(len, self._groups.values())):

@@ -8,7 +8,7 @@ from itertools import count, islice, takewhile
 from math import inf, log
 from random import Random
 
-from nnstretch.schedule.loop.instance_tasks import InstanceTasks, task_pattern
+from nnstretch.schedule.loop.instance_tasks import InstanceTasks, make_task, task_pattern
 from nnstretch.task import Task, TaskTimes, WorkKey
 
 
@@ -110,7 +110,8 @@ class Application:
 
         def only_task(number: int, deadline_us: float, priority: int = priority) -> Sequence[Task]:
             name = f"{prefix}{number}"
-            return (Task(name, first, nothing, place, number, plan, priority, deadline_us),)
+            task = make_task(name, first, nothing, place, number, plan, priority, deadline_us)
+            return (task,)
 
         if len(self.tasks) != 1:
             return tasks_of

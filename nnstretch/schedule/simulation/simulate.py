@@ -11,9 +11,10 @@ from random import Random
 
 from nnstretch.protocols import Executor, Policy
 from nnstretch.schedule.costs.cost_rows import CostRows
-from nnstretch.schedule.event_loop import DecisionTimes, run_tasks
+from nnstretch.schedule.event_loop import run_tasks
 from nnstretch.schedule.executors.virtual import VirtualExecutor
 from nnstretch.schedule.finish_times import TaskCosts
+from nnstretch.schedule.loop.decision_times import DecisionTimes
 from nnstretch.schedule.loop.processor_queue import Queueing
 from nnstretch.schedule.policies.priority_classes import PriorityClasses
 from nnstretch.schedule.policies.table import PolicySetting, find_policy
