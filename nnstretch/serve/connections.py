@@ -11,6 +11,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEADERS_S = 10.0
 """Until all headers of a request must be there."""
+SKIP_S = 1.0
+"""How long headers without an end are read on."""
+MOST_HEAD_BYTES = 64 << 10
+"""Of headers, and of what stands behind chunks of a body: the parser knows no limit."""
 
 
 class TimedConnection(HttpToolsProtocol):
@@ -19,7 +23,11 @@ class TimedConnection(HttpToolsProtocol):
     headers_s = HEADERS_S
     _timer: asyncio.TimerHandle | None = None
     _begun = False
-    """Whether some of a request has come."""
+    """Whether some of a request has come, and not all of its headers."""
+    _kept_bytes = 0
+    """What has come since the parser last told of something."""
+    _is_refused = False
+    """Whether what comes is only read so that its sender comes to read why it was refused."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin a connection."""
@@ -27,10 +35,26 @@ class TimedConnection(HttpToolsProtocol):
         send_at_once(transport)
         self._begin_timer()
 
+    def data_received(self, data: bytes) -> None:
+        """Hear of bytes; refuse headers, and end bodies, that the parser would keep for ever."""
+        if self._is_refused:
+            return
+        self._kept_bytes += len(data)
+        super().data_received(data)
+        if self._kept_bytes <= MOST_HEAD_BYTES or self.transport.is_closing():
+            return
+        self._is_refused = True
+        if self._begun:
+            message = f"the headers are longer than {MOST_HEAD_BYTES} bytes, the limit"
+            self._refuse(b"431 Request Header Fields Too Large", message, SKIP_S)
+        else:
+            self.transport.close()
+
     def on_message_begin(self) -> None:
         """Begin a request."""
         super().on_message_begin()
         self._begun = True
+        self._kept_bytes = 0
         if self._timer is None:
             self._begin_timer()
 
@@ -38,7 +62,18 @@ class TimedConnection(HttpToolsProtocol):
         """End the time limit of a request."""
         self._end_timer()
         self._begun = False
+        self._kept_bytes = 0
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Hear of a part of a body."""
+        self._kept_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End a request."""
+        self._kept_bytes = 0
+        super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End a connection."""
@@ -67,11 +102,16 @@ class TimedConnection(HttpToolsProtocol):
         else:
             self.transport.close()
 
-    def _refuse(self, status: bytes, message: str) -> None:
+    def _refuse(self, status: bytes, message: str, skip_s: float = 0.0) -> None:
+        """Answer with an error, and close; what comes in the next `skip_s` is read on."""
         body = json.dumps({"error": message}).encode()
         head = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
         self.transport.write(head % (status, len(body)) + b"connection: close\r\n\r\n" + body)
-        self.transport.close()
+        if skip_s:
+            self.transport.write_eof()
+            self.loop.call_later(skip_s, self.transport.close)
+        else:
+            self.transport.close()
 
 
 def send_at_once(transport: asyncio.Transport) -> None:

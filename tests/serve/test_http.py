@@ -249,6 +249,25 @@ def test_a_half_sent_request_is_timed_out(service: HttpService) -> None:
     assert service.send(b"") == b""
 
 
+@pytest.mark.parametrize(
+    "head",
+    [b"A: " + b"a" * (1 << 20), b"A: b\r\n" * (1 << 18)],
+    ids=["one long", "many short"],
+)
+def test_headers_beyond_the_limit_are_not_read_to_their_end(
+    service: HttpService, head: bytes
+) -> None:
+    status, message = answer_to(service, POST + head)
+    assert (status, "headers are longer than" in message) == (431, True)
+    assert service.ask("GET", "/v2/health/ready")[0] == 200
+
+
+def test_trailers_without_an_end_close_the_connection(tmp_path: Path) -> None:
+    data = POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\nA: " + b"a" * (16 << 20)
+    with http_service(tmp_path) as service, pytest.raises(OSError, match=r"reset|pipe"):
+        service.send(data)
+
+
 def test_the_second_part_of_an_answer_does_not_wait_for_the_first(service: HttpService) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
     connection.request("GET", "/v2")
