@@ -112,7 +112,10 @@ class EventLoop:
             costs.observe(event, index)
             if costs.arrivals is not None:
                 self._note_data(costs.arrivals, open_task, event, index)
-        self._ready += self._tasks.finish(open_task)
+        if open_task.graph is None:
+            del self._open[name]
+        else:
+            self._ready += self._tasks.finish(open_task)
         return True
 
     def _note_data(self, arrivals: Arrivals, open_task: OpenTask, span: Span, index: int) -> None:

@@ -155,23 +155,21 @@ class RequestScheduler:
         """
         if self.heard is not None:
             self.heard(event)
-        if isinstance(event, TimerEvent):
-            if not isinstance(event.tag, DeadlineTimer):
-                return event.tag
-            self._expire_deadlines()
-            return True
-        if self._rebalancer is not None:
-            took_us = event.duration_us if isinstance(event, Span) else None
-            name, now_us = event.task.name, self._executor.now_us
-            self._rebalancer.on_end(name, event.processor, took_us, now_us)
         if isinstance(event, Span):
             self._end(event)
-        else:
+        elif not isinstance(event, TimerEvent):
             self._fail(event)
+        elif isinstance(event.tag, DeadlineTimer):
+            self._expire_deadlines()
+        else:
+            return event.tag
         return True
 
     def _end(self, span: Span) -> None:
         task = span.task
+        if self._rebalancer is not None:
+            now_us = self._executor.now_us
+            self._rebalancer.on_end(task.name, span.processor, span.duration_us, now_us)
         if task.processor is not None:
             self._count_replaced(span)
         was_open = self.loop.end(span)
@@ -187,6 +185,9 @@ class RequestScheduler:
                 self._close(task.request, None)
 
     def _fail(self, failure: Failure) -> None:
+        if self._rebalancer is not None:
+            name, now_us = failure.task.name, self._executor.now_us
+            self._rebalancer.on_end(name, failure.processor, None, now_us)
         self.loop.end(failure)
         if isinstance(failure.error, ProcessorFailed):
             self.loop.requeue(failure.task.name)

@@ -39,6 +39,8 @@ class ApplicationRun:
     tasks_of: Callable[[int, float], Sequence[Task]]
     alone_us: float
     """Latency of one instance that has the chip to itself."""
+    limit: float = inf
+    """So many may be open."""
     varies: bool = False
     """Whether its instances have deadlines or delays of their own."""
     arrived: int = 0
@@ -152,8 +154,7 @@ class Simulation:
     def _arrive(self, run: ApplicationRun) -> None:
         application, now_us, nth = run.application, self._clock.now_us, run.arrived
         run.arrived = nth + 1
-        limit = application.queue_limit
-        if limit is not None and run.open >= limit:
+        if run.open >= run.limit:
             run.refused += 1
             return
         number = self._number = self._number + 1
@@ -249,8 +250,10 @@ def application_run(application: Application, settings: SimulationSettings) -> A
     """Return an application that is about to begin."""
     times_us = application.times_us(settings.seed)
     alone_us = alone_latency_us(application.tasks, settings)
-    tasks_of = application.instantiate()
-    return ApplicationRun(application, times_us, tasks_of, alone_us, application.varies)
+    limit = inf if application.queue_limit is None else application.queue_limit
+    return ApplicationRun(
+        *(application, times_us, application.instantiate(), alone_us, limit, application.varies)
+    )
 
 
 def alone_latency_us(tasks: Sequence[Task], settings: SimulationSettings) -> float:
