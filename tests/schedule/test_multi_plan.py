@@ -83,7 +83,7 @@ class Played:
 
     @property
     def by(self) -> list[str]:
-        return [plan for _, plan in sorted(self.ends, key=lambda end: end[0].request)]
+        return [plan for _, plan in sorted(self.ends, key=lambda end: end[0].number)]
 
 
 def test_on_a_quiet_chip_every_request_takes_the_best_plan() -> None:
