@@ -88,6 +88,7 @@ struct Flatten {
   }
   void operator()(const Copy&) const {}
   void operator()(const Fill& from) const { to.number = from.number; }
+  void operator()(const Gather&) const {}
 };
 
 nns_tensor c_tensor(const View& view) {

@@ -1,12 +1,45 @@
 // One call on resolved tensors: the portable kernel of its operation runs.
 #include "compute.hpp"
 
+#include <cstdio>
+
 #include "kernels/kernels.hpp"
 #include "library.hpp"
+#include "nnstretch/error.hpp"
 #include "nnstretch/network.hpp"
 
 namespace nnstretch {
 namespace {
+
+// The number of a table's row. Throws Error for what is none.
+std::int64_t row_of(float id, std::int64_t rows) {
+  if (id >= 0.0F && id < static_cast<float>(rows)) {
+    const auto row = static_cast<std::int64_t>(id);
+    if (static_cast<float>(row) == id) return row;
+  }
+  char text[32];
+  std::snprintf(text, sizeof text, "%.9g", static_cast<double>(id));
+  throw Error(Status::bad_input,
+              std::string("id ") + text + " is no row of a table of " + std::to_string(rows));
+}
+
+void gather(kernels::Reads reads, const kernels::Tensor& y) {
+  const kernels::Tensor &ids = reads.tensors[0], &table = reads.tensors[1];
+  std::int64_t count = 1;
+  for (int axis = 0; axis < ids.rank; ++axis) count *= ids.shape[axis];
+  for (std::int64_t number = 0; number < count; ++number) {
+    std::int64_t rest = number, from = 0, to = 0;
+    for (int axis = ids.rank; axis-- > 0;) {
+      const std::int64_t index = rest % ids.shape[axis];
+      rest /= ids.shape[axis];
+      from += index * ids.stride[axis];
+      to += index * y.stride[axis];
+    }
+    const float* source = table.data + row_of(ids.data[from], table.shape[0]) * table.stride[0];
+    for (std::int64_t column = 0; column < table.shape[1]; ++column)
+      y.data[to + column * y.stride[ids.rank]] = source[column * table.stride[1]];
+  }
+}
 
 struct Dispatch {
   const kernels::Table& table;
@@ -31,6 +64,7 @@ struct Dispatch {
   void operator()(const Resize2d& resize) const { table.resize2d(resize, reads, y); }
   void operator()(const Copy& operation) const { table.copy(operation, reads, y); }
   void operator()(const Fill& operation) const { table.fill(operation, reads, y); }
+  void operator()(const Gather&) const { gather(reads, y); }
 };
 
 struct Kind {
@@ -50,6 +84,7 @@ struct Kind {
   const char* operator()(const Resize2d&) const { return "resize2d"; }
   const char* operator()(const Copy&) const { return "copy"; }
   const char* operator()(const Fill&) const { return "fill"; }
+  const char* operator()(const Gather&) const { return "gather"; }
 };
 
 }  // namespace

@@ -51,9 +51,11 @@ Network::Network(std::string name, std::shared_ptr<const Weights> weights,
 
 Network::~Network() = default;
 
-View Network::input(const std::string& name, std::initializer_list<std::int64_t> shape) {
+View Network::input(const std::string& name, std::initializer_list<std::int64_t> shape,
+                    Numbers numbers) {
   const View view = dense(Storage::input, static_cast<std::uint32_t>(inputs_.size()), 0, shape);
   inputs_.push_back(port_of(name, view));
+  inputs_.back().numbers = numbers;
   return view;
 }
 

@@ -1,9 +1,11 @@
 #include "npy.hpp"
 
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <type_traits>
 
 #include "nnstretch/error.hpp"
 
@@ -35,6 +37,29 @@ std::string python_shape(const std::vector<std::int64_t>& shape) {
   return text + (shape.size() == 1 ? ",)" : ")");
 }
 
+std::vector<char> rest_of(std::ifstream& file, const std::string& path, std::size_t bytes) {
+  std::vector<char> data(bytes);
+  if (!file.read(data.data(), static_cast<std::streamsize>(bytes)))
+    refuse_array(path, "it is cut short");
+  if (file.peek() != std::ifstream::traits_type::eof())
+    refuse_array(path, "it is longer than it says");
+  return data;
+}
+
+template <typename Number>
+std::vector<float> numbers_of(const std::vector<char>& data, const std::string& path) {
+  constexpr auto kExact = static_cast<double>(1 << 24);  // Up to here float32 holds whole numbers.
+  std::vector<float> numbers(data.size() / sizeof(Number));
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    Number number;
+    std::memcpy(&number, data.data() + i * sizeof number, sizeof number);
+    if (!std::is_floating_point_v<Number> && std::abs(static_cast<double>(number)) > kExact)
+      refuse_array(path, "it holds " + std::to_string(number) + ", whole numbers are at most 2^24");
+    numbers[i] = static_cast<float>(number);
+  }
+  return numbers;
+}
+
 }  // namespace
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
@@ -43,7 +68,8 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return text.empty() ? "scalar" : text;
 }
 
-std::vector<float> read_npy(const std::string& path, const std::vector<std::int64_t>& shape) {
+std::vector<float> read_npy(const std::string& path, const std::vector<std::int64_t>& shape,
+                            bool whole) {
   std::ifstream file(path, std::ios::binary);
   char start[10] = {};
   if (!file || !file.read(start, 10) || std::memcmp(start, kArrayMagic, 6) != 0)
@@ -61,18 +87,18 @@ std::vector<float> read_npy(const std::string& path, const std::vector<std::int6
   if (!file.read(header.data(), static_cast<std::streamsize>(length)))
     refuse_array(path, "its header ends early");
   const std::string type = field(header, "descr");
-  if (type != "'<f4'") refuse_array(path, "its numbers are " + type + ", float32 ('<f4') is wanted");
+  if (type != "'<f4'" && !(whole && (type == "'<i4'" || type == "'<i8'")))
+    refuse_array(path, "its numbers are " + type + ", float32 ('<f4')" +
+                           (whole ? ", int32 or int64 is wanted" : " is wanted"));
   if (field(header, "fortran_order") != "False") refuse_array(path, "it is in Fortran order");
   if (field(header, "shape") != python_shape(shape))
     refuse_array(path, "its shape is " + field(header, "shape") + ", the network takes " +
                  python_shape(shape));
-  std::int64_t count = 1;
-  for (const std::int64_t size : shape) count *= size;
-  std::vector<float> numbers(static_cast<std::size_t>(count));
-  const auto bytes = static_cast<std::streamsize>(numbers.size() * sizeof(float));
-  if (!file.read(reinterpret_cast<char*>(numbers.data()), bytes)) refuse_array(path, "it is cut short");
-  if (file.peek() != std::ifstream::traits_type::eof()) refuse_array(path, "it is longer than it says");
-  return numbers;
+  std::size_t count = 1;
+  for (const std::int64_t size : shape) count *= static_cast<std::size_t>(size);
+  if (type == "'<i4'") return numbers_of<std::int32_t>(rest_of(file, path, count * 4), path);
+  if (type == "'<i8'") return numbers_of<std::int64_t>(rest_of(file, path, count * 8), path);
+  return numbers_of<float>(rest_of(file, path, count * 4), path);
 }
 
 void write_npy(const std::string& path, const std::vector<std::int64_t>& shape,

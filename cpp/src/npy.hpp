@@ -1,4 +1,4 @@
-// Arrays in .npy files: float32 in C order.
+// Arrays in .npy files, in C order.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,10 @@
 
 namespace nnstretch {
 
-// Numbers of a file of this shape. Throws Error for another shape, type or order.
-std::vector<float> read_npy(const std::string& path, const std::vector<std::int64_t>& shape);
+// Numbers of a file of this shape; where whole ones are wanted, of int32 or int64, too. Throws Error
+// for another shape, type or order, and for whole numbers that float32 does not hold.
+std::vector<float> read_npy(const std::string& path, const std::vector<std::int64_t>& shape,
+                            bool whole = false);
 void write_npy(const std::string& path, const std::vector<std::int64_t>& shape,
                const std::vector<float>& numbers);
 std::string shape_text(const std::vector<std::int64_t>& shape);

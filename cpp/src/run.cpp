@@ -56,8 +56,13 @@ std::vector<std::vector<float>> load_inputs(const Network& network, const RunArg
   std::mt19937 generator(0);
   for (std::size_t i = 0; i < network.inputs().size(); ++i) {
     const Port& port = network.inputs()[i];
-    inputs.push_back(paths[i].empty() ? drawn(port.elements, generator)
-                                      : read_npy(paths[i], port.shape));
+    const bool whole = port.numbers == Numbers::whole;
+    if (!paths[i].empty())
+      inputs.push_back(read_npy(paths[i], port.shape, whole));
+    else if (whole)
+      inputs.emplace_back(static_cast<std::size_t>(port.elements), 0.0F);  // A row of any table.
+    else
+      inputs.push_back(drawn(port.elements, generator));
     if (!paths[i].empty()) refuse_non_finite(paths[i], inputs.back());
   }
   return inputs;

@@ -28,7 +28,8 @@ struct Buffers {
 Buffers buffers_of(const Network& network, std::size_t at_once) {
   Buffers buffers;
   for (const Port& port : network.inputs()) {
-    buffers.inputs.emplace_back(static_cast<std::size_t>(port.elements), 0.5F);
+    const float number = port.numbers == Numbers::whole ? 0.0F : 0.5F;
+    buffers.inputs.emplace_back(static_cast<std::size_t>(port.elements), number);
     buffers.input_pointers.push_back(buffers.inputs.back().data());
   }
   for (std::size_t i = 0; i < at_once; ++i) {

@@ -33,10 +33,13 @@ struct Task {
   std::vector<std::size_t> readers;  // Tasks that need this one.
 };
 
+enum class Numbers : std::uint8_t { real, whole };
+
 struct Port {
   std::string name;
   std::vector<std::int64_t> shape;
   std::int64_t elements = 1;
+  Numbers numbers = Numbers::real;  // Whole ones (ids of tokens) are floats, too.
 };
 
 class Prepared;
@@ -50,7 +53,8 @@ class Network {
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 
-  View input(const std::string& name, std::initializer_list<std::int64_t> shape);
+  View input(const std::string& name, std::initializer_list<std::int64_t> shape,
+             Numbers numbers = Numbers::real);
   View output(const std::string& name, std::initializer_list<std::int64_t> shape);
   View weight(const std::string& name, std::initializer_list<std::int64_t> shape) const;
   static View arena(std::int64_t offset, std::initializer_list<std::int64_t> shape);

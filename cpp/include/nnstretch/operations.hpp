@@ -128,10 +128,13 @@ struct Fill {
   float number = 0.0F;
 };
 
+// reads: ids, a table (rows,columns). y (...,columns): the row of each id, a whole number from 0.
+struct Gather {};
+
 using Operation =
     std::variant<Conv2d, ConvTranspose2d, Matmul, Elementwise, Binary, Scalar, Pool2d,
                  AdaptivePool2d, Reduce, ChannelAffine, LayerNorm, GroupNorm, Softmax, Resize2d,
-                 Copy, Fill>;
+                 Copy, Fill, Gather>;
 
 // "conv2d", "matmul", ...: the kind that cost tables and traces use.
 const char* kind_of(const Operation& operation);

@@ -121,7 +121,8 @@ def example_files(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -
     for kind, arrays in (("input", inputs), ("output", outputs)):
         for number, array in enumerate(arrays):
             text = io.BytesIO()
-            np.save(text, np.asarray(array, np.float32, order="C"))
+            kept = np.int64 if array.dtype.kind == "i" else np.float32
+            np.save(text, np.asarray(array, kept, order="C"))
             files[f"example/{kind}{number}.npy"] = text.getvalue()
     return files
 

@@ -147,6 +147,8 @@ class CppProgram:
     groups: tuple[CallGroup, ...]
     weights: Mapping[str, np.ndarray]
     """Float32, by the name of their buffer."""
+    whole_inputs: frozenset[str] = frozenset()
+    """Names of inputs that hold whole numbers: ids of tokens."""
 
     @property
     def calls(self) -> tuple[OperatorCall, ...]:

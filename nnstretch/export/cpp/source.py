@@ -169,8 +169,9 @@ def port_lines(program: CppProgram, names: NameSpace) -> list[str]:
     lines: list[str] = []
     for kind, buffers in (("input", program.inputs), ("output", program.outputs)):
         for buffer in buffers:
-            port = f"const View {names.name_of(buffer)} = "
-            lines.append(f'{port}net.{kind}("{quoted(buffer.name)}", {extents(buffer.shape)});')
+            port = f"const View {names.name_of(buffer)} = net.{kind}("
+            whole = ", Numbers::whole" if buffer.name in program.whole_inputs else ""
+            lines.append(f'{port}"{quoted(buffer.name)}", {extents(buffer.shape)}{whole});')
     return lines
 
 

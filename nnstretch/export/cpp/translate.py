@@ -16,6 +16,7 @@ from nnstretch.export.cpp.operators import (
     borders,
     composed,
     elementwise,
+    lookups,
     norms,
     products,
     shapes,
@@ -40,7 +41,16 @@ RULES: dict[str, Callable[[Translation, Node], Views]] = {
     **composed.RULES,
     **shapes.RULES,
     **borders.RULES,
+    **lookups.RULES,
 }
+FLOAT, WHOLE = "float32", ("int32", "int64")
+KEEPS_TYPE = frozenset(
+    {
+        *("view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze"),
+        *("expand", "slice", "select", "permute", "transpose", "contiguous", "clone", "alias"),
+    }
+)
+"""Operators that move whole numbers as they do others."""
 Placement = Callable[[str], str]
 """Path of a module in what was captured -> the processor of its plan, empty for none."""
 
@@ -87,17 +97,18 @@ def translate(
         outputs,
         group_calls(calls, granularity, placement, graph.name),
         {name: array for name, array in translation.weights.items() if name in used},
+        frozenset(value.name for value in graph.inputs if value.spec.dtype in WHOLE),
     )
 
 
 def check_inputs(graph: Graph) -> None:
-    """Check that every input holds float32. Raises UnsupportedOp naming those that do not."""
-    others = [v for v in graph.inputs if v.spec.dtype != "float32"]
+    """Check that inputs hold float32, or whole numbers. Raises UnsupportedOp naming the others."""
+    others = [v for v in graph.inputs if v.spec.dtype not in (FLOAT, *WHOLE)]
     if others:
         named = ", ".join(f"{value.name} ({value.spec.dtype})" for value in others)
         raise UnsupportedOp(
-            f"no C++ for input {named}, network {graph.name}, only float32 is computed; export it"
-            " as onnx"
+            f"no C++ for input {named}, network {graph.name}, only float32 is computed, from it and"
+            " from int32 and int64; export it as onnx"
         )
 
 
@@ -106,7 +117,8 @@ def translate_node(t: Translation, node: Node, numbers: Mapping[str, int | float
     rule = RULES.get(node.kind)
     if rule is None:
         raise UnsupportedArguments(node.op)
-    if node.output.dtype != "float32":
+    moved = node.kind in KEEPS_TYPE and node.output.dtype in WHOLE
+    if node.output.dtype != FLOAT and not moved:
         raise UnsupportedArguments(f"{node.op} of {node.output.dtype}")
     try:
         return rule(t, with_numbers(node, numbers))

@@ -99,14 +99,18 @@ def test_files_are_matched_by_name_in_any_order(pair: Path, tmp_path: Path) -> N
         assert done.stderr.count("\n") == 1
 
 
-def test_integer_inputs_and_chips_are_refused_by_name(
+def test_tokens_are_exported_and_truth_values_and_chips_refused_by_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "m.py").write_text(MODULE)
     end = ["--format", "cpp", "--out", str(tmp_path / "net"), "--no-build"]
     tokens = ["--input", "token=1,5:int64;scale=1"]
-    assert main(["export", f"{tmp_path / 'm.py'}:Tokens", *tokens, *end]) == 1
-    assert "no C++ for input token (int64)" in capsys.readouterr().err
+    words = ["export", f"{tmp_path / 'm.py'}:Tokens", *tokens, "--format", "cpp", "--no-build"]
+    assert main([*words, "--out", str(tmp_path / "tokens")]) == 0
+    assert np.load(tmp_path / "tokens" / "example" / "input0.npy").dtype == np.int64
+    truth = ["--input", "token=1,5:int64;scale=1:bool"]
+    assert main(["export", f"{tmp_path / 'm.py'}:Tokens", *truth, *end]) == 1
+    assert "no C++ for input scale (bool)" in capsys.readouterr().err
     images = ["--input", "image=1,3,6,6;depth=1,1,6,6"]
     assert main(["export", f"{tmp_path / 'm.py'}:Pair", *images, *end, "--soc", "mi9"]) == 1
     assert "--soc mi9 with --format cpp" in capsys.readouterr().err
