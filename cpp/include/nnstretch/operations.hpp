@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>  // HUGE_VALF and NAN, as exported networks write constants.
 #include <cstdint>
 #include <variant>
 

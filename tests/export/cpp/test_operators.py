@@ -95,6 +95,7 @@ def test_one_axis(cpp_runtime: CppRuntime, tmp_path: Path) -> None:  # noqa: F81
 def test_pools_norms_and_resizing(cpp_runtime: CppRuntime, tmp_path: Path) -> None:  # noqa: F811
     torch.manual_seed(0)
     module = Layers(
+        nn.Sequential(nn.ConstantPad2d(1, float("-inf")), nn.MaxPool2d(3, 2)),
         nn.MaxPool2d(3, 2, 1),
         nn.MaxPool2d(2, ceil_mode=True),
         nn.MaxPool2d(3, 1, dilation=2),
