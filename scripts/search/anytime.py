@@ -34,7 +34,7 @@ import json, re, resource, sys, time
 from nnstretch.cli.loaded_model import load_model_argument
 from nnstretch.predict import load_soc
 from nnstretch.stretch.search.search import search
-analysis, soc = load_model_argument(sys.argv[1], None).analysis, load_soc("mi9")
+analysis, soc = load_model_argument(sys.argv[1]).analysis, load_soc("mi9")
 moments, last = [float(s) for s in sys.argv[3].split(",")], float(sys.argv[3].split(",")[-1])
 gaps, began = {}, time.process_time()
 

@@ -42,7 +42,7 @@ import json, resource, sys, time
 from nnstretch.cli.loaded_model import load_model_argument
 from nnstretch.predict import load_soc
 from nnstretch.stretch.search.search import search
-subject, soc = load_model_argument(sys.argv[1], None), load_soc("mi9")
+subject, soc = load_model_argument(sys.argv[1]), load_soc("mi9")
 analysis = subject.analysis
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 began = time.perf_counter()

@@ -104,7 +104,10 @@ def test_nothing_beats_the_bound_where_runtimes_copy_between_layouts(seed: int) 
 
 
 @pytest.mark.parametrize("seed", range(1, 60, 4))
-def test_few_widths_first_change_no_optimum(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_widths_and_cuts_first_change_no_optimum(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warm_start, "COARSE_CUTS", 1 + seed % 3)
     monkeypatch.setattr(warm_start, "COARSE_WIDTHS", 2)
     monkeypatch.setattr(warm_start, "WORTH_WIDTHS", 1)
     check_is_optimal(random_instance(seed))

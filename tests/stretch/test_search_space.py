@@ -4,9 +4,12 @@ and priced.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import combinations
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +29,7 @@ from nnstretch.plan import Branch, Segment
 from nnstretch.soc import Soc
 from nnstretch.stretch.cost.cost_arrays import CostArrays
 from nnstretch.stretch.cost.cost_model import CostModel
+from nnstretch.stretch.cost.unit_costs import UnitCostModel
 from nnstretch.stretch.lowering.lower import equal_slices, lower_branch
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.constraints import SegmentLimits
@@ -167,6 +171,31 @@ def toy(rng: Random) -> Graph:
         (rng.choice((8, 12, 16, 24, 32)), rng.randint(1, 3)) for _ in range(rng.randint(1, 2))
     )
     return residual(stages, 16, rng.choice((8, 16)), rng.random() < 0.6)
+
+
+def pricings(blocks: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How often units are priced for all tables of a stage of so many equal blocks."""
+    counted = Counter[str]()
+    price = UnitCostModel.costs
+
+    def count(unit: UnitCostModel, *args: Any, **kwargs: Any) -> CostArrays:
+        counted["units"] += 1
+        return price(unit, *args, **kwargs)
+
+    graph = NetworkAnalysis(residual(((32, blocks),)))
+    space = SearchSpace(graph, CostModel(chip()), PROCESSORS, SegmentLimits())
+    tables = CostTables(space)
+    with monkeypatch.context() as patch:
+        patch.setattr(UnitCostModel, "costs", count)
+        for i, j in combinations(range(len(space.cuts)), 2):
+            tables.head_costs(i)
+            tables.tail_costs(i, j)
+            tables.projected_head_costs(i, j)
+    return counted["units"]
+
+
+def test_equal_units_are_priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 0 < pricings(8, monkeypatch) == pricings(5, monkeypatch)
 
 
 @pytest.mark.parametrize("make", [mi9, chip], ids=["mi9", "rate"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -18,6 +18,7 @@ from nnstretch.stretch.cost.layout_states import (
     price_entered,
     select_exit,
 )
+from nnstretch.stretch.cost.unit_costs import UnitCostModel
 from nnstretch.stretch.lowering.width_scaling import round_channels
 from nnstretch.stretch.search.search_space import SearchSpace
 
@@ -33,6 +34,7 @@ class CostTables:
         self._heads: dict[int, HeadCosts] = {}
         self._needs_no_adapter: dict[int, Array] = {}
         self._laid_out_heads: dict[int, LaidOutCosts] = {}
+        self._alike: dict[object, LaidOutCosts] = {}
         self._projected: dict[tuple[int, int], LaidOutCosts] = {}
         self._exits: dict[tuple[int, int], CostsByEntry] = {}
         self._originals: dict[tuple[int, int], tuple[dict[str, float], int]] = {}
@@ -45,13 +47,26 @@ class CostTables:
             widths_out = np.unique(np.concatenate(columns))
             widths_in = space.merged_widths(i)
             unit = space.unit(i)
-            self._laid_out_heads[i] = price_entered(
-                space.layout_model,
-                lambda ends: unit.costs(widths_in[:, None], widths_out[None, :], ends),
-                blocked=False,
+            self._laid_out_heads[i] = self.priced_once(
+                unit,
+                (widths_in[:, None], widths_out),
+                lambda: price_entered(
+                    space.layout_model,
+                    lambda ends: unit.costs(widths_in[:, None], widths_out[None, :], ends),
+                    blocked=False,
+                ),
             )
             self._heads[i] = HeadCosts(widths_in, widths_out, self._laid_out_heads[i].costs)
         return self._heads[i]
+
+    def priced_once(
+        self, unit: UnitCostModel, widths: Sequence[Array], price: Callable[[], LaidOutCosts]
+    ) -> LaidOutCosts:
+        """Return the costs of a unit at these widths; units of equal structure share them."""
+        key = id(unit), *((column.shape, column.tobytes()) for column in widths)
+        if key not in self._alike:
+            self._alike[key] = price()
+        return self._alike[key]
 
     def needs_no_adapter(self, i: int) -> Array:
         """Return where first units behind a cut need no adapter: `[input width, output width]`."""
@@ -116,12 +131,20 @@ class CostTables:
         """Return costs of units inside the branches that pass them, by end and width in a row."""
         space = self.space
         costs: dict[int, CostsByEntry] = {}
+        before: UnitCostModel | None = None
+        widths_before = np.zeros((2, 0), dtype=np.int64)
         for k in range(1, space.last):
             ends = range(k + 1, len(space.cuts))
             width_in = np.concatenate([space.inner_widths[j][k - 1] for j in ends])
             width_out = np.concatenate([space.inner_widths[j][k] for j in ends])
-            price = partial(space.unit(k).costs, width_in, width_out)
-            costs[k] = price_both(space.layout_model, price)
+            widths, unit = np.stack([width_in, width_out]), space.unit(k)
+            first = len(space.widths_at(k))  # of branches that end before the unit
+            if unit is before and np.array_equal(widths_before[:, first:], widths):
+                costs[k] = costs[k - 1].rows(slice(first, None))
+            else:
+                price = partial(unit.costs, width_in, width_out)
+                costs[k] = price_both(space.layout_model, price)
+            before, widths_before = unit, widths
         return costs
 
     def projected_head_costs(self, i: int, j: int) -> CostArrays:
@@ -134,24 +157,36 @@ class CostTables:
     def projected_first_units(self, i: int, j: int) -> LaidOutCosts:
         """Return `projected_head_costs` with the layout that they leave."""
         if (i, j) not in self._projected:
-            space, unit, inner = self.space, self.space.unit(i), self.space.inner_widths[j][i]
-            full, end = space.original_width(i), space.original_width(j)
-            if unit.can_follow_adapter:
-                price = partial(unit.costs_behind_adapter, np.array(full), inner)
-                self._projected[i, j] = price_entered(
-                    space.layout_model, lambda ends: price(ends=ends), False
-                )
-                return self._projected[i, j]
-            shares = [round_channels(w / end * full) for w in space.widths_at(j).tolist()]
-            entry = np.array(shares, dtype=np.int64)
-            readable = unit.groups.entry_width(entry, inner)
-            if readable is not None:
-                entry = np.broadcast_to(readable, entry.shape)
-            work = price_both(space.layout_model, partial(unit.costs, entry, inner))
-            adapters = partial(unit.adapter.costs, np.array(full), entry, always=True)
-            adapter = price_entered(space.layout_model, lambda ends: adapters(ends=ends), False)
-            self._projected[i, j] = price_behind(adapter, work)
+            unit, inner = self.space.unit(i), self.space.inner_widths[j][i]
+            entry = self.projected_widths(i, j)
+            self._projected[i, j] = self.priced_once(
+                unit, (entry, inner), lambda: self.price_projected(i, entry, inner)
+            )
         return self._projected[i, j]
+
+    def projected_widths(self, i: int, j: int) -> Array:
+        """Return how wide branches of a `project` merge enter, by their widths at the end.
+
+        The original width first, which their adapters read.
+        """
+        full, end = self.space.original_width(i), self.space.original_width(j)
+        shares = [round_channels(w / end * full) for w in self.space.widths_at(j).tolist()]
+        return np.array([full, *shares], dtype=np.int64)
+
+    def price_projected(self, i: int, widths: Array, inner: Array) -> LaidOutCosts:
+        """Price adapters and first units behind cut i: from `projected_widths` to inner widths."""
+        space, unit = self.space, self.space.unit(i)
+        full, entry = np.array(widths[0]), widths[1:]
+        if unit.can_follow_adapter:
+            fused = partial(unit.costs_behind_adapter, full, inner)
+            return price_entered(space.layout_model, lambda ends: fused(ends=ends), False)
+        readable = unit.groups.entry_width(entry, inner)
+        if readable is not None:
+            entry = np.broadcast_to(readable, entry.shape)
+        work = price_both(space.layout_model, partial(unit.costs, entry, inner))
+        adapters = partial(unit.adapter.costs, full, entry, always=True)
+        adapter = price_entered(space.layout_model, lambda ends: adapters(ends=ends), False)
+        return price_behind(adapter, work)
 
     def exit_adapter(self, i: int, j: int, share: int) -> CostArrays:
         """Return what makes a branch's output `share` channels wide, over its depths and widths."""

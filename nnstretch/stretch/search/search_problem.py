@@ -150,7 +150,7 @@ class SearchProblem:
             original=self.originals[self.space.processors[0]],
             original_us={p: trial.latency_us for p, trial in self.originals.items()},
             original_error_us={p: plan_error_us(trial) for p, trial in self.originals.items()},
-            refused=refusals(self.tables, self.options),
+            refused=refusals(self.tables, self.options) if search.bounds else {},  # all is priced
             log10_size=log10_size(self.tables),
             optimal=optimal,
             lower_bound_us=lower_bound_us,

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 
 from nnstretch.plan import Branch
-from nnstretch.stretch.cost.cost_arrays import Array, take_rows
+from nnstretch.stretch.cost.cost_arrays import Array, HeadCosts, TailCosts, take_rows
 from nnstretch.stretch.lowering.lower import equal_slices
 from nnstretch.stretch.search.constraints import SegmentBounds
 from nnstretch.stretch.search.cost_tables import CostTables
@@ -99,8 +100,6 @@ class SegmentOption:
         self.j = j
         self.processors = processors
         self.merge = merge
-        self.tail = tables.tail_costs(i, j, merge)
-        self.head = tables.head_costs(i)
         soc = self.space.cost_model.soc
         team = [soc.processor_among(p, processors) for p in processors]
         self.price_keys = [soc.price_key(p, processors) for p in processors]
@@ -141,6 +140,16 @@ class SegmentOption:
         """Return the segment's name for messages."""
         cuts = self.space.cuts
         return f"{cuts[self.i].name} -> {cuts[self.j].name} on {'+'.join(self.processors)}"
+
+    @cached_property
+    def tail(self) -> TailCosts:
+        """Return the costs of the units behind the first."""
+        return self.tables.tail_costs(self.i, self.j, self.merge)
+
+    @property
+    def head(self) -> HeadCosts:
+        """Return the costs of the first unit."""
+        return self.tables.head_costs(self.i)
 
     @cached_property
     def original(self) -> tuple[float, int]:
@@ -285,11 +294,16 @@ class SegmentOption:
 
 
 def price_options(
-    tables: CostTables, progress: Callable[[str, int, int], None]
+    tables: CostTables,
+    progress: Callable[[str, int, int], None],
+    cuts: Sequence[int] | None = None,
 ) -> tuple[SegmentOption, ...]:
-    """Return every segment option, priced; report progress by the cut that segments start from."""
+    """Return every segment option between cuts, all by default; report progress by the first cut.
+
+    Tables of their branches are computed when they are asked for.
+    """
     options: list[SegmentOption] = []
-    for option in segment_options(tables):
+    for option in segment_options(tables, cuts):
         progress("pricing segments", option.i, tables.space.last)
         options.append(option)
     return tuple(options)
@@ -303,20 +317,21 @@ def most_meetings(options: Sequence[SegmentOption], last: int) -> list[int]:
     return most
 
 
-def segment_options(tables: CostTables) -> Iterator[SegmentOption]:
+def segment_options(
+    tables: CostTables, cuts: Sequence[int] | None = None
+) -> Iterator[SegmentOption]:
     """Yield every segment option: single processors everywhere, several where work can branch.
 
     Channels must be free to differ behind the segment, and weighted work must lie in it.
     """
     space = tables.space
-    for i in range(space.last):
-        for j in range(i + 1, space.last + 1):
-            for processor in space.processors:
-                yield SegmentOption(tables, i, j, (processor,))
-            if j == space.last or not tables.original(i, j)[1]:
-                continue
-            for processors in space.processor_sets():
-                for merge in space.merges:
-                    option = SegmentOption(tables, i, j, processors, merge)
-                    if option.bounds.may_fork(option.original[1]):
-                        yield option
+    for i, j in combinations(range(space.last + 1) if cuts is None else cuts, 2):
+        for processor in space.processors:
+            yield SegmentOption(tables, i, j, (processor,))
+        if j == space.last or not tables.original(i, j)[1]:
+            continue
+        for processors in space.processor_sets():
+            for merge in space.merges:
+                option = SegmentOption(tables, i, j, processors, merge)
+                if option.bounds.may_fork(option.original[1]):
+                    yield option

@@ -97,10 +97,12 @@ def branch_work(
 ) -> BranchWork:
     """Return the options of one branch, those without an adapter behind the others."""
     kinds = [entry] if entry.plain is None else [entry, entry.plain]
-    choice = np.tile(np.arange(len(table.us)), len(kinds))
-    first = table.first[choice] + entry.us.shape[1] * np.repeat(
-        np.arange(len(kinds)), len(table.us)
-    )
+    choice, first = np.arange(len(table.us)), table.first
+    if entry.plain is not None:
+        exists = np.isfinite(entry.plain.us).any(axis=0)
+        plain = np.flatnonzero(exists[first])
+        choice = np.concatenate([choice, plain])
+        first = np.concatenate([first, entry.us.shape[1] + first[plain]])
     us = np.concatenate([kind.us for kind in kinds], axis=1).take(first, axis=1) + table.us[choice]
     if option.branched:
         keeps_pace = option.bounds.keeps_pace(us - entry.tilt.us * entry.spans[:, None])
