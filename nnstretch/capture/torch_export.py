@@ -38,6 +38,8 @@ def trace(
         return known
     if not examples:
         raise BadInput(f"no example input, capture of {name}, a network reads one or more tensors")
+    if empty := [tuple(x.shape) for x in examples if isinstance(x, torch.Tensor) and not x.numel()]:
+        raise BadInput(f"example input is {empty[0]}, capture of {name}, it holds no number")
     batch = examples[0].shape[0] if examples[0].dim() else 1
     with eval_mode(module), silence_python(), torch.no_grad():
         return read_program(export_program(module, examples, name), batch, name)

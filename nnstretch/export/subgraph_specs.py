@@ -80,6 +80,12 @@ class ExportRequest:
             raise BadInput(
                 f"int8 of format {self.format}, export of {self.plan.model}, only litert has it"
             )
+        kinds = {str(weight.dtype) for weight in self.module.parameters()} - {"torch.float32"}
+        if kinds:
+            raise BadInput(
+                f"weights are {min(kinds)}, export of {self.plan.model}, needed are those of"
+                " float32, as module.float() makes them"
+            )
         if self.int8:
             check_int8_input(self.input_spec, self.plan.model)
         if self.int8 and self.calibration is None:

@@ -197,13 +197,20 @@ def _fixed_sequence(inner: tuple[Decoder, ...]) -> Decoder:
     return decode_items
 
 
-def _table(key_kind: type, inner: Decoder) -> Decoder:
+def _table(key_kind: Any, inner: Decoder) -> Decoder:
+    annotated = get_origin(key_kind) is Annotated
+    limits: tuple[Limit, ...] = get_args(key_kind)[1:] if annotated else ()
+    key_kind = get_args(key_kind)[0] if annotated else key_kind
+
     def decode_table(value: Any) -> dict[Any, Any]:
         if type(value) is not dict:
             raise _wrong_type(value, dict)
         table: dict[Any, Any] = {}
         for key, item in value.items():
             decoded_key = _decode_key(key_kind, key)
+            for limit in limits:
+                if why := limit.defect(decoded_key, "key"):
+                    raise Fault(why)
             try:
                 table[decoded_key] = inner(item)
             except Fault as fault:

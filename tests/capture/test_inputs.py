@@ -287,6 +287,8 @@ def test_a_plan_of_a_token_network_says_that_it_reads_integers(tmp_path: Path) -
 def test_a_module_without_any_input_is_refused() -> None:
     with pytest.raises(BadInput, match="no example input, capture of net"):
         capture(nn.Linear(2, 2), (), "net")
+    with pytest.raises(BadInput, match=r"example input is \(0, 2\), capture of net, it holds no"):
+        capture(nn.Linear(2, 2), torch.zeros(0, 2), "net")
 
 
 def test_outputs_of_a_module_are_chosen_by_key(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Layouts, shared scales, merges that change no bit, and what is refused.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -329,11 +330,21 @@ def test_requests_that_do_not_go_together_are_refused(
         replace(ExportRequest(module, PLAN), **change)
 
 
+def test_weights_of_another_precision_are_refused(module: nn.Module, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"^weights are torch.float16, export of tiny"):
+        export(copy.deepcopy(module).half(), PLAN, tmp_path / "a.nns")
+
+
 @pytest.mark.parametrize(
     ("inputs", "why"),
     [
         ([], "no calibration inputs, int8 of tiny"),
         ([torch.zeros(1, 3, 8, 8)], r"calibration input is \(1, 3, 8, 8\) torch.float32"),
+        ([np.zeros((1, 3, 16, 16))], "calibration input is ndarray, export of tiny"),
+        (
+            [torch.full((1, 3, 16, 16), torch.nan)],  # the quantizer would end the process
+            "calibration input holds nan or infinity, export of tiny",
+        ),
     ],
 )
 def test_calibration_inputs_that_do_not_fit_are_refused(

@@ -67,6 +67,15 @@ def test_limits_hold_for_every_value_of_a_table() -> None:
         decode(Net, {"stages": [], "times_us": {"cpu": 1, "dsp": -1}}, "net")
 
 
+def test_limits_hold_for_every_key_of_a_table() -> None:
+    kind = dict[Annotated[str, OneOf(("macs", "bytes"))], float]
+    assert decode(kind, {"macs": 1}, "file") == {"macs": 1.0}
+    with pytest.raises(ValueError, match=r"^file, unknown key 'x', it is one of macs, bytes"):
+        decode(kind, {"x": 1}, "file")
+    with pytest.raises(ValueError, match=r"^file, 9 is out of range"):
+        decode(dict[Annotated[int, Range(1, 8)], float], {"9": 1}, "file")
+
+
 @pytest.mark.parametrize("text", [b'{"a": 1, "a": 2}', b"[NaN]", b"[" * 100_000, b"\xff"])
 def test_text_with_two_meanings_or_none_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 -- UnicodeDecodeError and JSONDecodeError are

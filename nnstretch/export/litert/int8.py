@@ -114,10 +114,20 @@ def calibrate_file(
 def check_inputs(request: ExportRequest) -> Iterator[torch.Tensor]:
     """Yield the calibration inputs, checked. Raises BadInput."""
     for x in request.calibration or ():
+        if not isinstance(x, torch.Tensor):
+            raise BadInput(
+                f"calibration input is {type(x).__name__}, export of {request.plan.model}, needed"
+                " are tensors of PyTorch"
+            )
         if tuple(x.shape) != request.plan.input_shape or x.dtype != torch.float32:
             raise BadInput(
                 f"calibration input is {tuple(x.shape)} {x.dtype}, export of {request.plan.model}, "
                 f"the network takes {request.plan.input_shape} torch.float32"
+            )
+        if not x.isfinite().all():
+            raise BadInput(
+                f"calibration input holds nan or infinity, export of {request.plan.model}, ranges"
+                " are measured on finite numbers"
             )
         yield x
 
