@@ -24,7 +24,8 @@ def blocks() -> list[tuple[str, str]]:
 @pytest.mark.slow
 def test_every_command_of_the_guide_runs(tmp_path: Path) -> None:
     pytest.importorskip("pytorch_lightning")
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    folders = os.pathsep.join((str(ROOT), os.environ["PYTHONPATH"]))
+    environment = os.environ | {"PYTHONPATH": folders}
     said = ""
     for kind, text in blocks():
         if kind != "sh":
