@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import platform
 import random
 import resource
@@ -149,7 +150,8 @@ def page(policies: Sequence[str]) -> str:
         "",
         *(__doc__ or "").split("\n\n")[0:2],
         "",
-        f"Made by `{command_line()}`, Python {platform.python_version()}, one core.",
+        f"Made by `{command_line()}`, Python {platform.python_version()}, one core; the host's load",
+        f"average was {os.getloadavg()[0]:.1f} when it began.",
         "",
         "`load` is what arrives, as a share of what the four processors can do; at 3 everything",
         "waits in the end.",
