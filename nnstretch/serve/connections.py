@@ -44,6 +44,7 @@ class TimedConnection(HttpToolsProtocol):
         if self._kept_bytes <= MOST_HEAD_BYTES or self.transport.is_closing():
             return
         self._is_refused = True
+        self._end_timer()
         if self._begun:
             message = f"the headers are longer than {MOST_HEAD_BYTES} bytes, the limit"
             self._refuse(b"431 Request Header Fields Too Large", message, SKIP_S)
