@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 
 Box = tuple[tuple[int, int], ...]
@@ -32,6 +34,33 @@ def intersect(first: Box, second: Box) -> Box | None:
             return None
         ranges.append((low, high))
     return tuple(ranges)
+
+
+class DisjointBoxes:
+    """Boxes of one tensor that share no element, and which of them overlap another."""
+
+    def __init__(self, boxes: Sequence[Box]) -> None:
+        self.boxes = boxes
+        self.axis: int | None = None
+        """A dimension along which one box ends before the next begins; None without one."""
+        self.starts: list[int] = []
+        self.places: list[int] = []
+        for axis in range(len(boxes[0]) if boxes else 0):
+            ranges = sorted((box[axis], place) for place, box in enumerate(boxes))
+            if all(first[0][1] <= second[0][0] for first, second in pairwise(ranges)):
+                self.axis = axis
+                self.starts = [bounds[0] for bounds, _ in ranges]
+                self.places = [place for _, place in ranges]
+                break
+
+    def overlapping(self, box: Box) -> list[int]:
+        """Return the places of the boxes that share an element with another, in order."""
+        near: Sequence[int] = range(len(self.boxes))
+        if self.axis is not None:
+            start, stop = box[self.axis]
+            first = max(0, bisect_right(self.starts, start) - 1)
+            near = sorted(self.places[first : bisect_left(self.starts, stop)])
+        return [place for place in near if intersect(self.boxes[place], box) is not None]
 
 
 def hull(first: Box, second: Box) -> Box:

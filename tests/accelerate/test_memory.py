@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from nnstretch.accelerate.steps.memory import (
     Block,
     assign_addresses,
-    first_overflow,
     free_gaps,
-    spills,
+    longest_lived,
+    overflows,
 )
 
 # Tasks ct1..ct7 are steps 1..7; out1 is read outside, too; out3 takes in1's space.
@@ -26,20 +26,14 @@ FIGURE_12 = (
 
 
 def test_the_published_example_spills_out1_the_longest_lived() -> None:
-    assert [block.name for block in spills(FIGURE_12[-3:] + FIGURE_12[:1], 3)] == ["out1"]
-    assert first_overflow(FIGURE_12[-3:] + FIGURE_12[:1], 3) == 7
-    assert spills(FIGURE_12, 3)[0].name == "out1"
+    (overflow,) = overflows(FIGURE_12[-3:] + FIGURE_12[:1], 3)
+    assert (overflow.block.name, overflow.step, overflow.live_bytes) == ("out1", 7, 4)
+    assert next(overflows(FIGURE_12, 3)).block.name == "out1"
 
 
 def test_the_longest_lived_goes_and_not_the_largest() -> None:
     blocks = (Block("large", 8, 3, 3), Block("long", 2, 0, 9))
-    assert [block.name for block in spills(blocks, 9)] == ["long"]
-
-
-def test_what_is_reserved_at_a_step_counts() -> None:
-    blocks = (Block("a", 4, 0, 2),)
-    assert first_overflow(blocks, 8) is None
-    assert first_overflow(blocks, 8, {1: 5}) == 1
+    assert [overflow.block.name for overflow in overflows(blocks, 9)] == ["long"]
 
 
 blocks = st.builds(
@@ -53,8 +47,15 @@ blocks = st.builds(
 
 @given(st.lists(blocks, max_size=14, unique_by=lambda block: block.name), st.integers(50, 200))
 def test_addresses_of_live_blocks_never_overlap(listed: list[Block], capacity: int) -> None:
-    staying = [b for b in listed if b not in spills(listed, capacity)]
-    assert first_overflow(staying, capacity) is None
+    staying = list(listed)
+    for overflow in overflows(listed, capacity):
+        live = [b for b in staying if b.first_step <= overflow.step <= b.last_step]
+        assert overflow.block == longest_lived(live)
+        assert overflow.live_bytes == sum(b.size_bytes for b in live) > capacity
+        staying.remove(overflow.block)
+    for step in range(20):
+        live = [b for b in staying if b.first_step <= step <= b.last_step]
+        assert sum(b.size_bytes for b in live) <= capacity
     addresses = assign_addresses(staying)
     for first in staying:
         for second in staying:

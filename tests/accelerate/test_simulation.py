@@ -19,7 +19,7 @@ from nnstretch.accelerate.machine.rates import ChipRates
 from nnstretch.accelerate.operator_work import MatrixShape, is_matrix, weight_bytes
 from nnstretch.accelerate.policies import ScheduleOptions, schedule_cluster
 from nnstretch.accelerate.schedule_file import ChipScheduleFile, GroupRow, groups_of, order_of
-from nnstretch.accelerate.steps.memory import Block, first_overflow, spills
+from nnstretch.accelerate.steps.memory import Block, overflows
 from nnstretch.accelerate.steps.slicing import slice_groups
 from nnstretch.chip.accelerator import Accelerator, Dram, MatrixUnit, OnChipBuffer, VectorUnit
 from nnstretch.chip.instances import Instruction, Region
@@ -291,8 +291,7 @@ def test_four_stages_by_hand_fetch_weights_again_and_overflow_the_global_buffer(
         for step in range(len(order))
     )
     assert most / 1e6 == pytest.approx(9.63, abs=0.01)
-    assert first_overflow(blocks, 8 << 20) is not None
-    gone = spills(blocks, 8 << 20)
+    gone = [overflow.block for overflow in overflows(blocks, 8 << 20)]
     assert [(b.name, round(b.size_bytes / 1e6, 2)) for b in gone] == [("g2.0", 3.21)]
 
 

@@ -21,10 +21,10 @@ from nnstretch.accelerate.machine.rates import ChipRates
 from nnstretch.accelerate.steps.memory import (
     Block,
     assign_addresses,
-    first_overflow,
     free_gaps,
     longest_lived,
     lowest_gap,
+    overflows,
 )
 from nnstretch.chip.instances import DDR, LOCAL, SHARED
 from nnstretch.errors import BadPlan
@@ -77,19 +77,15 @@ class Placer:
     def spill_overflow(self, scope: str) -> None:
         """Spill until live storages fit a buffer. Raises BadPlan where DDR is too small."""
         room = capacity(self.rates, scope)
-        blocks = self.blocks(scope)
-        while (step := first_overflow(blocks, room)) is not None:
-            live = [b for b in blocks if b.first_step <= step <= b.last_step]
+        for overflow in overflows(self.blocks(scope), room):
             if scope == DDR:
-                total = sum(block.size_bytes for block in live)
                 raise BadPlan(
-                    f"layer {self.program.steps[step].name} does not fit even alone,"
-                    f" {self.rates.accelerator.name}, tensors of {total} B are live in the {scope}"
-                    f" of {room} B"
+                    f"layer {self.program.steps[overflow.step].name} does not fit even alone,"
+                    f" {self.rates.accelerator.name}, tensors of {overflow.live_bytes} B are live"
+                    f" in the {scope} of {room} B"
                 )
-            longest = longest_lived(live)
-            self.note_spill(longest.name, step, f"live storages exceed {room} B")
-            blocks.remove(longest)
+            rule = f"live storages exceed {room} B"
+            self.note_spill(overflow.block.name, overflow.step, rule)
 
     def note_spill(self, name: str, step: int, rule: str) -> None:
         """Put a storage into the next buffer, without an address yet."""

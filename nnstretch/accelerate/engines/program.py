@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from nnstretch.accelerate.chip_graph import IN_PLACE, ChipGraph, whole_box
 from nnstretch.accelerate.steps.binding import BoundInstance, plain_binding
 from nnstretch.accelerate.steps.layers import layers_of
-from nnstretch.accelerate.steps.movement import Concatenation, Piece, concatenations, sources_of
+from nnstretch.accelerate.steps.movement import Concatenation, concatenations, sources_of
+from nnstretch.accelerate.steps.slicing import Writers
 from nnstretch.chip.boxes import Box, box_elements
 from nnstretch.chip.instances import DDR, Binding, Group, Instance
 
@@ -91,7 +92,7 @@ def build_program(
 
     `inner_scope` is where tensors inside an instance lie; what leaves one has its own scope.
     """
-    builder = ProgramBuilder(chip, bound, inner_scope, cores)
+    builder = ProgramBuilder(chip, Writers(order), bound, inner_scope, cores)
     before = concatenations(order)
     for kernel, instance in enumerate(order):
         for concatenation in before[instance.name]:
@@ -105,9 +106,15 @@ class ProgramBuilder:
     """Builder of a program, step by step."""
 
     def __init__(
-        self, chip: ChipGraph, bound: Mapping[str, BoundInstance], inner_scope: str, cores: int
+        self,
+        chip: ChipGraph,
+        writers: Writers,
+        bound: Mapping[str, BoundInstance],
+        inner_scope: str,
+        cores: int,
     ) -> None:
         self.chip = chip
+        self.writers = writers
         self.bound = bound
         self.inner_scope = inner_scope
         self.cores = cores
@@ -115,11 +122,9 @@ class ProgramBuilder:
         self.storages: dict[str, Storage] = {}
         self.place: dict[tuple[str, str], str] = {}
         """Storage by (instance, tensor)."""
-        self.pieces: dict[str, list[Piece]] = {}
         for value in chip.graph.inputs:
             box = whole_box(chip, value.name)
             self.store(f"in/{value.name}", value.name, box, DDR, fixed=True)
-            self.pieces[value.name] = [Piece("in", value.name, box)]
             self.place["in", value.name] = f"in/{value.name}"
 
     def store(self, name: str, tensor: str, box: Box, scope: str, fixed: bool = False) -> Storage:
@@ -162,9 +167,6 @@ class ProgramBuilder:
                 readings.setdefault(storage, self.read(storage, tensor, box))
         writes = self.result_storage(instance, layer, readings)
         self.place[instance.name, layer[-1]] = writes
-        if layer[-1] in instance.writes:
-            piece = Piece(instance.name, layer[-1], instance.writes[layer[-1]])
-            self.pieces.setdefault(layer[-1], []).append(piece)
         boxes = {name: instance.boxes[name] for name in layer}
         number = len(self.steps)
         self.steps.append(
@@ -173,10 +175,10 @@ class ProgramBuilder:
 
     def storage_read(self, instance: Instance, tensor: str, box: Box) -> str:
         """Return the storage from which an instance reads a part of a tensor."""
-        inside = self.place.get((instance.name, tensor))
-        if inside is not None:
-            return inside
-        piece = sources_of(box, self.pieces[tensor])[0]
+        for writer in (instance.name, "in"):
+            if (writer, tensor) in self.place:
+                return self.place[writer, tensor]
+        piece = sources_of(tensor, box, self.writers)[0]
         return self.place[piece.writer, tensor]
 
     def result_storage(

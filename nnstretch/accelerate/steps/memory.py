@@ -6,8 +6,10 @@ the storage with the longest liveness goes to the global buffer, then to DDR, no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import groupby
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,40 +27,48 @@ class Block:
         return self.last_step - self.first_step + 1
 
 
+def life_of(block: Block) -> tuple[int, int, str]:
+    """Return what the block to spill has most of: the longest liveness, the largest, by name."""
+    return block.span, block.size_bytes, block.name
+
+
 def longest_lived(blocks: Iterable[Block]) -> Block:
-    """Return the block to spill: the longest liveness, then the largest, then by name."""
-    return max(blocks, key=lambda block: (block.span, block.size_bytes, block.name))
+    """Return the block to spill."""
+    return max(blocks, key=life_of)
 
 
-def first_overflow(
-    blocks: Sequence[Block], capacity_bytes: int, reserved: Mapping[int, int] | None = None
-) -> int | None:
-    """Return the first step at which blocks and what is reserved exceed a buffer, or None."""
-    changes: dict[int, int] = {}
-    for block in blocks:
-        changes[block.first_step] = changes.get(block.first_step, 0) + block.size_bytes
-        end = block.last_step + 1
-        changes[end] = changes.get(end, 0) - block.size_bytes
-    live = 0
-    for step in range(max(changes, default=-1) + 1):
-        live += changes.get(step, 0)
-        if live and live + (reserved or {}).get(step, 0) > capacity_bytes:
-            return step
-    return None
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """A step at which what lives exceeds a buffer, and the block that must go."""
+
+    step: int
+    live_bytes: int
+    block: Block
 
 
-def spills(
-    blocks: Sequence[Block], capacity_bytes: int, reserved: Mapping[int, int] | None = None
-) -> tuple[Block, ...]:
-    """Return the blocks that must go so that those that stay fit at every step."""
-    staying = list(blocks)
-    gone: list[Block] = []
-    while (step := first_overflow(staying, capacity_bytes, reserved)) is not None:
-        live = [b for b in staying if b.first_step <= step <= b.last_step and b.size_bytes]
-        longest = longest_lived(live)
-        staying.remove(longest)
-        gone.append(longest)
-    return tuple(gone)
+def overflows(blocks: Iterable[Block], capacity_bytes: int) -> Iterator[Overflow]:
+    """Yield in order of time what must go so that the blocks that stay fit at every step."""
+    ranked = sorted((b for b in blocks if b.size_bytes), key=life_of, reverse=True)
+    starts = sorted(enumerate(ranked), key=lambda item: item[1].first_step)
+    live: dict[int, Block] = {}
+    longest: list[int] = []
+    ending: list[tuple[int, int]] = []
+    live_bytes = 0
+    for step, starting in groupby(starts, key=lambda item: item[1].first_step):
+        while ending and ending[0][0] < step:
+            ended = live.pop(heappop(ending)[1], None)
+            live_bytes -= ended.size_bytes if ended else 0
+        for rank, block in starting:
+            live[rank] = block
+            live_bytes += block.size_bytes
+            heappush(longest, rank)
+            heappush(ending, (block.last_step, rank))
+        while live_bytes > capacity_bytes:
+            leaving = live.pop(heappop(longest), None)
+            # Blocks that ended are still among the longest.
+            if leaving is not None:
+                yield Overflow(step, live_bytes, leaving)
+                live_bytes -= leaving.size_bytes
 
 
 def assign_addresses(blocks: Sequence[Block]) -> dict[str, int]:

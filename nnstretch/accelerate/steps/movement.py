@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nnstretch.accelerate.steps.binding import BoundInstance
-from nnstretch.chip.boxes import Box, contains, intersect
+from nnstretch.accelerate.steps.slicing import Writers
+from nnstretch.chip.boxes import Box
 from nnstretch.chip.instances import Binding, Instance
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a tensor that one instance left, or the network's input."""
+    """A part of a tensor that one instance left."""
 
     writer: str
-    """The instance; empty for an input of the network."""
     tensor: str
     box: Box
 
@@ -41,27 +41,22 @@ def concatenations(
     order: Sequence[Instance],
 ) -> dict[str, tuple[Concatenation, ...]]:
     """Return the concatenations that must come before each instance."""
-    pieces: dict[str, list[Piece]] = {}
-    for instance in order:
-        for name, box in instance.writes.items():
-            pieces.setdefault(name, []).append(Piece(instance.name, name, box))
+    writers = Writers(order)
     before: dict[str, tuple[Concatenation, ...]] = {}
     for instance in order:
         needed: list[Concatenation] = []
         for name, box in instance.reads.items():
-            parts = sources_of(box, pieces.get(name, ()))
+            parts = sources_of(name, box, writers)
             if len(parts) > 1:
                 needed.append(Concatenation(instance.name, name, box, parts))
         before[instance.name] = tuple(needed)
     return before
 
 
-def sources_of(box: Box, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
-    """Return the one piece that holds a box, else all that overlap it."""
-    for piece in pieces:
-        if contains(piece.box, box):
-            return (piece,)
-    return tuple(piece for piece in pieces if intersect(piece.box, box) is not None)
+def sources_of(tensor: str, box: Box, writers: Writers) -> tuple[Piece, ...]:
+    """Return the pieces of a tensor that overlap a part of it."""
+    near = writers.overlapping(tensor, box)
+    return tuple(Piece(writer.name, tensor, writer.writes[tensor]) for writer in near)
 
 
 def moves_of(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from nnstretch.accelerate.chip_graph import ChipGraph
 from nnstretch.accelerate.steps.peak import leaves
 from nnstretch.accelerate.steps.split import boxes_behind
-from nnstretch.chip.boxes import Box, intersect, part, whole
+from nnstretch.chip.boxes import Box, DisjointBoxes, part, whole
 from nnstretch.chip.instances import Group, Instance
 
 Needs = dict[str, tuple[str, ...]]
@@ -44,18 +44,33 @@ def slice_group(chip: ChipGraph, group: Group, number: int, index: int) -> Insta
     return Instance(f"{group.name}.{index}", number, index, computed, reads, writes)
 
 
+class Writers:
+    """Instances by the tensors that they leave."""
+
+    def __init__(self, instances: Sequence[Instance]) -> None:
+        self.instances: dict[str, list[Instance]] = {}
+        for instance in instances:
+            for name in instance.writes:
+                self.instances.setdefault(name, []).append(instance)
+        self.boxes = {
+            name: DisjointBoxes([writer.writes[name] for writer in writers])
+            for name, writers in self.instances.items()
+        }
+
+    def overlapping(self, name: str, box: Box) -> list[Instance]:
+        """Return the instances whose output overlaps a part of a tensor."""
+        if name not in self.boxes:
+            return []
+        return [self.instances[name][place] for place in self.boxes[name].overlapping(box)]
+
+
 def needs_of(instances: Sequence[Instance]) -> Needs:
     """Return which instances each instance needs: those whose output overlaps what it reads."""
-    writers: dict[str, list[Instance]] = {}
-    for instance in instances:
-        for name in instance.writes:
-            writers.setdefault(name, []).append(instance)
+    writers = Writers(instances)
     needs: Needs = {}
     for instance in instances:
         needed: dict[str, None] = {}
         for name, box in instance.reads.items():
-            for writer in writers.get(name, ()):
-                if intersect(writer.writes[name], box) is not None:
-                    needed[writer.name] = None
+            needed.update(dict.fromkeys(w.name for w in writers.overlapping(name, box)))
         needs[instance.name] = tuple(needed)
     return needs
