@@ -113,7 +113,11 @@ class Climb:
         for place, (operators, split) in enumerate(plan.parts):
             others = (*plan.parts[:place], *plan.parts[place + 1 :])
             for changed in self.other_splits(operators, split):
-                yield replace(plan, parts=(*others, (operators, changed)))
+                parted = replace(plan, parts=(*others, (operators, changed)))
+                yield parted
+                # Parts pay where they are ordered and stay on chip: policies of layers hide that.
+                if plan.options.policy in SCOPES:
+                    yield replace(parted, options=self.in_groups(plan.options))
             for two in cuts(self.chip, operators):
                 yield from self.with_groups(plan, others, two, (split,))
         partition = [operators for operators, _ in plan.parts]
@@ -136,6 +140,10 @@ class Climb:
             has_buffer = policy != "gb" or self.rates.accelerator.shared is not None
             if policy != options.policy and has_buffer:
                 yield replace(options, policy=policy, overlap=options.overlaps)
+
+    def in_groups(self, options: ScheduleOptions) -> ScheduleOptions:
+        """Return options under which groups are ordered and their results stay on chip."""
+        return replace(options, policy="graphturbo", overlap=options.overlaps)
 
     def other_splits(self, operators: Operators, split: Split) -> Iterator[Split]:
         """Yield a group's splits into half as many parts, twice as many, two and one."""

@@ -6,6 +6,7 @@ the storage with the longest liveness goes to the global buffer, then to DDR, no
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -92,15 +93,20 @@ def place_in_order(blocks: Sequence[Block]) -> dict[str, int]:
     """Return addresses: each block in turn at the lowest one that its lifetime leaves free."""
     addresses: dict[str, int] = {}
     at_step: dict[int, list[tuple[int, int]]] = {}
+    starts: list[int] = []
+    ranges: list[tuple[int, int]] = []
     for block in blocks:
-        taken: set[tuple[int, int]] = set()
-        steps = range(block.first_step, block.last_step + 1)
-        for step in steps:
-            taken.update(at_step.get(step, ()))
+        # What lives at its first step, and what begins later while it lives.
+        later = bisect_right(starts, block.first_step)
+        end = bisect_right(starts, block.last_step, later)
+        taken = {*at_step.get(block.first_step, ()), *ranges[later:end]}
         address = lowest_gap(sorted(taken), block.size_bytes)
         addresses[block.name] = address
-        for step in steps:
-            at_step.setdefault(step, []).append((address, address + block.size_bytes))
+        place = (address, address + block.size_bytes)
+        starts.insert(later, block.first_step)
+        ranges.insert(later, place)
+        for step in range(block.first_step, block.last_step + 1):
+            at_step.setdefault(step, []).append(place)
     return addresses
 
 
