@@ -48,12 +48,17 @@ def sweep(
     assume: Sequence[str],
     text: str,
 ) -> dict[str, Any]:
-    """Return the rate at each value of a field, and the knee."""
+    """Return the rate at each value of a field, and the knee.
+
+    Raises BadInput for an unknown field, one that is assumed, too, or values of another unit.
+    """
     name, values = sweep_values(text)
+    if name in [setting.partition("=")[0] for setting in assume]:
+        raise BadInput(f"field {name!r} is set twice, --assume and --sweep, name each field once")
     rows: list[dict[str, Any]] = []
     for value in values:
-        settings = [*assume, f"{name}={value}"]
-        described = load_accelerator(machine, settings, request.options.policy)
+        swept = [f"{name}={value}"]
+        described = load_accelerator(machine, assume, request.options.policy, swept)
         rates = replace(request.rates, accelerator=described)
         row: dict[str, Any] = {"value": value, "throughput_per_s": None, "spills": None}
         try:

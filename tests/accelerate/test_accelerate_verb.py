@@ -176,7 +176,8 @@ def test_a_sweep_gives_the_rate_at_each_doubling_and_the_knee(
         (("--explain", "groping"), "close to it: grouping"),
         (("--sweep", "local_buffer.size=4MiB:1MiB"), "B is at least A"),
         (("--sweep", "local_buffer.size"), "write FIELD=A:B"),
-        (("--sweep", "local_bufer.size=1MiB:2MiB"), "close to it: local_buffer.size"),
+        (("--sweep", "local_bufer.size=1MiB:2MiB"), "--sweep local_bufer.size=1MiB; close to"),
+        (("--sweep", "ddr.bandwidth=1MiB:2MiB"), "no number of its unit in 'ddr.bandwidth=1MiB'"),
     ],
 )
 def test_wrong_questions_are_one_line(

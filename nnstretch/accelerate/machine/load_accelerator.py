@@ -30,15 +30,18 @@ def known_accelerators() -> tuple[str, ...]:
 
 
 def load_accelerator(
-    name: str, assume: Sequence[str] = (), policy: str = "graphturbo"
+    name: str,
+    assume: Sequence[str] = (),
+    policy: str = "graphturbo",
+    swept: Sequence[str] = (),
 ) -> Accelerator:
     """Load a machine as shipped, or from a file.
 
-    `assume` are settings `FIELD=VALUE` in the field's own unit. Raises UnknownName, BrokenFile, or
-    BadInput for a value that was never published and that the policy needs.
+    `assume` and `swept` are settings `FIELD=VALUE` in the field's own unit. Raises UnknownName,
+    BrokenFile, or BadInput for a value that was never published and that the policy needs.
     """
-    file = read_accelerator(name)
-    return build_accelerator(override(file, assume), policy)
+    file = override(read_accelerator(name), assume, "--assume")
+    return build_accelerator(override(file, swept, "--sweep"), policy)
 
 
 def read_accelerator(name: str) -> AcceleratorFile:
@@ -66,13 +69,13 @@ def find_accelerator(name: str) -> Path:
     raise UnknownName(f"unknown accelerator {name!r}, it is no file NAME.yaml either{near}")
 
 
-def override(file: AcceleratorFile, assume: Sequence[str]) -> AcceleratorFile:
-    """Return a description with fields set, marked as assumed. Raises BadInput."""
+def override(file: AcceleratorFile, assume: Sequence[str], option: str) -> AcceleratorFile:
+    """Return a description with the fields of an option set, marked as assumed. Raises BadInput."""
     names = dict(entries(file))
     fields = [setting.partition("=")[0] for setting in assume]
     for field in fields:
         if fields.count(field) > 1:
-            raise BadInput(f"field {field!r} is set twice, --assume, name each field once")
+            raise BadInput(f"field {field!r} is set twice, {option}, name each field once")
     for setting in assume:
         if setting == f"fallback={DDR}":
             file = replace(file, fallback=DDR)
@@ -81,21 +84,21 @@ def override(file: AcceleratorFile, assume: Sequence[str]) -> AcceleratorFile:
         if name not in names or not isinstance(names[name], Number):
             settable = [key for key, entry in names.items() if isinstance(entry, Number)]
             near = closest(name, settable) or f"; fields are {', '.join(settable)}"
-            raise BadInput(f"unknown field {name!r}, --assume {setting}{near}")
+            raise BadInput(f"unknown field {name!r}, {option} {setting}{near}")
         number = names[name]
         assert isinstance(number, Number)
         value = parse_value(text, number) if equals else None
         if value is None or not math.isfinite(value) or value < 0:
             units = " or ".join(units_of(number))
             raise BadInput(
-                f"no number of its unit in {setting!r:.80}, --assume, write {name}=NUMBER in"
+                f"no number of its unit in {setting!r:.80}, {option}, write {name}=NUMBER in"
                 f" {number.unit}, or with its unit ({units})"
             )
-        changed = replace(number, value=value, kind="assumed", source="--assume")
+        changed = replace(number, value=value, kind="assumed", source=option)
         try:
             file = with_entry(file, name.split("."), changed)
         except ValueError as error:
-            raise BadInput(f"{error}, --assume {setting:.80}") from None
+            raise BadInput(f"{error}, {option} {setting:.80}") from None
     return file
 
 
