@@ -26,10 +26,12 @@ from nnstretch.cli.doctor.probe_bundle import probe_bundle
 ROOT = Path(__file__).parents[1]
 EXTRAS = (
     *("base", "run", "capture", "predict", "stretch", "partition", "export", "bench", "profile"),
-    *("study", "train", "litert", "quantize", "openvino"),
+    *("train", "study", "litert", "quantize", "openvino", "serve", "sweep", "optimal"),
 )
 NET = "torchvision:resnet18?num_classes=10"
 SHAPE = ("--input", "1,3,32,32")
+TASKS = str(ROOT / "tests/data/task_graphs/sparse.stg")
+WORKLOAD = str(ROOT / "examples/cedr/signal.yaml")
 PUBLISHED = str(ROOT / "tests/data/nn_stretch/example_R-34-CD.yaml")
 COMMANDS: dict[str, tuple[str, ...]] = {
     "inspect": ("inspect", NET, *SHAPE),
@@ -44,6 +46,10 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "bench": ("bench", "plan.yaml", "--seconds", "5"),
     "quantize": ("quantize", "digits", "--model", NET, "--weights", "w.st", "--out", "n.tflite"),
     "profile": ("profile", "--out", "host", "--budget-s", "20"),
+    "accelerate": ("accelerate", NET, *SHAPE, "--accelerator", "ethos-u55-128", "--out", "chip"),
+    "schedule": ("schedule", TASKS, "--processors", "2", "--trace", "trace.json"),
+    "simulate": ("simulate", WORKLOAD),
+    "report": ("report", "trace.json", "--out", "page.html"),
     "doctor": ("doctor", "--seconds", "0"),
 }
 PLAN = f"""format: 1

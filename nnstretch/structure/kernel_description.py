@@ -11,6 +11,7 @@ from nnstretch.graph import Node, TensorSpec
 from nnstretch.kernel import PADDED, Kernel
 from nnstretch.structure.arguments import argument, conv_groups, largest_side
 from nnstretch.structure.kernel_operators import (
+    CHANNELS_FIRST,
     CONV_KINDS,
     TRANSPOSED_KIND,
     kernel_kind,
@@ -89,7 +90,7 @@ class KernelDescriber:
         axis: int | None = None
         if kind in ("linear", "matmul"):
             axis = -1
-        elif kind in CONV_KINDS:
+        elif kind in CONV_KINDS or (node.kind in CHANNELS_FIRST and len(source.shape) > 2):
             axis = 1
         cin = channels(source, axis)
         cout = channels(node.output, axis)

@@ -38,6 +38,10 @@ _NAMES_OF_KIND = {
         pixel_shuffle pixel_unshuffle channel_shuffle upsample_nearest2d
     """,
 }
+CHANNELS_FIRST = frozenset(
+    ["max_pool1d", "avg_pool1d", "adaptive_avg_pool1d", "batch_norm", "group_norm", "instance_norm"]
+)
+"""Operators whose channels are axis 1 also where three axes look like those of tokens."""
 KINDS = dict.fromkeys(ACTIVATIONS, "activation")
 for _kind, _names in _NAMES_OF_KIND.items():
     KINDS.update(dict.fromkeys(_names.split(), _kind))

@@ -112,6 +112,14 @@ def test_convolution_norm_and_activation_are_one_launch() -> None:
     assert kernel.weight_elements == 16 * 27 + 16, "a folded batch norm leaves one bias per channel"
 
 
+def test_maps_of_one_dimension_have_their_channels_first() -> None:
+    net = Net(1, 8, 16)
+    net.op("adaptive_avg_pool1d", ValueRef("x"), (1,), shape=(1, 8, 1))
+    (kernel,) = fuse_kernels(net.graph())
+    assert (kernel.kind, kernel.cin, kernel.cout) == ("gap", 8, 8)
+    assert (kernel.hw_in, kernel.hw_out) == (16, 1)
+
+
 def test_a_residual_sum_joins_the_later_of_its_operands() -> None:
     net = Net(1, 8, 8, 8)
     body = net.norm(net.conv(net.relu(net.conv("x", 8)), 8))
