@@ -56,7 +56,7 @@ class GraphRewriter:
             self.constants.add(node.name)
             if node.kind in ADDRESSES:
                 self.append(node)
-            else:
+            elif len(node.outputs) == 1:  # of several, each is picked by a node of its own
                 self.folded.append(Weight(node.name, node.output))
         elif node.op == "getitem":
             self.add_piece(node)

@@ -63,10 +63,10 @@ class NetworkBatches:
     @property
     def weights(self) -> Mapping[str, torch.Tensor]:
         """Return the weights of the graph that was read last, and what follows from them alone."""
-        from nnstretch.capture.weight_folding import constant_tensors
+        from nnstretch.capture.weight_folding import fold_constants
 
         known = self._captured
-        return {} if known is None else constant_tensors(known.graph, known.weights)[0]
+        return {} if known is None else dict(fold_constants(known.graph, known.weights).tensors)
 
     def inputs(self, batch: int) -> tuple[torch.Tensor, ...]:
         """Return example inputs repeated to a batch. Raises BadInput for more than a host holds."""

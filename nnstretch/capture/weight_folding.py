@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from nnstretch.capture.rebuild_module import resolve_operator
@@ -23,36 +23,34 @@ SCALAR_OPERATORS = {
 SIZE_READERS = frozenset({"sym_size", "size"})
 
 
-def fold_constants(
-    graph: Graph, weights: Mapping[str, torch.Tensor]
-) -> tuple[dict[str, np.ndarray], dict[str, int | float]]:
-    """Return the values of constant tensors, weights among them, and of numbers, by name."""
-    tensors, numbers = constant_tensors(graph, weights)
-    return {name: tensor.numpy() for name, tensor in tensors.items()}, numbers
+@dataclass(frozen=True)
+class Constants:
+    """What no input changes, by name."""
+
+    tensors: Mapping[str, torch.Tensor]
+    """Weights among them."""
+    numbers: Mapping[str, int | float]
+    """What shapes give."""
+    names: frozenset[str]
+    """Of both, and of nodes with several tensors, which others pick from."""
 
 
-def constant_tensors(
-    graph: Graph, weights: Mapping[str, torch.Tensor]
-) -> tuple[dict[str, torch.Tensor], dict[str, int | float]]:
-    """Return constant tensors, weights among them, and numbers that shapes give, by name."""
-    tensors = {name: tensor.detach() for name, tensor in weights.items()}
+def fold_constants(graph: Graph, weights: Mapping[str, torch.Tensor]) -> Constants:
+    """Compute the tensors and numbers that no input changes."""
+    values: dict[str, Any] = {name: tensor.detach() for name, tensor in weights.items()}
     numbers: dict[str, int | float] = {}
-    known = set(tensors)
     specs = graph.specs()
     with torch.no_grad():
         for node in graph.nodes:
             number = scalar_value(node, specs, numbers)
             if number is not None:
-                numbers[node.name] = number
-                known.add(node.name)
-            elif is_constant(node, known):
-                args = [concrete(item, tensors, numbers) for item in node.args]
-                kwargs = {key: concrete(item, tensors, numbers) for key, item in node.kwargs}
-                result = resolve_operator(node)(*args, **kwargs)
-                if isinstance(result, torch.Tensor):
-                    tensors[node.name] = result
-                    known.add(node.name)
-    return tensors, numbers
+                numbers[node.name] = values[node.name] = number
+            elif is_constant(node, values):
+                args = [concrete(item, values) for item in node.args]
+                kwargs = {key: concrete(item, values) for key, item in node.kwargs}
+                values[node.name] = resolve_operator(node)(*args, **kwargs)
+    tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
+    return Constants(tensors, numbers, frozenset(values))
 
 
 def scalar_value(
@@ -74,14 +72,12 @@ def scalar_value(
     return result
 
 
-def concrete(
-    item: Argument, tensors: Mapping[str, torch.Tensor], numbers: Mapping[str, int | float]
-) -> Any:
+def concrete(item: Argument, values: Mapping[str, Any]) -> Any:
     """Return an argument with names replaced by what they stand for."""
     if isinstance(item, ValueRef):
-        return tensors[item.name] if item.name in tensors else numbers[item.name]
+        return values[item.name]
     if isinstance(item, tuple):
-        return [concrete(part, tensors, numbers) for part in item]
+        return [concrete(part, values) for part in item]
     if isinstance(item, str) and item.startswith("torch."):
         return getattr(torch, item.removeprefix("torch."))
     return item

@@ -14,7 +14,7 @@ RANDOM = frozenset(_RANDOM.split())
 
 
 def is_constant(node: Node, known: Container[str]) -> bool:
-    """Return whether a node of one output reads what is known only, and so always is the same."""
-    if node.kind in RANDOM or node.op.startswith(("py.", "sym_")) or len(node.outputs) != 1:
+    """Return whether a node reads what is known only, and so always computes the same."""
+    if node.kind in RANDOM or node.op.startswith(("py.", "sym_")):
         return False
     return all(name in known for name in node.inputs)

@@ -240,7 +240,8 @@ class ShiftedWindow(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Compute one window of six rows and columns over four channels."""
         x = torch.roll(torch.nn.functional.pad(x, (0, 0, 0, 1, 0, 2)), (-1, 2), (1, 2))
-        bias = 2 * self.table[self.index.flatten()].view(6, 6).t()
+        grid = torch.meshgrid(self.table[:6], self.table[3:], indexing="ij")
+        bias = 2 * self.table[self.index.flatten()].view(6, 6).t() + torch.stack(grid).sin()[1]
         scores = x[..., 0] @ x[..., 1].transpose(-2, -1) + bias
         x = torch.nn.functional.pad(x + scores.softmax(-1).unsqueeze(-1), (0, 0))
         return self.last(torch.roll(x, 3, 1))

@@ -10,6 +10,8 @@ import torch
 from onnx import TensorProto, helper
 from torch import nn
 
+from nnstretch.capture.rebuild_module import build
+from nnstretch.capture.torch_export import trace
 from nnstretch.errors import UnsupportedOp
 from nnstretch.export.onnx import convert, rename_io
 from nnstretch.export.onnx.convert import OnnxRunner, close_shapes, export_model
@@ -68,9 +70,13 @@ class WindowAttention(nn.Module):
 
 
 @pytest.mark.parametrize("shape", [(1, 4, 2, 5, 24), (3, 5, 24)])
-def test_attention_over_windows_or_without_heads_is_exported(shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("rebuilt", [False, True])
+def test_attention_over_windows_or_without_heads_is_exported(
+    shape: tuple[int, ...], rebuilt: bool
+) -> None:
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    model = export_model("windows", WindowAttention(), (x,))
+    module = build(trace(WindowAttention(), (x,)).graph) if rebuilt else WindowAttention()
+    model = export_model("windows", module, (x,))
     computed = OnnxRunner(model.SerializeToString()).run(x.numpy())
     torch.testing.assert_close(torch.from_numpy(computed), WindowAttention()(x))
 

@@ -75,14 +75,15 @@ def translate(
     BadInput where tasks by `channel` are too many.
     """
     check_inputs(graph)
-    constants, numbers = fold_constants(graph, weights)
-    translation = Translation(graph, constants)
+    constants = fold_constants(graph, weights)
+    arrays = {name: tensor.numpy() for name, tensor in constants.tensors.items()}
+    translation = Translation(graph, arrays)
     missing: dict[str, list[str]] = {}
     for node in graph.nodes:
-        if node.name in constants or node.name in numbers:
+        if node.name in constants.names:
             continue
         try:
-            translation.values[node.name] = translate_node(translation, node, numbers)
+            translation.values[node.name] = translate_node(translation, node, constants.numbers)
         except UnsupportedArguments as error:
             missing.setdefault(str(error), []).append(node.module or node.name)
             translation.values[node.name] = stand_in(node)

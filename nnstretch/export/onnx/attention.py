@@ -11,6 +11,11 @@ from torch.overrides import TorchFunctionMode
 
 DIMENSIONS = 4
 """Batch, heads, tokens, width."""
+ATTENTION = (
+    F.scaled_dot_product_attention,
+    torch.ops.aten.scaled_dot_product_attention.default,
+)
+"""As modules call it, and as sections of a captured network do."""
 
 
 class FourDimensionalAttention(TorchFunctionMode):
@@ -25,7 +30,7 @@ class FourDimensionalAttention(TorchFunctionMode):
     ) -> Any:
         """Call a function of PyTorch, attention with its leading dimensions folded."""
         named = dict(kwargs or {})
-        if func is not F.scaled_dot_product_attention or len(args) < 3:
+        if func not in ATTENTION or len(args) < 3:
             return func(*args, **named)
         query, key, value = args[:3]
         mask = args[3] if len(args) > 3 else named.get("attn_mask")

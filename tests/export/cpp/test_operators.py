@@ -173,6 +173,12 @@ def test_arithmetic_and_reductions(cpp_runtime: CppRuntime, tmp_path: Path) -> N
     compare(cpp_runtime, module, tmp_path, torch.randn(2, 4, 6, 9))
 
 
+def waves(size: int) -> torch.Tensor:
+    """Return what positions in rows and columns give, from whole numbers and no input."""
+    grid = torch.stack(torch.meshgrid(torch.arange(6), torch.arange(size), indexing="ij"))
+    return grid.flip(0).float().sin()[1]
+
+
 def test_shapes(cpp_runtime: CppRuntime, tmp_path: Path) -> None:  # noqa: F811
     torch.manual_seed(0)
     module = Steps(
@@ -191,6 +197,7 @@ def test_shapes(cpp_runtime: CppRuntime, tmp_path: Path) -> None:  # noqa: F811
         lambda x: x.repeat(1, 2, 1, 3),
         lambda x: x[:, 1].unsqueeze(1).expand(2, 3, 6, 4) + 1,
         lambda x: x.unbind(2)[3],
+        lambda x: x + waves(4),
         lambda x: x.movedim(1, -1).squeeze(0),
         lambda x: x.swapaxes(1, 2).contiguous().view(2, 6, 32),
     )

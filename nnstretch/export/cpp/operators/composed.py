@@ -191,8 +191,8 @@ def resampled(t: Translation, node: Node) -> Views:
 
 def apply(node: Node, x: torch.Tensor) -> np.ndarray:
     """Return what a node computes of another input."""
-    args = [concrete(item, {}, {}) for item in node.args[1:]]
-    kwargs = {key: concrete(item, {}, {}) for key, item in node.kwargs}
+    args = [concrete(item, {}) for item in node.args[1:]]
+    kwargs = {key: concrete(item, {}) for key, item in node.kwargs}
     array: np.ndarray = resolve_operator(node)(x, *args, **kwargs).numpy()
     return array
 
