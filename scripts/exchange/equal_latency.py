@@ -20,10 +20,10 @@ from nnstretch.stretch.lowering.lower import lower
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits
 from nnstretch.stretch.search.cost_tables import CostTables
+from nnstretch.stretch.search.options.segment_options import price_options
 from nnstretch.stretch.search.search import MAX_PARAMS
 from nnstretch.stretch.search.search_problem import SearchProblem
 from nnstretch.stretch.search.search_space import SearchSpace
-from nnstretch.stretch.search.segment_options import price_options
 from nnstretch.trial import Trial
 
 CHIP, TEAM = "mi9", ("cpu", "dsp")

@@ -34,8 +34,8 @@ from nnstretch.stretch.search.explain import (
     format_amount,
     format_violation,
 )
+from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.search_space import SearchSpace
-from nnstretch.stretch.search.segment_options import SegmentOption
 from nnstretch.stretch.search.statistics import refusals
 from nnstretch.structure.macs import count_macs
 from nnstretch.trial import Violation

@@ -25,13 +25,10 @@ from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.cost_tables import CostTables
 from nnstretch.stretch.search.label_setting.combinations import candidate_combinations
 from nnstretch.stretch.search.label_setting.dominance import undominated
+from nnstretch.stretch.search.options.segment_option import BranchCombinations, SegmentOption
+from nnstretch.stretch.search.options.segment_options import segment_options
 from nnstretch.stretch.search.search_schedule import SearchSchedule
 from nnstretch.stretch.search.search_space import SearchSpace
-from nnstretch.stretch.search.segment_options import (
-    BranchCombinations,
-    SegmentOption,
-    segment_options,
-)
 
 SEEDS = range(40)
 

@@ -34,9 +34,9 @@ from nnstretch.stretch.search.constraints import (
     constraints_of,
 )
 from nnstretch.stretch.search.cost_tables import CostTables
+from nnstretch.stretch.search.options.segment_options import segment_options
 from nnstretch.stretch.search.search import MAX_PARAMS, search
 from nnstretch.stretch.search.search_space import SearchSpace
-from nnstretch.stretch.search.segment_options import segment_options
 
 
 def check_is_optimal(one: Instance) -> None:

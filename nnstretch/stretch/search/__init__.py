@@ -6,7 +6,7 @@ search_result.py     plans with their numbers, and how sure the search is of the
 search_space.py      meeting points, depths and widths
 cost_tables.py       cost tables of all branches of a space
 constraints.py       limits of a segment, of the network, of memory
-segment_options.py   a segment, its processors, its merge: the arcs of the search graph
+options/             a segment, its processors, its merge: the arcs of the search graph
 bounds/              Lagrangian lower bounds and cost-to-go
 label_setting/       label setting for the resource-constrained shortest path
 greedy_plans.py      plans along the bounds

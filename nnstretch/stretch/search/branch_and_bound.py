@@ -20,8 +20,8 @@ from nnstretch.stretch.search.cost_tables import CostTables
 from nnstretch.stretch.search.greedy_plans import GreedyPlans
 from nnstretch.stretch.search.label_setting.label_search import LabelSearch
 from nnstretch.stretch.search.label_setting.labels import PlanPath
+from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.search_schedule import BeamLimits, LabelRun, SearchSchedule
-from nnstretch.stretch.search.segment_options import SegmentOption
 
 Progress = Callable[[str, int, int], None]
 

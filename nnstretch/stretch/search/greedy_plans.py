@@ -14,9 +14,9 @@ from nnstretch.stretch.search.bounds.multipliers import CostToGo
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.label_setting.combinations import candidate_combinations
 from nnstretch.stretch.search.label_setting.labels import PlanPath
+from nnstretch.stretch.search.options.segment_option import BranchCombinations, SegmentOption
 from nnstretch.stretch.search.search_schedule import SearchSchedule
 from nnstretch.stretch.search.search_space import SearchSpace
-from nnstretch.stretch.search.segment_options import BranchCombinations, SegmentOption
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,10 @@ from nnstretch.stretch.search.branch_and_bound import ExactSearch
 from nnstretch.stretch.search.constraints import MemoryLimit, NetworkLimits
 from nnstretch.stretch.search.cost_tables import CostTables
 from nnstretch.stretch.search.label_setting.labels import PlanPath
+from nnstretch.stretch.search.options.segment_option import SegmentOption
+from nnstretch.stretch.search.options.segment_options import most_meetings, price_options
 from nnstretch.stretch.search.search_result import ScoredPlan, SearchResult, plan_error_us
 from nnstretch.stretch.search.search_space import SearchSpace
-from nnstretch.stretch.search.segment_options import (
-    SegmentOption,
-    most_meetings,
-    price_options,
-)
 from nnstretch.stretch.search.statistics import least_macs, log10_size, refusals
 from nnstretch.stretch.search.warm_start import warm_up
 from nnstretch.trial import Trial

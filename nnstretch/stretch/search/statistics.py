@@ -10,7 +10,7 @@ import numpy as np
 
 from nnstretch.stretch.search.constraints import SEGMENT_RULES, SegmentDemand
 from nnstretch.stretch.search.cost_tables import CostTables
-from nnstretch.stretch.search.segment_options import SegmentOption
+from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.trial import Violation
 
 

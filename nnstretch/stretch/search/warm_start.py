@@ -16,12 +16,9 @@ from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.branch_and_bound import ExactSearch
 from nnstretch.stretch.search.cost_tables import CostTables
 from nnstretch.stretch.search.label_setting.labels import PlanPath
+from nnstretch.stretch.search.options.segment_option import BranchCombinations, SegmentOption
+from nnstretch.stretch.search.options.segment_options import price_options
 from nnstretch.stretch.search.search_space import SearchSpace
-from nnstretch.stretch.search.segment_options import (
-    BranchCombinations,
-    SegmentOption,
-    price_options,
-)
 
 COARSE_WIDTHS = 8
 """Widths of a branch in the coarse space."""

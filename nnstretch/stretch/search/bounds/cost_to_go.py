@@ -29,8 +29,8 @@ from nnstretch.stretch.search.bounds.multipliers import (
     SegmentMultipliers,
 )
 from nnstretch.stretch.search.bounds.relaxations import best_relaxations
+from nnstretch.stretch.search.options.segment_option import BranchCombinations, SegmentOption
 from nnstretch.stretch.search.search_space import SearchSpace
-from nnstretch.stretch.search.segment_options import BranchCombinations, SegmentOption
 
 SINGLE_BINS = 30
 """Merged widths up to which each is a bin of its own."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.bounds.multipliers import Multipliers, SegmentMultipliers
-from nnstretch.stretch.search.segment_options import SegmentOption
+from nnstretch.stretch.search.options.segment_option import SegmentOption
 
 LEAST_WIDTHS = 3
 """Merged widths from which on a tilt is worth its while."""

@@ -18,7 +18,7 @@ import numpy as np
 from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.bounds.entry_bins import EntryBins, per_channel_us
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers, SegmentMultipliers
-from nnstretch.stretch.search.segment_options import BranchTable, SegmentOption
+from nnstretch.stretch.search.options.segment_option import BranchTable, SegmentOption
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from nnstretch.stretch.search.bounds.lagrangian import (
     tilt_losses_us,
 )
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, SegmentMultipliers
-from nnstretch.stretch.search.segment_options import SegmentOption
+from nnstretch.stretch.search.options.segment_option import SegmentOption
 
 SAMPLE = 100
 """Options of a branch that choose between relaxations; the bound itself looks at all."""

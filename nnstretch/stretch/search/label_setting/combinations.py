@@ -17,7 +17,7 @@ from nnstretch.stretch.search.bounds.lagrangian import DeadlineTable, deadline_c
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, SegmentMultipliers
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.label_setting.dominance import undominated
-from nnstretch.stretch.search.segment_options import SegmentOption
+from nnstretch.stretch.search.options.segment_option import SegmentOption
 
 DOMINANCE_FROM = 2_000
 """Combinations from which on it pays to drop dominated ones."""

@@ -27,13 +27,10 @@ from nnstretch.stretch.search.label_setting.labels import (
     concatenate_labels,
     outer_sum,
 )
+from nnstretch.stretch.search.options.segment_option import BranchCombinations, SegmentOption
+from nnstretch.stretch.search.options.segment_options import most_meetings
 from nnstretch.stretch.search.search_schedule import BeamLimits
 from nnstretch.stretch.search.search_space import SearchSpace
-from nnstretch.stretch.search.segment_options import (
-    BranchCombinations,
-    SegmentOption,
-    most_meetings,
-)
 
 MOST_WAITING = 300_000
 """Labels that may wait at one cut before they are pruned ahead of time."""

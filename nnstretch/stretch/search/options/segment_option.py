@@ -1,14 +1,13 @@
-"""Segment options, the arcs of the search graph: a segment, its processors and its merge.
+"""A segment option, an arc of the search graph: a segment, its processors and its merge.
 
 The rules of constraints.py are applied here to arrays over all branch combinations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -291,47 +290,3 @@ class SegmentOption:
             size = int(self.tail.depths[depth]), int(self.tail.widths[width])
             branches.append(Branch(processor, *size))
         return tuple(branches)
-
-
-def price_options(
-    tables: CostTables,
-    progress: Callable[[str, int, int], None],
-    cuts: Sequence[int] | None = None,
-) -> tuple[SegmentOption, ...]:
-    """Return every segment option between cuts, all by default; report progress by the first cut.
-
-    Tables of their branches are computed when they are asked for.
-    """
-    options: list[SegmentOption] = []
-    for option in segment_options(tables, cuts):
-        progress("pricing segments", option.i, tables.space.last)
-        options.append(option)
-    return tuple(options)
-
-
-def most_meetings(options: Sequence[SegmentOption], last: int) -> list[int]:
-    """Return how many meeting points of branches can follow each cut at most."""
-    most = [-(last + 1)] * last + [0]
-    for option in sorted(options, key=lambda option: -option.i):
-        most[option.i] = max(most[option.i], most[option.j] + option.meetings)
-    return most
-
-
-def segment_options(
-    tables: CostTables, cuts: Sequence[int] | None = None
-) -> Iterator[SegmentOption]:
-    """Yield every segment option: single processors everywhere, several where work can branch.
-
-    Channels must be free to differ behind the segment, and weighted work must lie in it.
-    """
-    space = tables.space
-    for i, j in combinations(range(space.last + 1) if cuts is None else cuts, 2):
-        for processor in space.processors:
-            yield SegmentOption(tables, i, j, (processor,))
-        if j == space.last or not tables.original(i, j)[1]:
-            continue
-        for processors in space.processor_sets():
-            for merge in space.merges:
-                option = SegmentOption(tables, i, j, processors, merge)
-                if option.bounds.may_fork(option.original[1]):
-                    yield option
