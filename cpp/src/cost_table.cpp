@@ -17,6 +17,7 @@
 #include "nnstretch/error.hpp"
 #include "prepared.hpp"
 #include "vendor.hpp"
+#include "whole_file.hpp"
 
 namespace nnstretch {
 namespace {
@@ -57,8 +58,8 @@ CostTable read_costs(const std::string& path) {
 }
 
 void write_costs(const std::string& path, const CostTable& table) {
-  const std::string aside = path + ".unfinished";
-  std::ofstream file(aside, std::ios::trunc);
+  WholeFile whole(path);
+  std::ofstream& file = whole.stream();
   file << "{\"format\": 1, \"costs_us\": {";
   const char* comma = "\n ";
   for (const auto& [call, types] : table) {
@@ -74,9 +75,7 @@ void write_costs(const std::string& path, const CostTable& table) {
     file << "}";
   }
   file << "\n}}\n";
-  file.close();
-  if (!file || std::rename(aside.c_str(), path.c_str()) != 0)
-    refuse(path + ", cannot be written");
+  whole.finish();
 }
 
 namespace {

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "nnstretch/error.hpp"
+#include "whole_file.hpp"
 
 namespace nnstretch {
 namespace {
@@ -107,19 +108,16 @@ void write_npy(const std::string& path, const std::vector<std::int64_t>& shape,
                        ", }";
   header.append(63 - (10 + header.size()) % 64, ' ');
   header += '\n';
-  const std::string aside = path + ".unfinished";
-  {
-    std::ofstream file(aside, std::ios::binary | std::ios::trunc);
-    file.write(kArrayMagic, 6);
-    const char version[4] = {1, 0, static_cast<char>(header.size() & 255),
-                             static_cast<char>(header.size() >> 8)};
-    file.write(version, 4);
-    file.write(header.data(), static_cast<std::streamsize>(header.size()));
-    file.write(reinterpret_cast<const char*>(numbers.data()),
-               static_cast<std::streamsize>(numbers.size() * sizeof(float)));
-    if (!file.flush()) refuse_array(path, "cannot be written");
-  }
-  if (std::rename(aside.c_str(), path.c_str()) != 0) refuse_array(path, "cannot be written");
+  WholeFile whole(path);
+  std::ofstream& file = whole.stream();
+  file.write(kArrayMagic, 6);
+  const char version[4] = {1, 0, static_cast<char>(header.size() & 255),
+                           static_cast<char>(header.size() >> 8)};
+  file.write(version, 4);
+  file.write(header.data(), static_cast<std::streamsize>(header.size()));
+  file.write(reinterpret_cast<const char*>(numbers.data()),
+             static_cast<std::streamsize>(numbers.size() * sizeof(float)));
+  whole.finish();
 }
 
 }  // namespace nnstretch

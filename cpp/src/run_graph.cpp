@@ -6,6 +6,7 @@
 
 #include "json.hpp"
 #include "nnstretch/error.hpp"
+#include "whole_file.hpp"
 
 namespace nnstretch {
 
@@ -25,8 +26,8 @@ void write_graph(const std::string& path, const Network& network,
                  const std::vector<ElementOptions>& elements, const std::vector<CostRow>& rows) {
   const std::vector<Task>& tasks = network.tasks();
   const std::vector<std::string> names = task_names(network);
-  const std::string aside = path + ".unfinished";
-  std::ofstream file(aside, std::ios::trunc);
+  WholeFile whole(path);
+  std::ofstream& file = whole.stream();
   file << "{\"tasks\": [";
   for (std::size_t i = 0; i < names.size(); ++i) file << (i > 0 ? ", " : "") << names[i];
   file << "],\n \"processors\": {";
@@ -53,9 +54,7 @@ void write_graph(const std::string& path, const Network& network,
       comma = ",\n  ";
     }
   file << "]}\n";
-  file.close();
-  if (!file || std::rename(aside.c_str(), path.c_str()) != 0)
-    throw Error(Status::bad_input, path + ", cannot be written");
+  whole.finish();
 }
 
 }  // namespace nnstretch

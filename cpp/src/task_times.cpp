@@ -11,6 +11,7 @@
 #include "json.hpp"
 #include "nnstretch/error.hpp"
 #include "run_graph.hpp"
+#include "whole_file.hpp"
 
 namespace nnstretch {
 namespace {
@@ -140,8 +141,8 @@ std::string row_of(const TaskTimes& times, const std::vector<ElementOptions>& el
 void write_task_times(const std::string& path, const std::vector<MeasuredNetwork>& networks,
                       const RuntimeOptions& options) {
   const TaskTimes times = measure(networks, options);
-  const std::string aside = path + ".unfinished";
-  std::ofstream file(aside, std::ios::trunc);
+  WholeFile whole(path);
+  std::ofstream& file = whole.stream();
   file << "{\"format\": 1, \"costs\": \"measured\", \"handover_us\": " << number(mean(times.handover_us))
        << ", \"wake_us\": " << number(mean(times.wake_us)) << ",\n \"processors\": [";
   for (std::size_t i = 0; i < options.elements.size(); ++i)
@@ -161,9 +162,7 @@ void write_task_times(const std::string& path, const std::vector<MeasuredNetwork
       }
   }
   file << "\n]}\n";
-  file.close();
-  if (!file || std::rename(aside.c_str(), path.c_str()) != 0)
-    throw Error(Status::bad_input, path + ", cannot be written");
+  whole.finish();
 }
 
 }  // namespace nnstretch

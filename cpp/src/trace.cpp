@@ -8,6 +8,7 @@
 
 #include "json.hpp"
 #include "nnstretch/error.hpp"
+#include "whole_file.hpp"
 
 namespace nnstretch {
 
@@ -22,8 +23,8 @@ void write_threads(std::ostream& file, const std::vector<ElementOptions>& elemen
 }  // namespace
 
 void write_trace(const std::string& path, const Runtime& runtime) {
-  const std::string aside = path + ".unfinished";
-  std::ofstream file(aside, std::ios::trunc);
+  WholeFile whole(path);
+  std::ofstream& file = whole.stream();
   const std::vector<TaskSpan> spans = runtime.spans();
   const double origin_us = spans.empty() ? 0.0 : spans.front().start_us;
   const bool several = std::any_of(spans.begin(), spans.end(), [](const TaskSpan& span) {
@@ -42,9 +43,7 @@ void write_trace(const std::string& path, const Runtime& runtime) {
          << ", \"args\": {\"request\": " << span.inference << "}}";
   }
   file << "\n]}\n";
-  file.close();
-  if (!file || std::rename(aside.c_str(), path.c_str()) != 0)
-    refuse(path + ", cannot be written");
+  whole.finish();
 }
 
 }  // namespace nnstretch

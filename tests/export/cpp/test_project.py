@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -272,6 +273,35 @@ def test_bad_arguments_and_files_are_one_line(built: Path, tmp_path: Path) -> No
         assert done.returncode == 1, (arguments, done)
         assert words in done.stderr, (arguments, done.stderr)
         assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_result_replaces_files_only_and_whole(built: Path, tmp_path: Path) -> None:
+    """What a link names is written; queues, folders and files of others nearby stay."""
+    queue, real, link, other = (
+        tmp_path / name for name in ("queue", "real", "link", "y.unfinished")
+    )
+    os.mkfifo(queue)
+    link.symlink_to(real)
+    for path in (real, other):
+        path.write_text("before")
+    for kind in ("--output", "--trace", "--profile", "--graph", "--measure"):
+        for path in (queue, tmp_path):
+            refused = run(built, kind, str(path))
+            assert refused.returncode == 1
+            assert refused.stderr.strip().endswith("cannot be written, it is no regular file")
+    assert queue.is_fifo()
+    assert run(built, "--output", str(link)).returncode == 0
+    assert link.is_symlink()
+    assert np.load(real).size
+    command = [str(built / "build" / "run"), "--repeat", "300", "--trace", str(tmp_path / "y")]
+    writers = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(4)]
+    assert [writer.wait(60) for writer in writers] == [0] * 4
+    assert json.loads((tmp_path / "y").read_text())["traceEvents"]
+    assert other.read_text() == "before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        path.name for path in (queue, real, link, other, tmp_path / "y")
+    )
 
 
 def test_an_output_is_compared_with_a_file(built: Path, tmp_path: Path) -> None:
