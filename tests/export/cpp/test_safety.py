@@ -19,7 +19,7 @@ from seed_files import write_seeds  # noqa: E402
 from nnstretch.files.package_data import package_data  # noqa: E402
 
 HOME = package_data("cpp")
-READERS = ("weights", "sha256", "npy", "json", "suggestion", "view")
+READERS = ("weights", "sha256", "npy", "json", "suggestion", "view", "whole_file")
 
 
 def test_inferences_of_many_threads_end_once_and_nothing_is_allocated(
