@@ -39,7 +39,7 @@ attack: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 
 # Broken links fail. Its extra is no part of `dev`.
 docs: $(STAMP)

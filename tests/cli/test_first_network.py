@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
@@ -10,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.forked_verbs import ForkedVerb
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs/guide/first_network.md"
@@ -24,8 +24,6 @@ def blocks() -> list[tuple[str, str]]:
 @pytest.mark.slow
 def test_every_command_of_the_guide_runs(tmp_path: Path) -> None:
     pytest.importorskip("pytorch_lightning")
-    folders = os.pathsep.join((str(ROOT), os.environ["PYTHONPATH"]))
-    environment = os.environ | {"PYTHONPATH": folders}
     said = ""
     for kind, text in blocks():
         if kind != "sh":
@@ -34,17 +32,15 @@ def test_every_command_of_the_guide_runs(tmp_path: Path) -> None:
             continue
         for line in text.splitlines():
             program, *words = shlex.split(line)
-            module = ["-m", "nnstretch"] if program == "nnstretch" else []
-            done = subprocess.run(
-                [sys.executable, *module, *words],
-                cwd=tmp_path,
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert done.returncode == 0, f"{line}: {done.stderr[-500:]}"
-            said = done.stdout
+            if program == "nnstretch":
+                verb = ForkedVerb(words, tmp_path)
+                said, error = verb.communicate(timeout=300)
+                status = verb.returncode
+            else:
+                command = [sys.executable, *words]
+                script = subprocess.run(command, cwd=tmp_path, stderr=subprocess.PIPE, check=False)
+                status, error = script.returncode, script.stderr.decode()
+            assert status == 0, f"{line}: {error[-500:]}"
     best = [line.split() for line in said.splitlines()[-3:]]
     assert {label for _, label in best} == {"disc", "square", "stripes"}, said
 

@@ -5,9 +5,8 @@ trains real networks.
 from __future__ import annotations
 
 import json
+import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
+from support.forked_verbs import ForkedVerb
 
 from nnstretch.cli import main, overview, verb_module, verb_of
 from nnstretch.files.plan_yaml import read_plan
@@ -201,62 +201,26 @@ def test_of_two_commands_one_is_killed_in_mid_trial_and_the_study_completes(
     SIGKILL ends one while both run a trial, and the other repeats what it lost.
     """
     wanted, journal = 8, tmp_path / "s" / "study.journal"
-    command = [
-        sys.executable,
-        "-m",
-        "nnstretch.cli",
-        "study",
-        net,
-        "--soc",
-        "mi9",
-        *LOOSE,
-        "--trials",
-        str(wanted),
-        "--warm",
-        "0",
-    ]
-    command += [
-        "--lease-s",
-        "3",
-        "--name",
-        "s",
-        "--out",
-        str(tmp_path / "s"),
-        "--sampler",
-        "random",
-    ]
-    command += [
-        "--objective",
-        "accuracy",
-        "--epochs",
-        "1",
-        "--set",
-        "data.image_px=16",
-        "--set",
-        "trainer.threads=1",
-    ]
-    workers = [
-        subprocess.Popen(
-            [*command, "--seed", str(seed)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-        )
-        for seed in range(2)
-    ]
+    words = (
+        f"--soc mi9 --trials {wanted} --warm 0 --lease-s 3 --name s --sampler random"
+        " --objective accuracy --epochs 1 --set data.image_px=16 --set trainer.threads=1"
+    )
+    command = ["study", net, *LOOSE, *words.split(), "--out", str(tmp_path / "s")]
+    workers = [ForkedVerb([*command, "--seed", str(seed)], Path.cwd()) for seed in range(2)]
     try:
         while len(at_work := running(journal)) < 2:
-            assert [one.poll() for one in workers] == [
-                None,
-                None,
-            ], "ended before both were seen at work"
+            polled = [worker.poll() for worker in workers]
+            assert polled == [None, None], "ended before both were seen at work"
             time.sleep(0.05)
-            workers[0].send_signal(signal.SIGCONT)
+            os.kill(workers[0].pid, signal.SIGCONT)
             if len(running(journal)) == 2:
-                workers[0].send_signal(signal.SIGSTOP)  # what it runs now, it runs when it dies
-        workers[0].kill()
-        assert workers[1].wait(120) == 0, workers[1].stderr and workers[1].stderr.read()
+                os.kill(workers[0].pid, signal.SIGSTOP)  # what it runs now, it runs when it dies
+        os.kill(workers[0].pid, signal.SIGKILL)
+        said = workers[1].communicate(120)
+        assert workers[1].returncode == 0, said
     finally:
-        for one in workers:
-            one.kill()
-            one.communicate()
+        for worker in workers:
+            worker.end()
     trials = trials_in(journal)
     assert len(finished_trials(trials)) == wanted, "none lost, none twice"
     (lost,) = (

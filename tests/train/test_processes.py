@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.forked_verbs import ForkedVerb
 from support.trainings import write_images
 
 FACTORY = """
@@ -46,34 +47,15 @@ ENVIRONMENT = {
 } | {"OMP_NUM_THREADS": "1"}
 
 
-def begin(
-    folder: Path, words: str, launcher: tuple[str, ...] = (), **more: Any
-) -> subprocess.Popen[str]:
-    command = [
-        sys.executable,
-        *launcher,
-        "-m",
-        "nnstretch",
-        "train",
-        "digits",
-        "--model",
-        "net.py:make",
-        *QUICK.split(),
-        *words.split(),
-    ]
-    return subprocess.Popen(
-        command,
-        cwd=folder,
-        env=ENVIRONMENT,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        **more,
-    )
+def words_of(words: str) -> list[str]:
+    return ["train", "digits", "--model", "net.py:make", *QUICK.split(), *words.split()]
 
 
-def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+def begin(folder: Path, words: str) -> ForkedVerb:
+    return ForkedVerb(words_of(words), folder, ENVIRONMENT)
+
+
+def ended(process: ForkedVerb | subprocess.Popen[str]) -> tuple[int | None, str, str]:
     try:
         out, err = process.communicate(timeout=240)
     finally:
@@ -82,14 +64,33 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def trained(folder: Path, words: str, launcher: tuple[str, ...] = ()) -> dict[str, Any]:
-    status, out, err = ended(begin(folder, words, launcher))
+def started(folder: Path, words: str, *launcher: str, **more: Any) -> tuple[int | None, str, str]:
+    """Run it as a command that imports everything itself."""
+    return ended(
+        subprocess.Popen(
+            [sys.executable, *launcher, "-m", "nnstretch", *words_of(words)],
+            cwd=folder,
+            env=ENVIRONMENT,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            **more,
+        )
+    )
+
+
+def report_of(status: int | None, out: str, err: str) -> dict[str, Any]:
     assert status == 0, err
-    found: dict[str, Any] = json.loads(out)
-    return found
+    report: dict[str, Any] = json.loads(out)
+    return report
 
 
-def kill_after(process: subprocess.Popen[str], file: Path, saves: int) -> None:
+def trained(folder: Path, words: str) -> dict[str, Any]:
+    return report_of(*ended(begin(folder, words)))
+
+
+def kill_after(process: ForkedVerb, file: Path, saves: int) -> None:
     """SIGKILL once `file` has been written anew so many times.
 
     To be begun beside a file `slow`, or it may be over first.
@@ -161,7 +162,7 @@ def test_two_processes_give_the_curve_of_one_with_the_whole_batch(two_processes:
 @pytest.mark.slow
 def test_two_processes_of_torchrun_are_as_two_that_lightning_starts(two_processes: Path) -> None:
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-    launched = trained(two_processes, f"{CURVE} --out launched", launcher)
+    launched = report_of(*started(two_processes, f"{CURVE} --out launched", *launcher))
     alone = json.loads((two_processes / "two" / "training.json").read_text())
     assert alone["history"][0]["train_loss"] == launched["history"][0]["train_loss"]
     weights = [two_processes / name / "weights.safetensors" for name in ("two", "launched")]
@@ -230,8 +231,8 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
 
-    status, out, err = ended(
-        begin(tmp_path, "--trainer.max_epochs 1 --out full", preexec_fn=small_files)
+    status, out, err = started(
+        tmp_path, "--trainer.max_epochs 1 --out full", preexec_fn=small_files
     )
     assert (status, out) == (1, "")
     assert err.count("\n") == 1, err
