@@ -82,7 +82,7 @@ class LargestMeanFirst:
 
     def withdraw(self, task: Task, /) -> None:
         """Forget a task."""
-        self._waiting.remove(task)
+        self._waiting.withdraw(task)
 
     def pick(self, now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:
         """Return the task of largest mean cost, and where it ends first."""
@@ -126,7 +126,7 @@ class LeastSlack:
 
     def withdraw(self, task: Task, /) -> None:
         """Forget a task."""
-        self._waiting.remove(task)
+        self._waiting.withdraw(task)
 
     def pick(self, now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:
         """Return the task of least slack, and where it ends first; None for one given up."""

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass, field
 from math import inf
 from operator import itemgetter
+from typing import Any
 
 from nnstretch.protocols import ProcessorState
 from nnstretch.schedule.costs.cost_rows import CostRows, Kind, Row
 from nnstretch.task import Task
 
 MOST_STALE = 64
-"""Entries that were withdrawn and may stay, beside as many as wait."""
+"""Entries that are no longer true and may stay, beside as many as are."""
 
 
 def open_mask(processors: Sequence[ProcessorState]) -> int:
@@ -30,6 +31,44 @@ def open_mask(processors: Sequence[ProcessorState]) -> int:
     return mask
 
 
+@dataclass(slots=True, eq=False)
+class WithdrawnEntries:
+    """Entries of queues whose tasks were withdrawn: they stay until they come to a head, or
+    outnumber the others.
+
+    An entry ends with the number under which its task was added, and the task.
+    """
+
+    count: int = 0
+    """Of those that are still in a queue."""
+    _last: dict[str, int] = field(default_factory=dict)
+    """Last number under which a task was withdrawn, by its name."""
+
+    def add(self, task: Task, number: int) -> None:
+        """Hear that a task was withdrawn: all its entries up to a number are stale."""
+        self._last[task.name] = number
+        self.count += 1
+
+    def holds(self, entry: tuple[Any, ...]) -> bool:
+        """Return whether an entry is stale."""
+        return bool(entry[-2] <= self._last.get(entry[-1].name, 0))
+
+    def leave_head(self) -> None:
+        """Hear that a stale entry has left its queue."""
+        self.count -= 1
+        if not self.count:
+            self._last.clear()
+
+    def outnumber(self, queues: Iterable[Sized]) -> bool:
+        """Return whether it is time to look for them in all queues."""
+        return self.count > MOST_STALE and 2 * self.count > sum(map(len, queues))
+
+    def clear(self) -> None:
+        """Hear that all have left."""
+        self._last.clear()
+        self.count = 0
+
+
 class FirstInFirstOut:
     """Waiting tasks in the order in which they came; `mask_of` says where each may go.
 
@@ -39,12 +78,9 @@ class FirstInFirstOut:
     def __init__(self, mask_of: Callable[[Task], int]) -> None:
         self._mask_of = mask_of
         self._groups: dict[int, deque[tuple[int, Task]]] = {}
-        """By mask of processors; what was withdrawn stays until it comes to the head."""
+        """By mask of processors."""
         self._added = 0
-        self._withdrawn: dict[str, int] = {}
-        """Last number under which a task was withdrawn, by its name."""
-        self._stale = 0
-        """Entries that were withdrawn."""
+        self._withdrawn = WithdrawnEntries()
 
     def add(self, task: Task, /) -> None:
         """Let a task wait behind all others."""
@@ -57,21 +93,22 @@ class FirstInFirstOut:
 
     def withdraw(self, task: Task, /) -> None:
         """Forget a task."""
-        self._withdrawn[task.name] = self._added
-        self._stale += 1
-        if self._stale > MOST_STALE and 2 * self._stale > sum(map(len, self._groups.values())):
-            for mask, group in self._groups.items():
-                self._groups[mask] = deque(entry for entry in group if not self._is_stale(entry))
-            self._withdrawn.clear()
-            self._stale = 0
+        withdrawn, groups = self._withdrawn, self._groups
+        withdrawn.add(task, self._added)
+        if withdrawn.outnumber(groups.values()):
+            for mask, group in groups.items():
+                groups[mask] = deque(entry for entry in group if not withdrawn.holds(entry))
+            withdrawn.clear()
 
     def take(self, processors: Sequence[ProcessorState]) -> tuple[Task, int] | None:
         """Remove the first task that an open processor can run; return it with its mask."""
         first: deque[tuple[int, Task]] | None = None
-        head_mask = 0
+        head_mask, withdrawn = 0, self._withdrawn
         for mask, group in self._groups.items():
-            if self._stale:
-                self._drop_stale(group)
+            if withdrawn.count:
+                while group and withdrawn.holds(group[0]):
+                    group.popleft()
+                    withdrawn.leave_head()
             if not group or (first is not None and group[0][0] > first[0][0]):
                 continue
             for state in processors:
@@ -80,16 +117,6 @@ class FirstInFirstOut:
                     break
         return None if first is None else (first.popleft()[1], head_mask)
 
-    def _is_stale(self, entry: tuple[int, Task]) -> bool:
-        return entry[0] <= self._withdrawn.get(entry[1].name, 0)
-
-    def _drop_stale(self, group: deque[tuple[int, Task]]) -> None:
-        while group and self._is_stale(group[0]):
-            group.popleft()
-            self._stale -= 1
-        if not self._stale:
-            self._withdrawn.clear()
-
 
 class LeastKeyFirst:
     """Waiting tasks, the one of least key first, and of equal keys the one that came first."""
@@ -97,9 +124,9 @@ class LeastKeyFirst:
     def __init__(self, costs: CostRows) -> None:
         self._costs = costs
         self._groups: dict[int, list[tuple[float, int, Task]]] = {}
-        """By mask of processors, a heap; what was withdrawn stays until it comes to its top."""
-        self._numbers: dict[str, int] = {}
+        """By mask of processors, a heap."""
         self._added = 0
+        self._withdrawn = WithdrawnEntries()
 
     def add(self, task: Task, key: float) -> None:
         """Add a task."""
@@ -108,29 +135,34 @@ class LeastKeyFirst:
         if group is None:
             group = self._groups[mask] = []
         self._added += 1
-        self._numbers[task.name] = self._added
         heapq.heappush(group, (key, self._added, task))
 
-    def remove(self, task: Task) -> None:
-        """Forget a task that was withdrawn."""
-        del self._numbers[task.name]
+    def withdraw(self, task: Task) -> None:
+        """Forget a task."""
+        withdrawn, groups = self._withdrawn, self._groups
+        withdrawn.add(task, self._added)
+        if withdrawn.outnumber(groups.values()):
+            for mask, group in groups.items():
+                groups[mask] = [entry for entry in group if not withdrawn.holds(entry)]
+                heapq.heapify(groups[mask])
+            withdrawn.clear()
 
     def take(self, processors: Sequence[ProcessorState]) -> Task | None:
         """Remove and return the first task that an open processor can run."""
-        open_now, numbers = open_mask(processors), self._numbers
         best: list[tuple[float, int, Task]] | None = None
+        withdrawn = self._withdrawn
         for mask, group in self._groups.items():
-            if not mask & open_now:
+            if withdrawn.count:
+                while group and withdrawn.holds(group[0]):
+                    heapq.heappop(group)
+                    withdrawn.leave_head()
+            if not group or (best is not None and group[0] > best[0]):
                 continue
-            while group and numbers.get(group[0][2].name) != group[0][1]:
-                heapq.heappop(group)
-            if group and (best is None or group[0] < best[0]):
-                best = group
-        if best is None:
-            return None
-        task = heapq.heappop(best)[2]
-        del numbers[task.name]
-        return task
+            for state in processors:
+                if state.open and mask >> state.index & 1:
+                    best = group
+                    break
+        return None if best is None else heapq.heappop(best)[2]
 
 
 @dataclass(slots=True, eq=False)
@@ -212,9 +244,20 @@ class CheapestFirst:
             queue.head = 0
 
     def _push(self, queue: KindQueue) -> None:
-        for heap, cost_us in zip(self._heaps, queue.row, strict=True):
+        most = 2 * len(self._kinds) + MOST_STALE
+        for index, cost_us in enumerate(queue.row):
             if cost_us < inf:
+                heap = self._heaps[index]
                 heapq.heappush(heap, (cost_us, queue.head, queue))
+                if len(heap) > most:
+                    self._rebuild(index)
+
+    def _rebuild(self, index: int) -> None:
+        """Keep one entry for each kind of which a task waits."""
+        waiting = [queue for queue in self._kinds.values() if queue.head]
+        entries = [(queue.row[index], queue.head, queue) for queue in waiting]
+        self._heaps[index] = [entry for entry in entries if entry[0] < inf]
+        heapq.heapify(self._heaps[index])
 
     def _cost_changed(self, kind: Kind) -> None:
         queue = self._kinds.get(kind)
