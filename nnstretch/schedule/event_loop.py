@@ -109,7 +109,7 @@ class EventLoop:
         if unheard is not None:
             return False
         if costs is not None:
-            costs.observe(event, index)
+            costs.observe(open_task.costs, event, index)
             if costs.arrivals is not None:
                 self._note_data(costs.arrivals, open_task, event, index)
         if open_task.graph is None:
@@ -216,7 +216,8 @@ class EventLoop:
                 continue
             index, cost_us, ready_us = state.index, 0.0, 0.0
             if costs is not None:
-                cost_us = costs.row(task)[index]
+                of_kind = open_task.costs = costs.of(task)
+                cost_us = of_kind.row[index]
                 if costs.arrivals is not None:
                     ready_us = costs.arrivals.ready_us(task, index)
             queue = self._queues[index]

@@ -194,13 +194,13 @@ def test_rows_are_corrected_by_what_tasks_took() -> None:
     task, heard = Task("t", "g"), []
     rows.watch(heard.append)
     assert rows.row(task) == (10.0, 10.0)
-    rows.observe(Span(0.0, 10.0, task, "one"), 0)
+    rows.observe(rows.of(task), Span(0.0, 10.0, task, "one"), 0)
     assert heard == [], "as expected"
     for _ in range(50):
-        rows.observe(Span(0.0, 30.0, task, "one"), 0)
+        rows.observe(rows.of(task), Span(0.0, 30.0, task, "one"), 0)
     assert rows.row(task) == (pytest.approx(30.0, rel=0.01), 10.0)
     assert heard[0] == ("", "g", None)
-    rows.observe(Span(0.0, 60.0, task, "one"), 0)
+    rows.observe(rows.of(task), Span(0.0, 60.0, task, "one"), 0)
     assert rows.row(task)[0] == pytest.approx(33.0, rel=0.01), "a tenth of what is new"
 
 

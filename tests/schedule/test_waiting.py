@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-import pytest
 
 from nnstretch.protocols import ProcessorState
 from nnstretch.schedule.costs.cost_rows import CostRows
@@ -117,7 +116,7 @@ def test_behind_a_task_that_waits_for_ever_nothing_piles_up(corrected: bool) -> 
     queue.add(long)
     for number in range(10 * MOST_STALE):
         if corrected:
-            costs.observe(Span(0.0, 11.0 + number % 5, long, "p1"), 1)
+            costs.observe(costs.of(long), Span(0.0, 11.0 + number % 5, long, "p1"), 1)
         task = Task(f"t{number}", "both")
         queue.add(task)
         queue.remove(task if corrected else long)

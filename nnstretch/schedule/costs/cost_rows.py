@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import inf, isfinite, isnan
 
 from nnstretch.errors import BadInput
@@ -19,6 +20,18 @@ Kind = tuple[str, str, str | None]
 """Plan, sub-graph, and where its plan placed it: tasks of one kind have one row."""
 ROUNDING = 1e-9
 """Share of a time that its float may be off."""
+
+
+@dataclass(slots=True, eq=False)
+class KindCosts:
+    """What tasks of one kind are expected to cost now."""
+
+    row: Row
+    mask: int
+    """Which processors can run them: bit N for number N."""
+    pairs: Sequence[tuple[float, LearnedRatio]]
+    """For each processor the undisturbed cost, us, and how far it is off; empty where nothing is
+    learnt."""
 
 
 class CostRows:
@@ -44,11 +57,8 @@ class CostRows:
         self._names = tuple(processor.name for processor in processors)
         self._costs = costs
         self._slowdowns = slowdowns
-        self._rows: dict[Kind, Row] = {}
-        self._masks: dict[Kind, int] = {}
+        self._by_kind: dict[Kind, KindCosts] = {}
         self._kinds: dict[WorkKey, list[Kind]] = {}
-        self._pairs: dict[tuple[str, str], list[tuple[float, LearnedRatio]]] = {}
-        """By plan and sub-graph, for each processor the undisturbed cost, and how far it is off."""
         self.arrivals = Arrivals(transfers_us, len(processors)) if transfers_us else None
         self._watchers: list[Callable[[Kind], None]] = []
 
@@ -56,43 +66,43 @@ class CostRows:
         """Return the kind of a task, the key of its row."""
         return task.plan, task.subgraph, task.processor
 
-    def row(self, task: Task) -> Row:
-        """Return the costs of a task. Raises BadInput where no processor can run it."""
+    def of(self, task: Task) -> KindCosts:
+        """Return what tasks of this kind cost, kept up to date. Raises BadInput where no processor
+        can run it.
+        """
         kind = task.plan, task.subgraph, task.processor
-        row = self._rows.get(kind)
-        return self._new_row(task, kind) if row is None else row
+        costs = self._by_kind.get(kind)
+        return self._new_kind(task, kind) if costs is None else costs
+
+    def row(self, task: Task) -> Row:
+        """Return the costs of a task. Raises as `of` does."""
+        return self.of(task).row
 
     def row_of(self, kind: Kind) -> Row:
         """Return the costs of a kind of which there was a task."""
-        return self._rows[kind]
+        return self._by_kind[kind].row
 
     def mask(self, task: Task) -> int:
-        """Return which processors can run a task: bit N for number N. Raises as `row` does."""
+        """Return which processors can run a task: bit N for number N. Raises as `of` does."""
         kind = task.plan, task.subgraph, task.processor
-        mask = self._masks.get(kind)
-        if mask is None:
-            self._new_row(task, kind)
-            mask = self._masks[kind]
-        return mask
+        costs = self._by_kind.get(kind)
+        return self._new_kind(task, kind).mask if costs is None else costs.mask
 
     def ready_us(self, task: Task) -> Sequence[float] | None:
         """Return when a task's data are on each processor; None where they are there already."""
         return None if self.arrivals is None else self.arrivals.row(task)
 
-    def observe(self, span: Span, index: int) -> None:
-        """Learn from a task that has ended."""
-        slowdowns, end_us, task = self._slowdowns, span.end_us, span.task
+    def observe(self, costs: KindCosts, span: Span, index: int) -> None:
+        """Learn from a task that has ended, of a kind that has these costs."""
+        slowdowns, end_us = self._slowdowns, span.end_us
         if slowdowns is None:
             return
-        pairs = self._pairs.get((task.plan, task.subgraph))
-        if pairs is None:
-            pairs = self._new_pairs(task, slowdowns)
-        quiet_us, learned = pairs[index]
+        quiet_us, learned = costs.pairs[index]
         if not slowdowns.learn(learned, quiet_us, end_us - span.start_us, ROUNDING * end_us):
             return
-        work = task.work
+        work = span.task.work
         for kind in self._kinds.get(work, ()):
-            self._rows[kind] = self._corrected(work, kind[2])
+            self._by_kind[kind].row = self._corrected(work, kind[2])
             for watcher in self._watchers:
                 watcher(kind)
 
@@ -105,7 +115,7 @@ class CostRows:
         if self.arrivals is not None:
             self.arrivals.forget(name)
 
-    def _new_row(self, task: Task, kind: Kind) -> Row:
+    def _new_kind(self, task: Task, kind: Kind) -> KindCosts:
         row = self._corrected(task.work, task.processor)
         if not any(map(isfinite, row)):
             where = "no processor" if task.processor is None else task.processor
@@ -113,20 +123,18 @@ class CostRows:
                 f"{task.subgraph} can run on {where}, costs, none of {', '.join(self._names)} has a"
                 " time for it"
             )
-        self._rows[kind] = row
-        self._masks[kind] = sum(1 << n for n, cost_us in enumerate(row) if isfinite(cost_us))
+        mask = sum(1 << n for n, cost_us in enumerate(row) if isfinite(cost_us))
+        costs = self._by_kind[kind] = KindCosts(row, mask, self._pairs(task.work))
         self._kinds.setdefault(task.work, []).append(kind)
-        return row
+        return costs
 
-    def _new_pairs(
-        self, task: Task, slowdowns: SlowdownEstimator
-    ) -> list[tuple[float, LearnedRatio]]:
-        work, quiet_us = task.work, self._costs.quiet_us
-        pairs = [
+    def _pairs(self, work: WorkKey) -> Sequence[tuple[float, LearnedRatio]]:
+        slowdowns, quiet_us = self._slowdowns, self._costs.quiet_us
+        if slowdowns is None:
+            return ()
+        return [
             (quiet_us.get((work, name), 0.0), slowdowns.learned(work, name)) for name in self._names
         ]
-        self._pairs[task.plan, task.subgraph] = pairs
-        return pairs
 
     def _corrected(self, work: WorkKey, processor: str | None) -> Row:
         row: list[float] = []

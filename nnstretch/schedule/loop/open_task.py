@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from nnstretch.schedule.costs.cost_rows import KindCosts
 from nnstretch.schedule.loop.instance_tasks import InstanceTasks
 from nnstretch.task import Task
 
@@ -46,6 +47,8 @@ class OpenTask:
     """Whether the executor has it."""
     over: bool = False
     """Whether it has ended there, or was taken back."""
+    costs: KindCosts = field(init=False)
+    """Of its kind, once a processor has been given it; only where costs are known."""
     cost_us: float = field(init=False)
     """What it is expected to take."""
     due_us: float = field(init=False)

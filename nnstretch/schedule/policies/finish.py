@@ -17,7 +17,7 @@ def earliest_finish(
 
     It starts when the processor is free and its data are there. Infinite where none can run it.
     """
-    row = costs.row(task)
+    row = costs.of(task).row
     ready_us = None if costs.arrivals is None else costs.ready_us(task)
     best_us, best = inf, None
     for state in processors:
