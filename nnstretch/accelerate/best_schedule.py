@@ -8,12 +8,12 @@ other policies as they are known are simulated whatever the budget, so none of t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from nnstretch.accelerate.chip_graph import ChipGraph
 from nnstretch.accelerate.machine.rates import ChipRates
-from nnstretch.accelerate.optimum.climb import Climb
+from nnstretch.accelerate.optimum.climb import Climb, GroupingPlan, Planned
 from nnstretch.accelerate.policies import (
     POLICIES,
     ClusterSchedule,
@@ -28,36 +28,42 @@ SMALLEST_BYTES = 1024
 
 
 def best_schedule(
-    chip: ChipGraph, rates: ChipRates, options: ScheduleOptions, budget_s: float
+    chip: ChipGraph,
+    rates: ChipRates,
+    options: ScheduleOptions,
+    budget_s: float,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> ClusterSchedule:
-    """Return the fastest schedule that is simulated within a budget.
+    """Return the fastest schedule that is simulated within a budget of a clock.
 
     Raises BadPlan where none fits.
     """
-    best: ClusterSchedule | None = None
+    reached: list[tuple[Climb, Planned]] = []
     refusal: BadPlan | None = None
-    until_s = time.perf_counter() + budget_s
+    until_s = clock() + budget_s
     for number, machine in enumerate(smaller_machines(rates.accelerator)):
         sized = replace(rates, accelerator=machine)
         try:
-            start = best_candidate(chip, sized, options, until_s, whole_policies=number == 0)
+            start = best_candidate(chip, sized, options, until_s, number == 0, clock)
         except BadPlan as error:
             refusal = refusal or error
-            if best is None and number > 2:
+            if not reached and number > 2:
                 break
             continue
         if start is None:
             break
         # On the machine itself half of the time is for the climb, half for smaller plans.
-        now_s = time.perf_counter()
-        climb = Climb(chip, sized, until_s if number else now_s + (until_s - now_s) / 2)
-        schedule = climb.climb(*start)
-        if best is None or schedule.latency_us < best.latency_us:
-            best = schedule
-    if best is None:
+        climb = Climb(chip, sized, until_s if number else (clock() + until_s) / 2, clock)
+        planned = climb.climb(start)
+        reached.append((climb, climb.climb_by_pairs(planned) if number == 0 else planned))
+    if not reached:
         assert refusal is not None
         raise refusal
-    return replace(best, rates=rates)
+    schedules: list[ClusterSchedule] = []
+    for climb, planned in reached:
+        climb.until_s = until_s
+        schedules.append(climb.climb_by_pairs(planned)[1])
+    return replace(min(schedules, key=lambda schedule: schedule.latency_us), rates=rates)
 
 
 def best_candidate(
@@ -66,17 +72,18 @@ def best_candidate(
     options: ScheduleOptions,
     until_s: float,
     whole_policies: bool = True,
-) -> tuple[ClusterSchedule, ScheduleOptions] | None:
-    """Return the fastest of all candidates, and its options; None where time runs out before any.
+    clock: Callable[[], float] = time.perf_counter,
+) -> Planned | None:
+    """Return the fastest of all candidates; None where time runs out before any.
 
     Policies as they are known are simulated whatever the time where `whole_policies`. Raises
     BadPlan where none fits.
     """
-    best: tuple[ClusterSchedule, ScheduleOptions] | None = None
+    best: Planned | None = None
     refusal: BadPlan | None = None
     for candidate in candidates(rates.accelerator, options):
         known = candidate == replace(options, policy=candidate.policy)
-        late = time.perf_counter() > until_s
+        late = clock() > until_s
         if late and not (whole_policies and (known or best is None)):
             continue
         try:
@@ -84,8 +91,8 @@ def best_candidate(
         except BadPlan as error:
             refusal = refusal or error
             continue
-        if best is None or schedule.latency_us < best[0].latency_us:
-            best = schedule, candidate
+        if best is None or schedule.latency_us < best[1].latency_us:
+            best = GroupingPlan.of(schedule, candidate), schedule
     if best is None and refusal is not None:
         raise refusal
     return best

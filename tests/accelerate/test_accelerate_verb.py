@@ -178,10 +178,18 @@ def test_a_sweep_gives_the_rate_at_each_doubling_and_the_knee(
         (("--sweep", "local_buffer.size"), "write FIELD=A:B"),
         (("--sweep", "local_bufer.size=1MiB:2MiB"), "--sweep local_bufer.size=1MiB; close to"),
         (("--sweep", "ddr.bandwidth=1MiB:2MiB"), "no number of its unit in 'ddr.bandwidth=1MiB'"),
+        (
+            ("--sweep", "clock=1GHz:2GHz", "--assume", "clock=1GHz"),
+            "field 'clock' is set twice, --assume and --sweep",
+        ),
+        (
+            ("--accelerator", "ipu-like", "--sweep", "ddr.bandwidth=1GB/s:2GB/s"),
+            "ddr.bandwidth of ipu-like never published",
+        ),
     ],
 )
 def test_wrong_questions_are_one_line(
-    capsys: pytest.CaptureFixture[str], networks: Path, option: tuple[str, str], words: str
+    capsys: pytest.CaptureFixture[str], networks: Path, option: tuple[str, ...], words: str
 ) -> None:
     assert words in refusal(capsys, f"{networks}:tiny", "--accelerator", "stcp920", *option)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from dataclasses import replace
 
 import pytest
@@ -12,14 +11,14 @@ from support.random_chip_graphs import GraphMaker, random_graph, random_machine
 from nnstretch.accelerate.best_schedule import best_candidate, best_schedule
 from nnstretch.accelerate.chip_graph import ChipGraph, chip_graph
 from nnstretch.accelerate.machine.rates import ChipRates
-from nnstretch.accelerate.optimum.climb import Climb
+from nnstretch.accelerate.optimum.climb import Climb, GroupingPlan
 from nnstretch.accelerate.optimum.exhaustive import (
     every_plan,
     exhaustive_optimum,
     orders,
     schedule_in_order,
 )
-from nnstretch.accelerate.optimum.grouping_plan import partitions
+from nnstretch.accelerate.optimum.grouping_plan import moved_borders, partitions
 from nnstretch.accelerate.optimum.least_busy import LeastBusy
 from nnstretch.accelerate.policies import POLICIES, ScheduleOptions, schedule_cluster
 from nnstretch.accelerate.steps.slicing import slice_groups
@@ -122,11 +121,66 @@ def test_best_climbs_to_the_optimum(chip: ChipGraph) -> None:
     options = ScheduleOptions("best", parts_must_pay=False)
     start = best_candidate(chip, RATES, options, float("inf"))
     assert start is not None
-    climbed = Climb(chip, RATES, time.perf_counter() + 60).climb(*start)
+    _, climbed = Climb(chip, RATES, float("inf")).climb(start)
     optimum = exhaustive_optimum(chip, RATES, OPTIONS, climbed)
     assert optimum.proven
     assert climbed.latency_us <= 1.05 * optimum.schedule.latency_us
-    assert climbed.latency_us < start[0].latency_us
+    assert climbed.latency_us < start[1].latency_us
+
+
+LAYERS = {"c": (8, 3, 1), "p": (16, 1, 1), "s": (64, 3, 2)}
+"""Channels, kernel and stride of convolutions; r is an activation."""
+
+
+def two_paths(side: int, first: str, second: str, behind: str) -> ChipGraph:
+    """Two paths of layers from a convolution, their sum, and layers behind it."""
+    maker = GraphMaker()
+    value = Value("x", TensorSpec((1, 8, side, side)))
+    maker.shapes["x"] = value.spec.shape
+
+    def layers(x: str, kinds: str) -> str:
+        for kind in kinds:
+            x = maker.relu(x) if kind == "r" else maker.conv(x, *LAYERS[kind])
+        return x
+
+    entry = maker.conv("x", 8, 3, 1)
+    x = layers(maker.sum(layers(entry, first), layers(entry, second)), behind)
+    return chip_graph(maker.finish((value,), (x,)), "fp16")
+
+
+def test_a_climb_cuts_layers_into_parts_together_with_the_policy_that_lets_them_pay() -> None:
+    chip, options = two_paths(16, "c", "rc", ""), ScheduleOptions("ddr", "layers")
+    machine = replace(MACHINE.with_buffers(2048, 4096), ddr=Dram(4e9, False), launch_us=1.0)
+    rates = ChipRates(machine, "fp16")
+    schedule = schedule_cluster(chip, rates, options)
+    start = GroupingPlan.of(schedule, options), schedule
+    _, climbed = Climb(chip, rates, float("inf")).climb(start)
+    optimum = exhaustive_optimum(chip, rates, OPTIONS, climbed)
+    assert optimum.proven
+    assert climbed.latency_us == optimum.schedule.latency_us < schedule.latency_us
+
+
+def test_pairs_of_changes_lead_on_where_no_single_one_is_faster() -> None:
+    chip = two_paths(8, "r", "r", "pps")
+    local = OnChipBuffer(2048, 128e9)
+    machine = replace(MACHINE, local=local, shared=None, mesh_bytes_per_s=16e9, launch_us=0.5)
+    rates = ChipRates(machine, "fp16")
+    schedule = schedule_cluster(chip, rates, OPTIONS)
+    climb = Climb(chip, rates, float("inf"))
+    plan, reached = climb.climb((GroupingPlan.of(schedule, OPTIONS), schedule))
+    assert climb.step(plan, reached.latency_us) is None
+    step = climb.double_step(plan, reached.latency_us)
+    assert step is not None
+    assert step[1].latency_us < 0.9 * reached.latency_us
+    assert climb.simulated(step[0]) == step[1]
+
+
+def test_any_operator_at_a_border_may_move_over_it() -> None:
+    entry, left, right, end = (node.name for node in diamond().operators)
+    moved = set(moved_borders(diamond(), (entry, left, right), (end,)))
+    assert moved == {((entry, right), (left, end)), ((entry, left), (right, end))}
+    back = set(moved_borders(diamond(), (entry,), (left, right, end)))
+    assert back == {((entry, left), (right, end)), ((entry, right), (left, end))}
 
 
 def test_without_time_best_is_the_fastest_of_the_policies_as_they_are_known() -> None:
@@ -140,13 +194,15 @@ def test_without_time_best_is_the_fastest_of_the_policies_as_they_are_known() ->
     assert without_time.latency_us == min(plain)
     start = best_candidate(chip, RATES, ScheduleOptions("best"), float("inf"))
     assert start is not None
-    assert start[0].latency_us < without_time.latency_us
+    assert start[1].latency_us < without_time.latency_us
 
 
 def test_a_climb_without_time_stays_where_it_is() -> None:
     chip = chain(5)
-    start = schedule_cluster(chip, RATES, OPTIONS)
-    assert Climb(chip, RATES, 0.0).climb(start, OPTIONS) is start
+    schedule = schedule_cluster(chip, RATES, OPTIONS)
+    start = GroupingPlan.of(schedule, OPTIONS), schedule
+    climb = Climb(chip, RATES, 0.0)
+    assert climb.climb(start) is climb.climb_by_pairs(start) is start
 
 
 def test_random_plans_are_bounded_too() -> None:

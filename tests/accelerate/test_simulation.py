@@ -163,9 +163,9 @@ def test_doubling_a_rate_never_slows_the_same_schedule(seed: int) -> None:
         assert latency_us <= schedule.latency_us * (1 + 1e-9)
 
 
-# Seeds 0 and 3 climb for 40 s each, 5 for 16 s.
+# Seeds whose climbs end within seconds: 0, 3, 5 and 9 take longer.
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2, 4, 6, 7])
+@pytest.mark.parametrize("seed", [1, 2, 6, 7, 8])
 def test_doubling_a_buffer_never_slows_best_and_no_policy_is_faster(seed: int) -> None:
     machine = random_machine(seed).with_buffers(2048, 4096)
     chip = chip_graph(random_graph(seed), "fp16")

@@ -1,13 +1,14 @@
-"""Climb: from a plan to faster ones, one change at a time, judged by simulation.
+"""Climb: from a plan to faster ones, one or two changes at a time, judged by simulation.
 
 Neighbours are ordered by the time that none of their orders beats; those for which it is no less
-than the present one are not simulated. Ends where no neighbour is faster, or with the time allowed.
+than the present one are not simulated. Where no neighbour is faster, the neighbours of each
+neighbour are tried. Ends where none of them is faster either, or with the time allowed.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from nnstretch.accelerate.chip_graph import ChipGraph
@@ -44,10 +45,18 @@ class GroupingPlan:
     parts: tuple[Part, ...]
     options: ScheduleOptions
 
+    @classmethod
+    def of(cls, schedule: ClusterSchedule, options: ScheduleOptions) -> GroupingPlan:
+        """Return the plan of a schedule that was made under options."""
+        return cls(tuple((group.operators, group.split) for group in schedule.groups), options)
+
     @property
     def key(self) -> tuple[object, ...]:
-        """Return what tells plans apart."""
-        return self.options, *((names, s.factor, s.axis) for names, s in self.parts)
+        """Return what tells plans apart, whatever the order in which their groups are listed."""
+        return self.options, frozenset((names, s.factor, s.axis) for names, s in self.parts)
+
+
+Planned = tuple[GroupingPlan, ClusterSchedule]
 
 
 @dataclass
@@ -57,7 +66,8 @@ class Climb:
     chip: ChipGraph
     rates: ChipRates
     until_s: float
-    """On the clock of time.perf_counter."""
+    """On the clock: nothing new is tried after it."""
+    clock: Callable[[], float] = time.perf_counter
     tried: set[tuple[object, ...]] = field(default_factory=set)
     bounds: dict[str, LeastBusy] = field(default_factory=dict)
     rules: SplitRules = field(init=False)
@@ -66,38 +76,63 @@ class Climb:
     def __post_init__(self) -> None:
         self.rules = split_rules(self.rates, ScheduleOptions())
 
-    def climb(self, start: ClusterSchedule, options: ScheduleOptions) -> ClusterSchedule:
-        """Return the fastest schedule that is reached from one that was planned with options."""
+    def climb(self, start: Planned) -> Planned:
+        """Return the fastest plan that single changes lead to."""
         best = start
-        plan = GroupingPlan(tuple((g.operators, g.split) for g in start.groups), options)
-        while (step := self.step(plan, best.latency_us)) is not None:
-            plan, best = step
+        while (step := self.step(best[0], best[1].latency_us)) is not None:
+            best = step
         return best
 
-    def step(
-        self, plan: GroupingPlan, latency_us: float
-    ) -> tuple[GroupingPlan, ClusterSchedule] | None:
+    def climb_by_pairs(self, start: Planned) -> Planned:
+        """Return the fastest plan that pairs of changes lead to where single ones lead nowhere."""
+        best = start
+        while (step := self.double_step(best[0], best[1].latency_us)) is not None:
+            best = self.climb(step)
+        return best
+
+    def step(self, plan: GroupingPlan, latency_us: float) -> Planned | None:
         """Return the first neighbour of a plan that is faster, None where none is."""
-        promising: list[tuple[float, GroupingPlan, tuple[Group, ...]]] = []
-        for near in self.neighbours_of(plan):
-            if time.perf_counter() > self.until_s:
+        for least_us, near in self.by_least_us(plan):
+            if least_us >= latency_us or self.clock() > self.until_s:
                 return None
-            groups = None if near.key in self.tried else groups_of_plan(self.chip, near.parts)
-            if groups is not None:
-                least_us = self.least_us(groups, near.options)
-                if least_us < latency_us:
-                    promising.append((least_us, near, groups))
-        for _, near, groups in sorted(promising, key=lambda item: item[0]):
-            if time.perf_counter() > self.until_s:
-                return None
-            self.tried.add(near.key)
-            try:
-                schedule = schedule_groups(self.chip, groups, self.rates, near.options)
-            except BadPlan:
+            if near.key in self.tried:
                 continue
-            if schedule.latency_us < latency_us:
+            self.tried.add(near.key)
+            schedule = self.simulated(near)
+            if schedule is not None and schedule.latency_us < latency_us:
                 return near, schedule
         return None
+
+    def double_step(self, plan: GroupingPlan, latency_us: float) -> Planned | None:
+        """Return the first neighbour of a neighbour that is faster, None where none is."""
+        for _, near in self.by_least_us(plan):
+            step = self.step(near, latency_us)
+            if step is not None or self.clock() > self.until_s:
+                return step
+        return None
+
+    def by_least_us(self, plan: GroupingPlan) -> list[tuple[float, GroupingPlan]]:
+        """Return a plan's neighbours, ordered by the time that none of their orders beats.
+
+        Empty where time runs out before.
+        """
+        ordered: list[tuple[float, GroupingPlan]] = []
+        for near in self.neighbours_of(plan):
+            if self.clock() > self.until_s:
+                return []
+            groups = groups_of_plan(self.chip, near.parts)
+            if groups is not None:
+                ordered.append((self.least_us(groups, near.options), near))
+        return sorted(ordered, key=lambda item: item[0])
+
+    def simulated(self, plan: GroupingPlan) -> ClusterSchedule | None:
+        """Return the schedule of a plan, None where a layer does not fit."""
+        groups = groups_of_plan(self.chip, plan.parts)
+        assert groups is not None
+        try:
+            return schedule_groups(self.chip, groups, self.rates, plan.options)
+        except BadPlan:
+            return None
 
     def least_us(self, groups: Sequence[Group], options: ScheduleOptions) -> float:
         """Return the time that no order of groups beats."""

@@ -142,8 +142,16 @@ def cuts(chip: ChipGraph, operators: Operators) -> Iterator[tuple[Operators, Ope
 def moved_borders(
     chip: ChipGraph, first: Operators, second: Operators
 ) -> Iterator[tuple[Operators, Operators]]:
-    """Yield two neighbours with one operator at their border moved from one to the other."""
-    if len(first) > 1 and connected(chip, first[:-1]):
-        yield first[:-1], joined(chip, first[-1:], second)
-    if len(second) > 1 and connected(chip, second[1:]):
-        yield joined(chip, first, second[:1]), second[1:]
+    """Yield two neighbours with one operator at their border moved from one to the other.
+
+    What no other of the first reads may move to the second, what reads no other of the second to
+    the first.
+    """
+    for name in first:
+        kept = tuple(n for n in first if n != name)
+        if kept and set(chip.readers.get(name, ())).isdisjoint(kept) and connected(chip, kept):
+            yield kept, joined(chip, (name,), second)
+    for name in second:
+        kept = tuple(n for n in second if n != name)
+        if kept and set(chip.reads[name]).isdisjoint(kept) and connected(chip, kept):
+            yield joined(chip, first, (name,)), kept
