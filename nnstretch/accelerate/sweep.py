@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from nnstretch.accelerate.accelerate import AccelerateRequest, GraphOfBatch, accelerate
+from nnstretch.accelerate.machine.accelerator_file import UNIT_KINDS, UNITS
 from nnstretch.accelerate.machine.load_accelerator import load_accelerator
 from nnstretch.errors import BadInput, BadPlan
 
@@ -26,9 +27,14 @@ def sweep_values(text: str) -> tuple[str, list[str]]:
     name, equals, bounds = text.partition("=")
     low, colon, high = bounds.partition(":")
     first, last = NUMBER.fullmatch(low), NUMBER.fullmatch(high)
-    if not (equals and colon and first and last) or first[2] != last[2]:
-        raise BadInput(f"--sweep is {text!r}, command line, write FIELD=A:B, as 0.25MiB:4MiB")
+    if not (equals and colon and first and last) or not same_kind(first[2], last[2]):
+        raise BadInput(
+            f"--sweep is {text!r}, command line, write FIELD=A:B, A and B in the same unit or in"
+            " units of one kind, as 256KiB:4MiB"
+        )
     start, stop = float(first[1]), float(last[1])
+    if first[2] != last[2]:
+        stop *= UNITS[last[2]] / UNITS[first[2]]
     if not 0 < start <= stop or math.log2(stop / start) > MOST_VALUES:
         raise BadInput(
             f"--sweep is {text!r}, command line, A is more than 0, B is at least A and no more"
@@ -39,6 +45,11 @@ def sweep_values(text: str) -> tuple[str, list[str]]:
         values.append(f"{start:.12g}{first[2]}")
         start *= 2
     return name, values
+
+
+def same_kind(first: str, last: str) -> bool:
+    """Return whether two units are the same or sizes, rates or frequencies both."""
+    return first == last or any({first, last} <= set(units) for units in UNIT_KINDS)
 
 
 def sweep(

@@ -2,6 +2,7 @@
 
 python scripts/accelerators published --out docs/results/accelerator_published.md
 python scripts/accelerators optimum --rows rows.jsonl --out docs/results/accelerator_optimum.md
+python scripts/accelerators bounds --out docs/results/accelerator_bounds.md
 python scripts/accelerators growth --out docs/results/accelerator_speed.md --picture FILE.svg
 python scripts/accelerators programs --envs FOLDER --out docs/results/accelerator_programs.md
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser
 
+import bound_distances
 import growth
 import optimum_gaps
 import programs
@@ -25,6 +27,7 @@ def arguments() -> ArgumentParser:
         {
             "published": published_figures,
             "optimum": optimum_gaps,
+            "bounds": bound_distances,
             "growth": growth,
             "programs": programs,
         },

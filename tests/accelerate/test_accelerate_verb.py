@@ -163,8 +163,9 @@ def test_a_sweep_gives_the_rate_at_each_doubling_and_the_knee(
     capsys: pytest.CaptureFixture[str], networks: Path
 ) -> None:
     command = (f"{networks}:tiny", "--accelerator", "stcp920", "--batch", 4, "--sweep")
-    swept = answer(capsys, *command, "ddr.bandwidth=1GB/s:64GB/s")["sweep"]
-    assert [row["value"] for row in swept["rows"]][:3] == ["1GB/s", "2GB/s", "4GB/s"]
+    swept = answer(capsys, *command, "ddr.bandwidth=1GB/s:0.064TB/s")["sweep"]
+    values = [f"{1 << doublings}GB/s" for doublings in range(7)]
+    assert [row["value"] for row in swept["rows"]] == values
     rates = [row["throughput_per_s"] for row in swept["rows"]]
     assert rates == sorted(rates)
     assert swept["knee"] in [row["value"] for row in swept["rows"]]
@@ -176,6 +177,7 @@ def test_a_sweep_gives_the_rate_at_each_doubling_and_the_knee(
         (("--explain", "groping"), "close to it: grouping"),
         (("--sweep", "local_buffer.size=4MiB:1MiB"), "B is at least A"),
         (("--sweep", "local_buffer.size"), "write FIELD=A:B"),
+        (("--sweep", "clock=1GHz:2KiB"), "A and B in the same unit or in units of one kind"),
         (("--sweep", "local_bufer.size=1MiB:2MiB"), "--sweep local_bufer.size=1MiB; close to"),
         (("--sweep", "ddr.bandwidth=1MiB:2MiB"), "no number of its unit in 'ddr.bandwidth=1MiB'"),
         (

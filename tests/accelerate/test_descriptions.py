@@ -54,6 +54,22 @@ def test_a_description_may_let_layers_be_computed_from_ddr(tmp_path: Path) -> No
     assert not load_accelerator("stcp920").ddr_fallback
 
 
+def test_the_machine_of_the_page_is_a_description(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "accelerator.md").read_text(encoding="utf-8")
+    path = tmp_path / "mychip.yaml"
+    path.write_text(page.partition("```yaml\n")[2].partition("```")[0], encoding="utf-8")
+    with pytest.raises(BadInput, match=r"^ddr\.bandwidth of mychip never published"):
+        load_accelerator(str(path))
+    machine = load_accelerator(str(path), ["ddr.bandwidth=8.5GB/s"])
+    assert machine.assumed == (
+        "matrix.fill",
+        "vector.simple",
+        "vector.special",
+        "ddr.bandwidth",
+        "kernel_launch",
+    )
+
+
 def test_the_peak_is_the_published_one() -> None:
     machine = load_accelerator("stcp920")
     assert machine.macs_per_s("fp16") * 2 == 32.768e12

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from statistics import fmean
 
 import pytest
 from support.chip_networks import resnet50
-from support.random_chip_graphs import GraphMaker, random_graph, random_machine
+from support.random_chip_graphs import random_graph, random_machine
 
 from nnstretch.accelerate.best_schedule import best_schedule
-from nnstretch.accelerate.chip_graph import ChipGraph, chip_graph
+from nnstretch.accelerate.chip_graph import chip_graph
 from nnstretch.accelerate.engines.dependencies import needs_of
-from nnstretch.accelerate.engines.engine_use import engine_use
 from nnstretch.accelerate.engines.simulate import end_times_us, tasks_of, trace_of
 from nnstretch.accelerate.machine.load_accelerator import load_accelerator
 from nnstretch.accelerate.machine.rates import ChipRates
@@ -24,7 +22,6 @@ from nnstretch.accelerate.steps.slicing import slice_groups
 from nnstretch.chip.accelerator import Accelerator, Dram, MatrixUnit, OnChipBuffer, VectorUnit
 from nnstretch.chip.instances import Instruction, Region
 from nnstretch.errors import BadPlan
-from nnstretch.graph import Graph, TensorSpec, Value
 from nnstretch.schedule.simulation.run_graph import run_graph
 from nnstretch.soc import Processor
 
@@ -56,21 +53,6 @@ def test_k_tiles_with_two_slots_take_the_formulas_time(
     serial = max(end_times_us(instructions, needs_of(instructions, "none")))
     assert serial == count * sum(times)
     assert overlapped == sum(times) + (count - 1) * max(times)
-
-
-def test_matrix_use_of_resnet50_never_falls_with_images_and_is_close_to_the_published() -> None:
-    rates = ChipRates(load_accelerator("stcp920"), "fp16")
-    published = {1: 19.1, 2: 28.6, 4: 51.8, 8: 77.7, 16: 78.6}
-    uses: list[float] = []
-    for images in published:
-        made = schedule_cluster(resnet50(images), rates, ScheduleOptions())
-        use = engine_use(made.placed, made.instructions, made.latency_us, rates)
-        uses.append(100 * use["matrix"])
-        matrix_us = sum(i.duration_us for i in made.instructions if i.engine == "matrix")
-        assert use["matrix"] + use["matrix_fill"] == pytest.approx(matrix_us / made.latency_us)
-    assert uses == sorted(uses)
-    differences = [abs(use - theirs) for use, theirs in zip(uses, published.values(), strict=True)]
-    assert fmean(differences) <= 15
 
 
 def gemm_cycles(rows: int, m: int, n: int, k: int) -> float:
@@ -186,67 +168,6 @@ def test_doubling_a_buffer_never_slows_best_and_no_policy_is_faster(seed: int) -
         except BadPlan:
             continue
         assert first_us <= plain.latency_us * (1 + 1e-9)
-
-
-def perceptron(sizes: list[int], batch: int) -> ChipGraph:
-    maker = GraphMaker()
-    maker.shapes["x"] = (batch, sizes[0])
-    x = "x"
-    for width in sizes[1:]:
-        x = maker.linear(x, width)
-    graph: Graph = maker.finish((Value("x", TensorSpec((batch, sizes[0]))),), (x,))
-    return chip_graph(graph, "int8")
-
-
-# Jouppi et al., ISCA 2017, table 1 and 3: layers as equal squares of the published weights.
-@pytest.mark.parametrize(
-    ("layers", "weights", "batch", "active", "stall", "shift", "not_matrix"),
-    [
-        (5, 20e6, 200, 12.7, 53.9, 15.9, 17.5),
-        (4, 5e6, 168, 10.6, 44.2, 13.4, 31.9),
-        (24, 52e6, 64, 8.2, 58.1, 15.8, 17.9),
-        (37, 34e6, 96, 10.5, 62.1, 17.1, 10.3),
-    ],
-)
-def test_tpuv1_waits_for_weights_as_its_counters_say(
-    layers: int,
-    weights: float,
-    batch: int,
-    active: float,
-    stall: float,
-    shift: float,
-    not_matrix: float,
-) -> None:
-    side = round((weights / layers) ** 0.5 / 256) * 256
-    chip = perceptron([side] * (layers + 1), batch)
-    rates = ChipRates(load_accelerator("tpuv1"), "int8")
-    schedule = schedule_cluster(chip, rates, ScheduleOptions("graphturbo"))
-    ends = end_times_us(schedule.instructions, schedule.needs)
-    spans = [
-        (end - item.duration_us, end)
-        for item, end in zip(schedule.instructions, ends, strict=True)
-        if item.engine == "matrix"
-    ]
-    # Before the first and after the last tile the unit waits for maps, which is not counted here.
-    cycles = (spans[-1][1] - spans[0][0]) * 700
-    tiles_run = layers * (side // 256) ** 2
-    shares = [tiles_run * batch / cycles, 0.0, tiles_run * 256 / cycles]
-    shares[1] = 1 - shares[0] - shares[2]
-    measured = [share / (1 - not_matrix / 100) for share in (active, stall, shift)]
-    for ours, theirs in zip(shares, measured, strict=True):
-        assert abs(100 * ours - theirs) <= 6
-    assert abs(100 * shares[2] - measured[2]) <= 1
-
-
-def test_tpuv1_loads_600_by_600_matrices_in_18_us() -> None:
-    rates = ChipRates(load_accelerator("tpuv1"), "int8")
-    schedule = schedule_cluster(perceptron([600, 600], 1), rates, ScheduleOptions())
-    assert schedule.latency_us == pytest.approx(18, rel=0.1)
-    wide = load_accelerator("tpuv1", ["matrix.rows=512", "matrix.columns=512"])
-    schedule = schedule_cluster(
-        perceptron([600, 600], 1), ChipRates(wide, "int8"), ScheduleOptions()
-    )
-    assert schedule.latency_us == pytest.approx(32, rel=0.1)
 
 
 MIRROR = """

@@ -38,6 +38,7 @@ class Emitter:
         self.instructions: list[Instruction] = []
         self.kernel = -1
         self.step = 0
+        self.queued_tiles = 0
 
     def add_step(self, step: ChipStep) -> None:
         """Add the instructions of a step, with a launch before a new kernel."""
@@ -106,7 +107,12 @@ class Emitter:
         if not work.weight_bytes:
             return ()
         distinct, _ = tile_weight_bytes(work, tiling)
-        slot = tiling.weight_slots[number % len(tiling.weight_slots)]
+        place = number
+        if self.rates.accelerator.matrix.weight_tiles:
+            # The tiles of one layer queue up behind those of the layer before.
+            place = self.queued_tiles
+            self.queued_tiles += 1
+        slot = tiling.weight_slots[place % len(tiling.weight_slots)]
         rates, name = self.rates, f"{step.name} weights {number}"
         engine = rates.engine(DDR, LOCAL)
         if not tiling.staging_slots:

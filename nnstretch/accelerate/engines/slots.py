@@ -61,7 +61,9 @@ def place_slots(
         staging = tuple(slots)
     weights = by_operand[0]
     if machine.matrix.weight_tiles:
-        ends = [(i * distinct, (i + 1) * distinct) for i in range(machine.matrix.weight_tiles)]
+        # One grid for all layers, whose tiles follow each other through the same places.
+        size = max(distinct, rates.rows * rates.columns)
+        ends = [(i * size, (i + 1) * size) for i in range(machine.matrix.weight_tiles)]
         weights = tuple(Region("weights", *end) for end in ends)
     return replace(
         tiling,
