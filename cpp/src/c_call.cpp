@@ -169,11 +169,16 @@ nns_attributes nns_defaults(void) { return nnstretch::defaults(); }
 nns_tensor nns_absent(void) { return {}; }
 
 nns_tensor nns_dense(float* data, int32_t rank, const int64_t* sizes) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 48;
   nns_tensor tensor{};
   tensor.data = data;
-  tensor.rank = rank;
+  tensor.rank = rank >= 0 && rank <= NNS_MOST_AXES && (sizes || rank == 0) ? rank : -1;
   std::int64_t step = 1;
-  for (int axis = rank <= NNS_MOST_AXES ? rank : 0; axis-- > 0;) {
+  for (int axis = tensor.rank; axis-- > 0;) {
+    if (sizes[axis] < 1 || sizes[axis] > kMost / step) {
+      tensor.rank = -1;
+      return tensor;
+    }
     tensor.sizes[axis] = sizes[axis];
     tensor.strides[axis] = step;
     step *= sizes[axis];

@@ -9,6 +9,7 @@ namespace nnstretch {
 namespace {
 
 constexpr std::int64_t kLargest = std::int64_t{1} << 31;
+constexpr double kMostElements = 1ULL << 48;
 
 [[noreturn]] void refuse_call(const std::string& why) { refuse("call, " + why); }
 
@@ -22,6 +23,8 @@ class Checker {
     for (int i = 0; i < call_.reads_count; ++i) extents(call_.reads[i]);
     extents(call_.write);
     if (!call_.write.data) refuse_call("it writes nothing");
+    if (elements(call_.write) > span(call_.write))
+      refuse_call("elements of the result share memory");
     switch (call_.operation) {
       case NNS_CONV2D: return conv2d();
       case NNS_MATMUL: return matmul();
@@ -49,11 +52,26 @@ class Checker {
   bool has(int index) const { return index < call_.reads_count && call_.reads[index].data; }
   static void extents(const nns_tensor& tensor) {
     if (!tensor.data) return;
-    if (tensor.rank < 0 || tensor.rank > NNS_MOST_AXES) refuse_call("a tensor has 0 to 8 axes");
+    if (tensor.rank < 0 || tensor.rank > NNS_MOST_AXES)
+      refuse_call("a tensor has no rank from 0 to 8, or nns_dense was given sizes that are none");
     for (int axis = 0; axis < tensor.rank; ++axis)
       if (tensor.sizes[axis] < 1 || tensor.sizes[axis] > kLargest || tensor.strides[axis] < 0 ||
           tensor.strides[axis] > kLargest)
         refuse_call("a tensor has a size below 1 or a stride below 0");
+    if (span(tensor) > kMostElements || elements(tensor) > kMostElements)
+      refuse_call("a tensor is larger than any memory");
+  }
+  // Numbers from the first to the last, gaps among them; no sum of them overflows.
+  static double span(const nns_tensor& tensor) {
+    double end = 1;
+    for (int axis = 0; axis < tensor.rank; ++axis)
+      end += static_cast<double>(tensor.sizes[axis] - 1) * static_cast<double>(tensor.strides[axis]);
+    return end;
+  }
+  static double elements(const nns_tensor& tensor) {
+    double count = 1;
+    for (int axis = 0; axis < tensor.rank; ++axis) count *= static_cast<double>(tensor.sizes[axis]);
+    return count;
   }
   static void want(bool sound, const char* why) {
     if (!sound) refuse_call(why);

@@ -16,6 +16,8 @@
 #include "library.hpp"
 #include "nnstretch/error.hpp"
 #include "prepared.hpp"
+#include "regular_file.hpp"
+#include "start_thread.hpp"
 #include "vendor.hpp"
 #include "whole_file.hpp"
 
@@ -47,13 +49,16 @@ CostTable read_costs(const std::string& path) {
   if (!format || format->number != 1.0 || !costs || costs->kind != Json::Kind::object)
     refuse(path + ", this is no table of costs of format 1");
   CostTable table;
-  for (const auto& [call, types] : costs->members)
+  for (const auto& [call, types] : costs->members) {
+    if (types.kind != Json::Kind::object)
+      refuse(path + ", costs of " + quoted(call) + " are no object of element types");
     for (const auto& [type, cost] : types.members) {
       if (cost.kind != Json::Kind::number || cost.number < 0)
         refuse(path + ", cost of " + quoted(call) + " on " + quoted(type) +
                " is no number of microseconds, 0 or more");
       table[call][type] = cost.number;
     }
+  }
   return table;
 }
 
@@ -167,23 +172,39 @@ class Company {
  public:
   Company(const Network& network, const Prepared& prepared, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i)
-      threads_.emplace_back([this, &network, &prepared] {
-        const library::OneThread alone;
-        Bench bench(network, prepared);
-        while (!ended_)
-          for (std::size_t call = 0; call < network.calls().size() && !ended_; ++call)
-            bench.run(call, nullptr);
-      });
+      benches_.push_back(std::make_unique<Bench>(network, prepared));
+    try {
+      for (const auto& bench : benches_)
+        threads_.push_back(start_thread("measuring", [this, &network, &bench = *bench] {
+          keep_computing(network, bench);
+        }));
+    } catch (...) {
+      end();
+      throw;
+    }
   }
-  ~Company() {
-    ended_ = true;
-    for (std::thread& thread : threads_) thread.join();
-  }
+  ~Company() { end(); }
   Company(const Company&) = delete;
   Company& operator=(const Company&) = delete;
 
  private:
+  void keep_computing(const Network& network, Bench& bench) const {
+    const library::OneThread alone;
+    try {
+      while (!ended_)
+        for (std::size_t call = 0; call < network.calls().size() && !ended_; ++call)
+          bench.run(call, nullptr);
+    } catch (...) {  // The one that is measured meets it, too, and says it.
+    }
+  }
+  void end() {
+    ended_ = true;
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
+
   std::atomic<bool> ended_{false};
+  std::vector<std::unique_ptr<Bench>> benches_;
   std::vector<std::thread> threads_;
 };
 

@@ -1,11 +1,11 @@
 #include "json.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <sstream>
+#include <unordered_set>
 
 #include "nnstretch/error.hpp"
 #include "nnstretch/schedule.hpp"
@@ -20,6 +20,10 @@ class Parser {
   Parser(const std::string& text, const std::string& source) : text_(text), source_(source) {}
 
   Json document() {
+    if (text_.compare(0, 3, "\xEF\xBB\xBF") == 0) refuse("it begins with a byte order mark");
+    skip_space();
+    if (at_ == text_.size())
+      throw Error(Status::bad_input, source_ + (text_.empty() ? ", it is empty" : ", it is blank"));
     Json value = parse_value(0);
     skip_space();
     if (at_ != text_.size()) refuse("something follows the end");
@@ -75,10 +79,11 @@ class Parser {
       ++at_;
       return value;
     }
+    std::unordered_set<std::string> keys;
     while (true) {
       skip_space();
       std::string key = parse_text();
-      if (value.find(key)) refuse("key " + quoted(key) + " is there twice");
+      if (!keys.insert(key).second) refuse("key " + quoted(key) + " is there twice");
       expect(':');
       value.members.emplace_back(std::move(key), parse_value(depth + 1));
       skip_space();
@@ -112,15 +117,28 @@ class Parser {
     }
   }
 
+  bool take_digits() {
+    const std::size_t start = at_;
+    while (peek() >= '0' && peek() <= '9') ++at_;
+    return at_ > start;
+  }
+
   Json parse_number() {
     const std::size_t start = at_;
-    while (at_ < text_.size() && std::strchr("+-0123456789.eE", text_[at_]) != nullptr) ++at_;
-    const std::string digits = text_.substr(start, at_ - start);
-    char* end = nullptr;
+    take("-");
+    const bool zero = peek() == '0';
+    const std::size_t whole = at_;
+    bool sound = take_digits() && !(zero && at_ > whole + 1);
+    if (sound && take(".")) sound = take_digits();
+    if (sound && (take("e") || take("E"))) {
+      if (!take("+")) take("-");
+      sound = take_digits();
+    }
+    if (!sound) refuse("this is no number");
     Json value;
     value.kind = Json::Kind::number;
-    value.number = std::strtod(digits.c_str(), &end);
-    if (digits.empty() || *end != '\0' || !std::isfinite(value.number)) refuse("this is no number");
+    value.number = std::strtod(text_.substr(start, at_ - start).c_str(), nullptr);
+    if (!std::isfinite(value.number)) refuse("the number is too large");
     return value;
   }
 
@@ -133,24 +151,66 @@ class Parser {
       const char letter = text_[at_++];
       if (letter == '"') return result;
       if (static_cast<unsigned char>(letter) < 0x20) refuse("a control character in the text");
-      result += letter == '\\' ? parse_escape() : letter;
+      if (letter == '\\')
+        parse_escape(result);
+      else
+        result += letter;
     }
   }
 
-  char parse_escape() {
+  void parse_escape(std::string& result) {
     const char letter = peek();
     ++at_;
     switch (letter) {
-      case 'n': return '\n';
-      case 't': return '\t';
-      case 'r': return '\r';
-      case 'b': return '\b';
-      case 'f': return '\f';
+      case 'n': result += '\n'; break;
+      case 't': result += '\t'; break;
+      case 'r': result += '\r'; break;
+      case 'b': result += '\b'; break;
+      case 'f': result += '\f'; break;
       case '"':
       case '\\':
-      case '/': return letter;
-      default: refuse("an escape that is not read here");
+      case '/': result += letter; break;
+      case 'u': append_utf8(parse_code_point(), result); break;
+      default: refuse("this is no escape");
     }
+  }
+
+  unsigned long parse_unit() {
+    unsigned long unit = 0;
+    for (int digit = 0; digit < 4; ++digit, ++at_) {
+      const int letter = std::tolower(static_cast<unsigned char>(peek()));
+      const char* const digits = "0123456789abcdef";
+      const char* const at = letter == 0 ? nullptr : std::strchr(digits, letter);
+      if (!at) refuse("\\u has four hexadecimal digits");
+      unit = unit * 16 + static_cast<unsigned long>(at - digits);
+    }
+    return unit;
+  }
+
+  // Of one unit, or of two where the first is the half of a pair.
+  unsigned long parse_code_point() {
+    const unsigned long unit = parse_unit();
+    if (unit == 0) refuse("\\u0000 in the text");
+    if (unit < 0xD800 || unit > 0xDFFF) return unit;
+    const unsigned long second = unit < 0xDC00 && take("\\u") ? parse_unit() : 0;
+    if (second < 0xDC00 || second > 0xDFFF) refuse("half of a pair of \\u escapes");
+    return 0x10000 + ((unit - 0xD800) << 10) + (second - 0xDC00);
+  }
+
+  static void append_utf8(unsigned long point, std::string& result) {
+    const auto byte = [&](unsigned long bits) { result += static_cast<char>(bits); };
+    if (point < 0x80) return byte(point);
+    if (point < 0x800) {
+      byte(0xC0 | point >> 6);
+    } else if (point < 0x10000) {
+      byte(0xE0 | point >> 12);
+      byte(0x80 | (point >> 6 & 0x3F));
+    } else {
+      byte(0xF0 | point >> 18);
+      byte(0x80 | (point >> 12 & 0x3F));
+      byte(0x80 | (point >> 6 & 0x3F));
+    }
+    byte(0x80 | (point & 0x3F));
   }
 
   const std::string& text_;
@@ -168,18 +228,6 @@ const Json* Json::find(const std::string& key) const {
   for (const Member& member : members)
     if (member.first == key) return &member.second;
   return nullptr;
-}
-
-std::string read_text(const std::string& path, std::size_t most_bytes) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw Error(Status::bad_input, path + ", cannot be opened");
-  std::string text;
-  char part[65536];
-  while (file.read(part, sizeof part) || file.gcount() > 0) {
-    text.append(part, static_cast<std::size_t>(file.gcount()));
-    if (text.size() > most_bytes) throw Error(Status::bad_input, path + ", it is too large");
-  }
-  return text;
 }
 
 void check_keys(const Json& object, const std::vector<std::string>& known,

@@ -26,7 +26,6 @@ class Json {
   const Json* find(const std::string& key) const;
 };
 
-std::string read_text(const std::string& path, std::size_t most_bytes);
 // Throws Error with the closest name for a key that is not known, and for what is no object.
 void check_keys(const Json& object, const std::vector<std::string>& known,
                 const std::string& where);

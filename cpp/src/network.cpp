@@ -4,6 +4,10 @@
 #include <cstdlib>
 #include <utility>
 
+#if defined(__unix__)
+#include <unistd.h>
+#endif
+
 #include "nnstretch/error.hpp"
 #include "prepared.hpp"
 
@@ -35,9 +39,20 @@ bool ordered(const Call& earlier, const Call& later) {
 
 }  // namespace
 
+bool fits_memory(double floats) {
+#if defined(__unix__)
+  const long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
+  return pages <= 0 || page_bytes <= 0 ||
+         floats * sizeof(float) <= static_cast<double>(pages) * static_cast<double>(page_bytes);
+#else
+  return floats >= 0;
+#endif
+}
+
 float* allocate_floats(std::size_t count) {
   const std::size_t bytes = (count * sizeof(float) + 63) / 64 * 64;
-  void* memory = count > SIZE_MAX / 8 ? nullptr : std::aligned_alloc(64, std::max<std::size_t>(bytes, 64));
+  const bool fits = count <= SIZE_MAX / 8 && fits_memory(static_cast<double>(count));
+  void* memory = fits ? std::aligned_alloc(64, std::max<std::size_t>(bytes, 64)) : nullptr;
   if (!memory)
     throw Error(Status::no_memory, "no memory for " + std::to_string(count) + " numbers");
   return static_cast<float*>(memory);

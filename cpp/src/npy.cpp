@@ -1,19 +1,20 @@
 #include "npy.hpp"
 
+#include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <memory>
 #include <type_traits>
 
 #include "nnstretch/error.hpp"
+#include "regular_file.hpp"
 #include "whole_file.hpp"
 
 namespace nnstretch {
 namespace {
 
 constexpr char kArrayMagic[] = "\x93NUMPY";
+constexpr std::size_t kLongestHeader = 65536;
 
 [[noreturn]] void refuse_array(const std::string& path, const std::string& why) {
   refuse(path + ", " + why);
@@ -38,17 +39,42 @@ std::string python_shape(const std::vector<std::int64_t>& shape) {
   return text + (shape.size() == 1 ? ",)" : ")");
 }
 
-std::vector<char> rest_of(std::ifstream& file, const std::string& path, std::size_t bytes) {
-  std::vector<char> data(bytes);
-  if (!file.read(data.data(), static_cast<std::streamsize>(bytes)))
-    refuse_array(path, "it is cut short");
-  if (file.peek() != std::ifstream::traits_type::eof())
+std::string text_of_field(const std::string& text) {
+  constexpr std::size_t kShown = 60;
+  return text.empty() ? "missing" : text.substr(0, kShown) + (text.size() > kShown ? "..." : "");
+}
+
+// The dictionary of a .npy file, and where its numbers begin.
+struct Header {
+  std::string text;
+  std::size_t end_bytes = 0;
+};
+
+Header header_of(const RegularFile& file, const std::string& path) {
+  const std::string start = file.read(0, 12 + kLongestHeader);
+  if (start.size() < 10 || std::memcmp(start.data(), kArrayMagic, 6) != 0)
+    refuse_array(path, start.empty() ? "it is empty, no .npy file" : "this is no .npy file");
+  const std::size_t begin = start[6] == 1 ? 10 : 12;
+  std::size_t length = 0;
+  for (std::size_t at = std::min(begin, start.size()); at-- > 8;)
+    length = length << 8 | static_cast<unsigned char>(start[at]);
+  if (length > kLongestHeader) refuse_array(path, "its header is too long");
+  if (start.size() < begin + length) refuse_array(path, "its header ends early");
+  return {start.substr(begin, length), begin + length};
+}
+
+std::string numbers_behind(const RegularFile& file, const std::string& path, const Header& header,
+                           std::size_t bytes) {
+  if (file.size_bytes() - header.end_bytes < bytes) refuse_array(path, "it is cut short");
+  if (file.size_bytes() - header.end_bytes > bytes)
     refuse_array(path, "it is longer than it says");
+  std::string data = file.read(header.end_bytes, bytes);
+  if (data.size() != bytes) refuse_array(path, "it is cut short");
   return data;
 }
 
 template <typename Number>
-std::vector<float> numbers_of(const std::vector<char>& data, const std::string& path) {
+std::vector<float> numbers_of(const std::string& data, const std::string& path) {
   constexpr auto kExact = static_cast<double>(1 << 24);  // Up to here float32 holds whole numbers.
   std::vector<float> numbers(data.size() / sizeof(Number));
   for (std::size_t i = 0; i < numbers.size(); ++i) {
@@ -71,35 +97,24 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 
 std::vector<float> read_npy(const std::string& path, const std::vector<std::int64_t>& shape,
                             bool whole) {
-  std::ifstream file(path, std::ios::binary);
-  char start[10] = {};
-  if (!file || !file.read(start, 10) || std::memcmp(start, kArrayMagic, 6) != 0)
-    refuse_array(path, "this is no .npy file");
-  std::size_t length = static_cast<unsigned char>(start[8]) |
-                       static_cast<std::size_t>(static_cast<unsigned char>(start[9])) << 8;
-  if (start[6] != 1) {
-    char more[2] = {};
-    if (!file.read(more, 2)) refuse_array(path, "its header ends early");
-    length |= static_cast<std::size_t>(static_cast<unsigned char>(more[0])) << 16 |
-              static_cast<std::size_t>(static_cast<unsigned char>(more[1])) << 24;
-  }
-  if (length > 65536) refuse_array(path, "its header is too long");
-  std::string header(length, ' ');
-  if (!file.read(header.data(), static_cast<std::streamsize>(length)))
-    refuse_array(path, "its header ends early");
-  const std::string type = field(header, "descr");
+  const RegularFile file(path);
+  const Header header = header_of(file, path);
+  const std::string type = field(header.text, "descr");
   if (type != "'<f4'" && !(whole && (type == "'<i4'" || type == "'<i8'")))
-    refuse_array(path, "its numbers are " + type + ", float32 ('<f4')" +
+    refuse_array(path, "its numbers are " + text_of_field(type) + ", float32 ('<f4')" +
                            (whole ? ", int32 or int64 is wanted" : " is wanted"));
-  if (field(header, "fortran_order") != "False") refuse_array(path, "it is in Fortran order");
-  if (field(header, "shape") != python_shape(shape))
-    refuse_array(path, "its shape is " + field(header, "shape") + ", the network takes " +
+  if (field(header.text, "fortran_order") != "False")
+    refuse_array(path, "it is in Fortran order");
+  const std::string actual_shape = field(header.text, "shape");
+  if (actual_shape != python_shape(shape))
+    refuse_array(path, "its shape is " + text_of_field(actual_shape) + ", wanted is " +
                  python_shape(shape));
   std::size_t count = 1;
   for (const std::int64_t size : shape) count *= static_cast<std::size_t>(size);
-  if (type == "'<i4'") return numbers_of<std::int32_t>(rest_of(file, path, count * 4), path);
-  if (type == "'<i8'") return numbers_of<std::int64_t>(rest_of(file, path, count * 8), path);
-  return numbers_of<float>(rest_of(file, path, count * 4), path);
+  const std::string data = numbers_behind(file, path, header, count * (type == "'<i8'" ? 8 : 4));
+  if (type == "'<i4'") return numbers_of<std::int32_t>(data, path);
+  if (type == "'<i8'") return numbers_of<std::int64_t>(data, path);
+  return numbers_of<float>(data, path);
 }
 
 void write_npy(const std::string& path, const std::vector<std::int64_t>& shape,

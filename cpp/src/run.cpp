@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -17,10 +16,13 @@
 #include "npy.hpp"
 #include "prepared.hpp"
 #include "run_arguments.hpp"
+#include "run_arrays.hpp"
+#include "run_files.hpp"
 #include "run_graph.hpp"
 #include "run_ports.hpp"
 #include "task_times.hpp"
 #include "trace.hpp"
+#include "whole_file.hpp"
 
 namespace {
 
@@ -28,70 +30,11 @@ using namespace nnstretch;
 
 // The file that the export put beside the folder in which this program was built.
 std::string default_weights(const char* program) {
-  const std::string path = program;
+  std::string path = real_path("/proc/self/exe");
+  if (path == "/proc/self/exe") path = program;
   const std::size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash);
   return folder + "/../weights.bin";
-}
-
-std::vector<float> drawn(std::int64_t count, std::mt19937& generator) {
-  std::normal_distribution<float> normal(0.0F, 1.0F);
-  std::vector<float> numbers(static_cast<std::size_t>(count));
-  for (float& number : numbers) number = normal(generator);
-  return numbers;
-}
-
-void refuse_non_finite(const std::string& path, const std::vector<float>& numbers) {
-  const auto wrong = std::count_if(numbers.begin(), numbers.end(),
-                                   [](float number) { return !std::isfinite(number); });
-  if (wrong > 0)
-    refuse(path + ", " + std::to_string(wrong) + " of " + std::to_string(numbers.size()) +
-           " numbers are NaN or infinite");
-}
-
-std::vector<std::vector<float>> load_inputs(const Network& network, const RunArguments& arguments) {
-  const std::vector<std::string> paths =
-      paths_by_port(arguments.inputs, network.inputs(), "--input");
-  std::vector<std::vector<float>> inputs;
-  std::mt19937 generator(0);
-  for (std::size_t i = 0; i < network.inputs().size(); ++i) {
-    const Port& port = network.inputs()[i];
-    const bool whole = port.numbers == Numbers::whole;
-    if (!paths[i].empty())
-      inputs.push_back(read_npy(paths[i], port.shape, whole));
-    else if (whole)
-      inputs.emplace_back(static_cast<std::size_t>(port.elements), 0.0F);  // A row of any table.
-    else
-      inputs.push_back(drawn(port.elements, generator));
-    if (!paths[i].empty()) refuse_non_finite(paths[i], inputs.back());
-  }
-  return inputs;
-}
-
-// How far an output is from a file, over the largest magnitude in it.
-double difference(const std::vector<float>& output, const std::vector<float>& expected) {
-  double apart = 0.0, largest = 1e-30;
-  for (std::size_t i = 0; i < output.size(); ++i) {
-    const double error = std::abs(static_cast<double>(output[i]) - expected[i]);
-    apart = std::isnan(error) ? kNever : std::max(apart, error);
-    largest = std::max(largest, std::abs(static_cast<double>(expected[i])));
-  }
-  return apart / largest;
-}
-
-void check_outputs(const Network& network, const std::vector<std::string>& paths, bool silent,
-                   const std::vector<std::vector<float>>& outputs) {
-  constexpr double kMost = 1e-4;
-  for (std::size_t i = 0; i < paths.size(); ++i) {
-    const std::string& path = paths[i];
-    if (path.empty()) continue;
-    const double apart = difference(outputs[i], read_npy(path, network.outputs()[i].shape));
-    char words[96];
-    std::snprintf(words, sizeof words, "%.1e of the largest magnitude", apart);
-    if (!(apart <= kMost))
-      refuse(path + ", output " + std::to_string(i) + " differs by " + words + ", at most 1e-4");
-    if (!silent) std::printf("output %zu differs from %s by %s\n", i, path.c_str(), words);
-  }
 }
 
 double quantile(const std::vector<double>& sorted, double share) {
@@ -108,9 +51,8 @@ struct Outcome {
 };
 
 // Inferences with as many under way as there are places; the oldest is waited for first.
-Outcome run_all(Runtime& runtime, const Network& network, const RunArguments& arguments,
-                const std::vector<std::vector<float>>& inputs,
-                std::vector<std::vector<std::vector<float>>>& outputs) {
+Outcome run_all(Runtime& runtime, const RunArguments& arguments, const Arrays& inputs,
+                std::vector<Arrays>& outputs) {
   struct Flight {
     Ticket ticket;
     double start_us = 0.0;
@@ -123,13 +65,14 @@ Outcome run_all(Runtime& runtime, const Network& network, const RunArguments& ar
     for (std::vector<float>& output : place) output_pointers.back().push_back(output.data());
   }
   Outcome outcome;
-  std::vector<Flight> flights;
+  outcome.latency_us.reserve(static_cast<std::size_t>(arguments.repeat));
+  std::vector<Flight> flights(outputs.size());
   const double start_us = runtime.now_us();
   const auto places = static_cast<std::size_t>(arguments.places);
   const auto total = static_cast<std::size_t>(arguments.repeat);
   for (std::size_t i = 0; i < total + places; ++i) {
     if (i >= places && i - places < total) {
-      const Flight& oldest = flights[i - places];
+      const Flight& oldest = flights[i % places];
       Status status = Status::ok;
       runtime.wait(oldest.ticket, status);
       outcome.latency_us.push_back(runtime.now_us() - oldest.start_us);
@@ -138,13 +81,13 @@ Outcome run_all(Runtime& runtime, const Network& network, const RunArguments& ar
     }
     if (i < total) {
       const double now_us = runtime.now_us();
-      flights.push_back({runtime.submit(0, input_pointers.data(), output_pointers[i % places].data(),
-                                        SubmitOptions{arguments.deadline_us, 0}),
-                         now_us});
+      flights[i % places] = {
+          runtime.submit(0, input_pointers.data(), output_pointers[i % places].data(),
+                         SubmitOptions{arguments.deadline_us, 0}),
+          now_us};
     }
   }
   outcome.seconds = (runtime.now_us() - start_us) / 1e6;
-  (void)network;
   return outcome;
 }
 
@@ -211,62 +154,99 @@ std::vector<CostRow> rows_of(const Network& network, const RunArguments& argumen
   return task_costs(network, costs, arguments.elements);
 }
 
-void run(int count, char** words) {
-  const auto begun = std::chrono::steady_clock::now();
-  RunArguments arguments = run_arguments(count, words);
-  if (arguments.weights.empty()) arguments.weights = default_weights(words[0]);
-  const auto weights = std::make_shared<Weights>(Weights::open(arguments.weights));
-  const std::shared_ptr<const Network> network = make_network(weights);
-  if (!arguments.profile.empty()) {
-    write_costs(arguments.profile, measure_costs(*network, arguments.elements, arguments.kernels, 11));
-    std::printf("%s: costs of %zu calls, median of 11\n", arguments.profile.c_str(),
-                network->calls().size());
-    return;
-  }
-  const auto written = paths_by_port(arguments.outputs, network->outputs(), "--output");
-  const auto expected = paths_by_port(arguments.expected, network->outputs(), "--expect");
-  const std::vector<std::vector<float>> inputs = load_inputs(*network, arguments);
+void write_profile(const Network& network, const RunArguments& arguments) {
+  const CostTable costs = measure_costs(network, arguments.elements, arguments.kernels, 11);
+  if (costs.empty())
+    refuse("--profile, command line, no element measures a call: emulated ones have no times of "
+           "their own, those of vendors support none of " + network.name());
+  write_costs(arguments.profile, costs);
+  std::printf("%s: costs of %zu different calls, median of 11\n", arguments.profile.c_str(),
+              costs.size());
+}
+
+RuntimeOptions runtime_options(const Network& network, const RunArguments& arguments) {
   RuntimeOptions options;
   options.elements = arguments.elements;
   options.policy = arguments.policy;
   options.kernels = arguments.kernels;
   options.queueing = arguments.queueing;
-  options.trace_spans = arguments.trace.empty() ? network->tasks().size() * 64 : 1000000;
+  options.trace_spans = arguments.trace.empty() ? network.tasks().size() * 64 : 1000000;
+  return options;
+}
+
+void write_all(const RunArguments& arguments, const Runtime& runtime, const Arrays& outputs) {
+  const std::vector<Port>& ports = runtime.network(0).outputs();
+  const std::vector<std::string> paths = paths_by_port(arguments.outputs, ports, "--output");
+  for (std::size_t i = 0; i < paths.size(); ++i)
+    if (!paths[i].empty()) write_npy(paths[i], ports[i].shape, outputs[i]);
+  if (arguments.trace.empty()) return;
+  const std::size_t kept = write_trace(arguments.trace, runtime);
+  if (kept < runtime.tasks_run())
+    std::fprintf(stderr, "run: %s holds the first %zu tasks of %llu\n", arguments.trace.c_str(), kept,
+                 static_cast<unsigned long long>(runtime.tasks_run()));
+}
+
+void infer(Runtime& runtime, const std::shared_ptr<const Network>& network, std::vector<CostRow> rows,
+           const RunArguments& arguments, std::chrono::steady_clock::time_point begun) {
+  const Arrays inputs = load_inputs(*network, arguments);
+  const Expected expected = load_expected(*network, arguments);
   const auto places = static_cast<std::size_t>(arguments.places);
+  runtime.open(network, places, std::move(rows));
+  std::vector<Arrays> outputs(places);
+  for (Arrays& place : outputs)
+    for (const Port& port : network->outputs())
+      place.emplace_back(static_cast<std::size_t>(port.elements));
+  runtime.start();
+  const std::chrono::duration<double, std::milli> start = std::chrono::steady_clock::now() - begun;
+  const Outcome outcome = run_all(runtime, arguments, inputs, outputs);
+  const Arrays& last = outputs[static_cast<std::size_t>(arguments.repeat - 1) % places];
+  write_all(arguments, runtime, last);
+  print(*network, arguments, runtime, outcome, start.count());
+  for (const std::string& line : compare_outputs(expected, last))
+    if (!arguments.json) std::printf("%s\n", line.c_str());
+}
+
+void run(int count, char** words) {
+  const auto begun = std::chrono::steady_clock::now();
+  RunArguments arguments = run_arguments(count, words);
+  if (arguments.help) {
+    std::fputs(run_help().c_str(), stdout);
+    return;
+  }
+  if (arguments.weights.empty()) arguments.weights = default_weights(words[0]);
+  const auto weights = std::make_shared<Weights>(Weights::open(arguments.weights));
+  const std::shared_ptr<const Network> network = make_network(weights);
+  check_files(arguments, *network);
+  if (!arguments.profile.empty()) return write_profile(*network, arguments);
+  const RuntimeOptions options = runtime_options(*network, arguments);
   Runtime runtime(options);
   std::vector<CostRow> rows = rows_of(*network, arguments);
   if (arguments.policy == "planned") keep_placements(*network, arguments.elements, rows);
   if (!arguments.graph.empty()) {
     write_graph(arguments.graph, *network, arguments.elements, rows);
     std::printf("%s: %zu tasks\n", arguments.graph.c_str(), rows.size());
-    return;
-  }
-  if (!arguments.measure.empty()) {
+  } else if (!arguments.measure.empty()) {
     write_task_times(arguments.measure, {{network, rows}}, options);
     std::printf("%s: times of %zu tasks\n", arguments.measure.c_str(), rows.size());
-    return;
+  } else {
+    infer(runtime, network, std::move(rows), arguments, begun);
   }
-  runtime.open(network, places, std::move(rows));
-  std::vector<std::vector<std::vector<float>>> outputs(places);
-  for (auto& place : outputs)
-    for (const Port& port : network->outputs())
-      place.emplace_back(static_cast<std::size_t>(port.elements));
-  runtime.start();
-  const std::chrono::duration<double, std::milli> start = std::chrono::steady_clock::now() - begun;
-  const Outcome outcome = run_all(runtime, *network, arguments, inputs, outputs);
-  const auto last = static_cast<std::size_t>(arguments.repeat - 1) % places;
-  for (std::size_t i = 0; i < written.size(); ++i)
-    if (!written[i].empty()) write_npy(written[i], network->outputs()[i].shape, outputs[last][i]);
-  if (!arguments.trace.empty()) write_trace(arguments.trace, runtime);
-  print(*network, arguments, runtime, outcome, start.count());
-  check_outputs(*network, expected, arguments.json, outputs[last]);
+}
+
+// Throws Error where what was printed went nowhere, as on a full disk.
+void flush_output() {
+  const bool flushed = std::fflush(stdout) == 0;
+  if (!flushed || std::ferror(stdout))
+    refuse("standard output, the result cannot be written there");
 }
 
 }  // namespace
 
 int main(int count, char** words) {
   try {
+    leave_nothing_unfinished();
     run(count, words);
+    flush_output();
     return 0;
   } catch (const Error& error) {
     std::fprintf(stderr, "run: %s\n", error.what());
@@ -274,6 +254,8 @@ int main(int count, char** words) {
     std::fprintf(stderr, "run: no memory\n");
   } catch (const std::exception& error) {
     std::fprintf(stderr, "run: %s\n", error.what());
+  } catch (...) {
+    std::fprintf(stderr, "run: an element threw something that is no exception\n");
   }
   return 1;
 }

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <iostream>
+#include <string>
+#include <vector>
 
 #include "nnstretch/error.hpp"
 #include "vendor.hpp"
@@ -18,10 +19,11 @@ constexpr const char* kHelp =
   run --profile costs.json                        measure every call, for --costs and `simulate`
 
   --weights FILE     weights of the network (default: weights.bin beside the folder of this program)
-  --input FILE.npy   an input, in the order of the network's; without, numbers are drawn
+  --input FILE.npy   an input, in the order of the network's; without any, numbers are drawn
   --output FILE.npy  where to write an output of the last inference, in order
   --expect FILE.npy  what an output has to be, in order, to 1e-4 of its largest magnitude
                      of several inputs or outputs each may be named: --input NAME=FILE.npy
+                     (a path with = in its name begins with ./)
   --elements LIST    processing elements: cpu, cpu:CORE, emulated:TYPE, library:PATH of a vendor;
                      default cpu
   --policy NAME      )"
@@ -40,6 +42,9 @@ constexpr const char* kHelp =
                      `nnstretch simulate --costs`, and end
   --trace FILE       spans of the tasks, for ui.perfetto.dev and `nnstretch report`
   --json             print the result as one JSON object
+
+  One of --profile, --graph and --measure, with the options that change what it writes. Files are
+  regular ones; one that is written is no other of the command line.
 )";
 
 std::vector<std::string> split(const std::string& text, char separator) {
@@ -52,58 +57,123 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
-double number_of(const std::string& option, const std::string& text, double least, double most) {
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  if (text.empty() || *end != '\0' || !(value >= least && value <= most))
-    refuse(option + " is " + text + ", command line, it is a number from " +
-           std::to_string(static_cast<long>(least)) + " on");
+bool is_digits(const std::string& text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+}
+
+long whole_of(const std::string& option, const std::string& text, long most) {
+  const bool sound = is_digits(text) && text.size() < 16;
+  const long value = sound ? std::stol(text) : 0;
+  if (value < 1 || value > most)
+    refuse(option + " is " + text + ", command line, it is a whole number from 1 to " +
+           std::to_string(most));
   return value;
+}
+
+double decimal_of(const std::string& option, const std::string& text, long most) {
+  const std::size_t point = text.find('.');
+  const bool sound = is_digits(text.substr(0, point)) &&
+                     (point == std::string::npos || is_digits(text.substr(point + 1)));
+  const double value = sound ? std::strtod(text.c_str(), nullptr) : -1.0;
+  if (!(value >= 0 && value <= static_cast<double>(most)))
+    refuse(option + " is " + text + ", command line, it is a decimal number from 0 to " +
+           std::to_string(most));
+  return value;
+}
+
+// What the program is to do; an option is for some of these.
+enum Purpose : unsigned { kInfer = 1, kProfile = 2, kGraph = 4, kMeasure = 8 };
+constexpr unsigned kTimed = kInfer | kGraph | kMeasure;
+constexpr unsigned kAny = kTimed | kProfile;
+
+enum class Form { flag, once, many };
+
+struct Option {
+  std::string name;
+  Form form = Form::once;
+  unsigned purposes = kAny;
+  void (*set)(RunArguments& to, const std::string& value) = nullptr;
+};
+
+using To = RunArguments;
+using Text = const std::string&;
+
+const std::vector<Option>& options() {
+  static const std::vector<Option> all{
+      {"--weights", Form::once, kAny, [](To& to, Text value) { to.weights = value; }},
+      {"--input", Form::many, kInfer, [](To& to, Text value) { to.inputs.push_back(value); }},
+      {"--output", Form::many, kInfer, [](To& to, Text value) { to.outputs.push_back(value); }},
+      {"--expect", Form::many, kInfer, [](To& to, Text value) { to.expected.push_back(value); }},
+      {"--elements", Form::once, kAny,
+       [](To& to, Text value) { to.elements = elements_of(split(value, ',')); }},
+      {"--policy", Form::once, kTimed, [](To& to, Text value) { to.policy = value; }},
+      {"--kernels", Form::once, kAny, [](To& to, Text value) { to.kernels = value; }},
+      {"--no-queueing", Form::flag, kInfer | kMeasure, [](To& to, Text) { to.queueing = false; }},
+      {"--repeat", Form::once, kInfer,
+       [](To& to, Text value) { to.repeat = whole_of("--repeat", value, 10000000); }},
+      {"--places", Form::once, kInfer,
+       [](To& to, Text value) { to.places = whole_of("--places", value, 4096); }},
+      {"--deadline-ms", Form::once, kInfer,
+       [](To& to, Text value) {
+         to.deadline_us = decimal_of("--deadline-ms", value, 1000000000) * 1000;
+       }},
+      {"--costs", Form::once, kTimed, [](To& to, Text value) { to.costs = value; }},
+      {"--profile", Form::once, kProfile, [](To& to, Text value) { to.profile = value; }},
+      {"--graph", Form::once, kGraph, [](To& to, Text value) { to.graph = value; }},
+      {"--measure", Form::once, kMeasure, [](To& to, Text value) { to.measure = value; }},
+      {"--trace", Form::once, kInfer, [](To& to, Text value) { to.trace = value; }},
+      {"--json", Form::flag, kInfer, [](To& to, Text) { to.json = true; }},
+      {"--help", Form::flag, kAny, [](To& to, Text) { to.help = true; }}};
+  return all;
+}
+
+const Option& option_of(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Option& option : options()) {
+    if (option.name == name) return option;
+    names.push_back(option.name);
+  }
+  refuse("unknown option " + name + ", command line" + suggestion(name, names));
+}
+
+// Throws Error for an option that changes nothing of what the others ask for.
+void check_together(const std::vector<const Option*>& used) {
+  const Option* purpose = nullptr;
+  for (const Option* option : used)
+    if (option->purposes == kProfile || option->purposes == kGraph || option->purposes == kMeasure) {
+      if (purpose)
+        refuse(purpose->name + " and " + option->name + ", command line, they are two runs");
+      purpose = option;
+    }
+  if (!purpose) return;
+  for (const Option* option : used)
+    if ((option->purposes & purpose->purposes) == 0)
+      refuse(option->name + ", command line, it is of no use with " + purpose->name);
 }
 
 }  // namespace
 
+std::string run_help() { return kHelp; }
+
 RunArguments run_arguments(int count, char** words) {
-  static const std::vector<std::string> known{
-      "--weights", "--input",  "--output",      "--elements", "--policy",  "--no-queueing", "--kernels",
-      "--repeat",  "--places", "--deadline-ms", "--costs",    "--profile", "--graph",   "--measure", "--trace",
-      "--json",    "--help",   "--expect"};
   RunArguments arguments;
   arguments.elements = elements_of({"cpu"});
+  std::vector<const Option*> used;
   for (int i = 1; i < count; ++i) {
-    const std::string option = words[i];
-    if (option == "--help") {
-      std::cout << kHelp;
-      std::exit(0);
+    const Option& option = option_of(words[i]);
+    if (option.form != Form::many && std::find(used.begin(), used.end(), &option) != used.end())
+      refuse(option.name + " is there twice, command line");
+    used.push_back(&option);
+    std::string value;
+    if (option.form != Form::flag) {
+      value = i + 1 < count ? words[++i] : "";
+      if (value.empty() || value.rfind("--", 0) == 0)
+        refuse(option.name + " has no value, command line");
     }
-    if (option == "--json") {
-      arguments.json = true;
-      continue;
-    }
-    if (option == "--no-queueing") {
-      arguments.queueing = false;
-      continue;
-    }
-    if (std::find(known.begin(), known.end(), option) == known.end())
-      refuse("unknown option " + option + ", command line" + suggestion(option, known));
-    const std::string value = i + 1 < count ? words[++i] : "";
-    if (value.empty()) refuse(option + " has no value, command line");
-    if (option == "--weights") arguments.weights = value;
-    if (option == "--input") arguments.inputs.push_back(value);
-    if (option == "--output") arguments.outputs.push_back(value);
-    if (option == "--expect") arguments.expected.push_back(value);
-    if (option == "--elements") arguments.elements = elements_of(split(value, ','));
-    if (option == "--policy") arguments.policy = value;
-    if (option == "--kernels") arguments.kernels = value;
-    if (option == "--costs") arguments.costs = value;
-    if (option == "--profile") arguments.profile = value;
-    if (option == "--graph") arguments.graph = value;
-    if (option == "--measure") arguments.measure = value;
-    if (option == "--trace") arguments.trace = value;
-    if (option == "--repeat") arguments.repeat = static_cast<long>(number_of(option, value, 1, 1e9));
-    if (option == "--places") arguments.places = static_cast<long>(number_of(option, value, 1, 4096));
-    if (option == "--deadline-ms") arguments.deadline_us = number_of(option, value, 0, 1e9) * 1000;
+    option.set(arguments, value);
+    if (arguments.help) return arguments;
   }
+  check_together(used);
   return arguments;
 }
 

@@ -17,9 +17,12 @@ struct RunArguments {
   double deadline_us = kNever;
   bool queueing = true;
   bool json = false;
+  bool help = false;
 };
 
-// Throws Error for what is unknown or no value of its option; --help prints and ends the program.
+// Throws Error for what is unknown, no value of its option, there twice, or of no use beside the
+// others.
 RunArguments run_arguments(int count, char** words);
+std::string run_help();
 
 }  // namespace nnstretch

@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <utility>
-
-#if defined(__unix__)
-#include <unistd.h>
-#endif
 
 #include "cost_table.hpp"
 #include "kernels/kernels.hpp"
@@ -14,6 +11,7 @@
 #include "places.hpp"
 #include "prepared.hpp"
 #include "session.hpp"
+#include "start_thread.hpp"
 #include "vendor.hpp"
 
 namespace nnstretch {
@@ -25,22 +23,11 @@ double steady_us() {
   return std::chrono::duration<double, std::micro>(now).count();
 }
 
-// Whether the machine has so many bytes at all; true where it does not say.
-bool is_there(double bytes) {
-#if defined(__unix__)
-  const long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
-  return pages <= 0 || page_bytes <= 0 ||
-         bytes <= static_cast<double>(pages) * static_cast<double>(page_bytes);
-#else
-  return bytes >= 0;
-#endif
-}
-
 // Working memory of one inference, of as many as may be under way.
 float* arena_of(const Network& network, std::size_t places) {
   const auto floats = static_cast<std::size_t>(network.arena_floats());
   try {
-    if (!is_there(static_cast<double>(floats) * sizeof(float) * static_cast<double>(places)))
+    if (!fits_memory(static_cast<double>(floats) * static_cast<double>(places)))
       throw Error(Status::no_memory, "more than the machine has");
     float* const memory = allocate_floats(floats);
     // Touched now: the system would map page after page within the first inference of a place.
@@ -170,7 +157,8 @@ void Runtime::start() {
   loop_ = std::make_unique<Loop>(types, costs_, options_.policy, options_.queueing, jobs,
                                  options_.priorities, [this](const Job& job) { drop(job); });
   for (std::size_t element = 0; element < options_.elements.size(); ++element)
-    threads_.emplace_back([this, element] { work(element); });
+    threads_.push_back(start_thread("element " + options_.elements[element].name,
+                                    [this, element] { work(element); }));
 }
 
 double Runtime::now_us() const { return steady_us() - origin_us_; }
@@ -223,9 +211,15 @@ Ticket Runtime::submit(std::size_t network, const float* const* inputs, float* c
                                       opened.network->name() + " are taken");
 }
 
+void Runtime::check_ticket(const Ticket& ticket) const {
+  if (ticket.place >= places_.size() || ticket.number == 0 || ticket.number > submitted_)
+    refuse("this is no ticket");
+}
+
 bool Runtime::wait(const Ticket& ticket, Status& status, double timeout_us) {
+  if (std::isnan(timeout_us)) refuse("the time to wait is no number");
   std::unique_lock<std::mutex> lock(mutex_);
-  if (ticket.place >= places_.size()) throw Error(Status::bad_input, "this is no ticket");
+  check_ticket(ticket);
   Place& place = *places_[ticket.place];
   if (place.number != ticket.number || place.phase == Phase::free)
     throw Error(Status::bad_input, "this ticket was waited for before");
@@ -250,7 +244,7 @@ bool Runtime::wait(const Ticket& ticket, Status& status, double timeout_us) {
 
 void Runtime::cancel(const Ticket& ticket) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (ticket.place >= places_.size()) return;
+  check_ticket(ticket);
   Place& place = *places_[ticket.place];
   if (place.number != ticket.number || place.phase != Phase::running) return;
   stop_place(place, Status::cancelled);
@@ -274,6 +268,11 @@ void Runtime::close() {
 std::vector<TaskSpan> Runtime::spans() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return spans_;
+}
+
+std::uint64_t Runtime::tasks_run() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return tasks_run_;
 }
 
 std::uint64_t Runtime::decisions() const {

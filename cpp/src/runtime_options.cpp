@@ -1,5 +1,6 @@
 #include "runtime_options.hpp"
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -25,8 +26,9 @@ std::string text_of(const Json& value, const char* key) {
 }
 
 std::size_t count_of(const Json& value, const char* key, int least, int most) {
-  if (value.kind != Json::Kind::number || !(value.number >= least && value.number <= most))
-    refuse(std::string("configuration, ") + key + ", it is a number from " +
+  if (value.kind != Json::Kind::number || !(value.number >= least && value.number <= most) ||
+      value.number != std::floor(value.number))
+    refuse(std::string("configuration, ") + key + ", it is a whole number from " +
            std::to_string(least) + " to " + std::to_string(most));
   return static_cast<std::size_t>(value.number);
 }
@@ -41,6 +43,7 @@ RuntimeOptions parse_options(const char* config) {
   check_keys(json, {"elements", "policy", "queueing", "correct_costs", "priorities", "kernels", "trace_spans"},
              "configuration");
   if (const Json* value = json.find("elements")) {
+    if (value->kind != Json::Kind::list) refuse("configuration, elements, they are a list");
     std::vector<std::string> texts;
     for (const Json& item : value->items) texts.push_back(text_of(item, "elements"));
     if (texts.empty()) refuse("configuration, elements, there are none");

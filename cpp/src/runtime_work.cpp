@@ -72,6 +72,7 @@ void Runtime::run_task(std::unique_lock<std::mutex>& lock, std::size_t element, 
     }
   }
   const double end_us = now_us();
+  ++tasks_run_;
   if (spans_.size() < options_.trace_spans)
     spans_.push_back({place.network, place.number, task, element, start_us, end_us});
   finish_task(place, element, job, end_us);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <utility>
 
@@ -14,7 +15,7 @@ namespace {
 
 using Floats = std::unique_ptr<float, void (*)(float*)>;
 
-// Floats from a tensor's first to one past its last.
+// Floats from a tensor's first to one past its last; checked calls only, so that no sum overflows.
 std::size_t extent(const nns_tensor& tensor) {
   std::size_t end = 1;
   for (int axis = 0; axis < tensor.rank; ++axis)
@@ -174,6 +175,7 @@ std::uint64_t Session::enqueue(const nns_call& call, bool wait_for_place) {
 }
 
 bool Session::wait(std::uint64_t ticket, Status& status, double timeout_us) {
+  if (std::isnan(timeout_us)) refuse("the time to wait is no number");
   std::unique_lock<std::mutex> lock(runtime_.mutex_);
   if (ticket == 0 || ticket > calls_) refuse("this is no ticket");
   const auto slot = std::find_if(slots_.begin(), slots_.end(),

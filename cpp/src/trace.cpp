@@ -14,36 +14,61 @@ namespace nnstretch {
 
 namespace {
 
-void write_threads(std::ostream& file, const std::vector<ElementOptions>& elements) {
+constexpr std::size_t kMostBytes = std::size_t{64} << 20;  // Of what `nnstretch report` reads.
+
+std::string threads(const std::vector<ElementOptions>& elements) {
+  std::string text;
   for (std::size_t i = 0; i < elements.size(); ++i)
-    file << (i > 0 ? ",\n" : "\n") << "{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": 1, "
-         << "\"tid\": " << i + 1 << ", \"args\": {\"name\": " << quoted(elements[i].name) << "}}";
+    text += (i > 0 ? ",\n" : "\n") +
+            ("{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": 1, \"tid\": " + std::to_string(i + 1)) +
+            ", \"args\": {\"name\": " + quoted(elements[i].name) + "}}";
+  return text;
+}
+
+// What a network's tasks are named after where several ran: its name, with its number where another
+// one bears it, too.
+std::vector<std::string> prefixes(const Runtime& runtime, std::size_t networks) {
+  std::vector<std::string> names;
+  if (networks < 2) return {""};
+  for (std::size_t i = 0; i < networks; ++i) names.push_back(runtime.network(i).name());
+  const std::vector<std::string> plain = names;
+  for (std::size_t i = 0; i < networks; ++i)
+    names[i] += (std::count(plain.begin(), plain.end(), plain[i]) > 1 ? "#" + std::to_string(i) : "") + "/";
+  return names;
+}
+
+// `task`: its name as JSON.
+std::string slice(const TaskSpan& span, const std::string& task, double origin_us) {
+  char times[96];
+  std::snprintf(times, sizeof times, "\"ts\": %.3f, \"dur\": %.3f", span.start_us - origin_us,
+                span.end_us - span.start_us);
+  return ",\n{\"ph\": \"X\", \"name\": " + task + ", " + times + ", \"pid\": 1, \"tid\": " +
+         std::to_string(span.element + 1) + ", \"args\": {\"request\": " +
+         std::to_string(span.inference) + "}}";
 }
 
 }  // namespace
 
-void write_trace(const std::string& path, const Runtime& runtime) {
+std::size_t write_trace(const std::string& path, const Runtime& runtime) {
   WholeFile whole(path);
-  std::ofstream& file = whole.stream();
   const std::vector<TaskSpan> spans = runtime.spans();
   const double origin_us = spans.empty() ? 0.0 : spans.front().start_us;
-  const bool several = std::any_of(spans.begin(), spans.end(), [](const TaskSpan& span) {
-    return span.network > 0;
-  });
-  file << "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [";
-  write_threads(file, runtime.options().elements);
+  std::size_t networks = 1;
+  for (const TaskSpan& span : spans) networks = std::max(networks, span.network + 1);
+  const std::vector<std::string> names = prefixes(runtime, networks);
+  const std::string end = "\n]}\n";
+  std::string text = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [" + threads(runtime.options().elements);
+  std::size_t kept = 0;
   for (const TaskSpan& span : spans) {
-    const Network& network = runtime.network(span.network);
-    const std::string& task = network.tasks()[span.task].name;
-    char times[96];
-    std::snprintf(times, sizeof times, "\"ts\": %.3f, \"dur\": %.3f", span.start_us - origin_us,
-                  span.end_us - span.start_us);
-    file << ",\n{\"ph\": \"X\", \"name\": " << quoted(several ? network.name() + "/" + task : task)
-         << ", " << times << ", \"pid\": 1, \"tid\": " << span.element + 1
-         << ", \"args\": {\"request\": " << span.inference << "}}";
+    const std::string& task = runtime.network(span.network).tasks()[span.task].name;
+    const std::string line = slice(span, quoted(names[span.network] + task), origin_us);
+    if (text.size() + line.size() + end.size() > kMostBytes) break;
+    text += line;
+    ++kept;
   }
-  file << "\n]}\n";
+  whole.stream() << text << end;
   whole.finish();
+  return kept;
 }
 
 }  // namespace nnstretch

@@ -1,14 +1,17 @@
 #include "vendor.hpp"
 
 #include <dlfcn.h>
+#if defined(__linux__)
+#include <sched.h>
+#endif
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 
 #include "c_call.hpp"
 #include "nnstretch/error.hpp"
+#include "regular_file.hpp"
 
 namespace nnstretch {
 namespace {
@@ -18,8 +21,11 @@ const nns_element& checked(const nns_element* element, const std::string& where)
   if (element->version != NNS_VERSION)
     refuse(where + ", it is of version " + std::to_string(element->version) +
            " of the interface, this runtime has " + std::to_string(NNS_VERSION));
-  if (!element->name || !element->type || !element->supports || !element->run)
+  const auto empty = [](const char* text) { return !text || *text == '\0'; };
+  if (empty(element->name) || empty(element->type) || !element->supports || !element->run)
     refuse(where + ", it lacks a name, a type, or the functions supports and run");
+  if (std::string(element->type) == "cpu")
+    refuse(where + ", its type is cpu, which is the host's");
   if (element->units < 1 || element->units > 64)
     refuse(where + ", it has " + std::to_string(element->units) + " units, 1 to 64 are possible");
   return *element;
@@ -40,19 +46,39 @@ std::string reason(const ElementOptions& element) {
   return text && *text != '\0' ? std::string(": ") + text : "";
 }
 
+// Cores that this process may use, empty where the system does not say.
+std::vector<int> usable_cores() {
+  std::vector<int> cores;
+#if defined(__linux__)
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0)
+    for (int core = 0; core < CPU_SETSIZE; ++core)
+      if (CPU_ISSET(static_cast<unsigned>(core), &set)) cores.push_back(core);
+#endif
+  return cores;
+}
+
+int core_of(const std::string& text, const std::string& digits) {
+  const bool sound = !digits.empty() && digits.size() < 5 &&
+                     digits.find_first_not_of("0123456789") == std::string::npos;
+  if (!sound) refuse("element " + text + ", its core is a number from 0 on");
+  const int core = std::stoi(digits);
+  const std::vector<int> cores = usable_cores();
+  if (!cores.empty() && std::find(cores.begin(), cores.end(), core) == cores.end())
+    refuse("element " + text + ", there is no such core for this process, its " +
+           std::to_string(cores.size()) + " are from " + std::to_string(cores.front()) + " to " +
+           std::to_string(cores.back()));
+  return core;
+}
+
 ElementOptions element_of(const std::string& text, std::size_t index) {
   const std::size_t colon = text.find(':');
   const std::string kind = text.substr(0, colon);
   const std::string rest = colon == std::string::npos ? "" : text.substr(colon + 1);
   ElementOptions element;
   if (kind == "cpu") {
-    char* end = nullptr;
-    const long core = std::strtol(rest.c_str(), &end, 10);
-    if (colon != std::string::npos) {
-      if (rest.empty() || *end != '\0' || core < 0 || core > 4095)
-        refuse("element " + text + ", its core is a number from 0 on");
-      element.core = static_cast<int>(core);
-    }
+    if (colon != std::string::npos) element.core = core_of(text, rest);
   } else if (kind == "emulated" && !rest.empty()) {
     element.type = rest;
     element.emulated = true;
@@ -61,7 +87,8 @@ ElementOptions element_of(const std::string& text, std::size_t index) {
   } else if (kind == "linked" && !rest.empty()) {
     element.vendor = &linked_element(rest);
   } else {
-    refuse("unknown element " + text +
+    refuse((text.empty() ? "element " + std::to_string(index + 1) + " has no name"
+                         : "unknown element " + text) +
            ", elements are cpu, cpu:CORE, emulated:TYPE, library:PATH, linked:NAME");
   }
   if (element.vendor) element.type = element.vendor->type;
@@ -85,19 +112,24 @@ void run(const ElementOptions& element, const nns_call& call, void* prepared) {
 }  // namespace
 
 const nns_element& load_element(const std::string& path) {
+  const std::string name = "library " + path;
+  // A name without a folder is looked for where the system's libraries are.
+  if (path.find('/') != std::string::npos) (void)RegularFile(path, name);
   // Never unloaded: an element may have threads of its own.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) refuse("library " + path + ", it cannot be loaded: " + dlerror());
+  if (!library) refuse(name + ", it cannot be loaded: " + dlerror());
   void* symbol = dlsym(library, NNS_ELEMENT_SYMBOL);
-  if (!symbol) refuse("library " + path + ", it has no symbol " NNS_ELEMENT_SYMBOL);
+  if (!symbol) refuse(name + ", it has no symbol " NNS_ELEMENT_SYMBOL);
   const auto entry = reinterpret_cast<const nns_element* (*)()>(symbol);
-  return checked(entry(), "library " + path);
+  return checked(entry(), name);
 }
 
 void link_element(const nns_element& element) {
   checked(&element, "linked element");
   const std::lock_guard<std::mutex> lock(linked().mutex);
-  linked().elements[element.name] = &element;
+  const auto entry = linked().elements.emplace(element.name, &element).first;
+  if (entry->second != &element)
+    refuse("linked element " + entry->first + ", another one is linked in by this name");
 }
 
 const nns_element& linked_element(const std::string& name) {
@@ -146,6 +178,9 @@ VendorCalls::~VendorCalls() {
 }
 
 void VendorCalls::run(std::size_t call, const Memory& memory) const {
+  if (!supported_[call])
+    throw Error(Status::failed, "element " + element_.name + " said before that it supports " +
+                                    signature(network_.calls()[call]) + ", and not when it was opened");
   nns_call current = calls_[call];
   resolve(network_, network_.calls()[call], memory, current);
   nnstretch::run(element_, current, prepared_[call]);

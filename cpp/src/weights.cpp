@@ -1,15 +1,15 @@
 #include "nnstretch/weights.hpp"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <limits>
 #include <utility>
 
 #include "nnstretch/error.hpp"
+#include "regular_file.hpp"
 #include "sha256.hpp"
 
 namespace nnstretch {
@@ -57,17 +57,10 @@ class Reader {
 }  // namespace
 
 Weights Weights::open(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) refuse_weights(path, std::string("cannot be opened: ") + std::strerror(errno));
-  struct stat facts {};
-  const bool regular = fstat(file, &facts) == 0 && S_ISREG(facts.st_mode);
-  const auto size = static_cast<std::size_t>(regular ? facts.st_size : 0);
-  if (!regular || size < kHeader) {
-    ::close(file);
-    refuse_weights(path, regular ? "it is shorter than its header" : "it is no regular file");
-  }
-  void* bytes = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
-  ::close(file);
+  const RegularFile file(path, "weights " + path);
+  const std::size_t size = file.size_bytes();
+  if (size < kHeader) refuse_weights(path, "it is shorter than its header");
+  void* bytes = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
   if (bytes == MAP_FAILED) refuse_weights(path, std::string("cannot be mapped: ") + std::strerror(errno));
   return Weights(static_cast<const unsigned char*>(bytes), size, path, true);
 }
@@ -151,9 +144,12 @@ View Weights::tensor(const std::string& name, std::initializer_list<std::int64_t
 
 void Weights::check_network(const std::string& fingerprint) const {
   const std::string actual = hexadecimal(bytes_ + 32, 32);
-  if (actual != fingerprint)
-    refuse_weights(name_, "they belong to another network (fingerprint " + actual.substr(0, 12) +
-                   ", this one is " + fingerprint.substr(0, 12) + ")");
+  if (actual == fingerprint) return;
+  // As many digits as it takes to see a difference, and a few.
+  const auto apart = std::mismatch(actual.begin(), actual.end(), fingerprint.begin(), fingerprint.end());
+  const auto shown = std::max<std::size_t>(12, static_cast<std::size_t>(apart.first - actual.begin()) + 4);
+  refuse_weights(name_, "they belong to another network (fingerprint " + actual.substr(0, shown) +
+                 ", this one is " + fingerprint.substr(0, shown) + ")");
 }
 
 }  // namespace nnstretch

@@ -8,6 +8,8 @@
 #define OTHER_VERSION 4
 #define NO_FUNCTION 5
 #define SYMBOL_OF_ANOTHER_NAME 6
+#define TYPE_OF_THE_HOST 7
+#define CHANGES_ITS_MIND 8
 #if KIND == SYMBOL_OF_ANOTHER_NAME
 #define nns_element_entry another_entry
 #endif
@@ -16,7 +18,10 @@
 
 enum { MEASURED = 30 }; /* Runs that a runtime may try before the first inference. */
 
+static int forgetful; /* Since the first call was prepared. */
+
 static int32_t is_relu(const nns_call* call) {
+  if (forgetful) return 0;
   return call->operation == NNS_CONV2D || call->operation == NNS_ELEMENTWISE;
 }
 
@@ -29,6 +34,7 @@ static int32_t prepare(int32_t unit, const nns_call* call, void** prepared) {
   (void)unit;
   (void)call;
   *prepared = NULL;
+  forgetful = KIND == CHANGES_ITS_MIND;
   return KIND == REFUSES_TO_PREPARE;
 }
 
@@ -43,14 +49,14 @@ static int32_t run(int32_t unit, void* prepared, const nns_call* call) {
 
 static const char* error(int32_t unit) {
   (void)unit;
-  return "the unit is on fire";
+  return "the unit\nis on \x1b[31mfire";
 }
 
 const nns_element* nns_element_entry(void) {
   static const nns_element element = {
       KIND == OTHER_VERSION ? NNS_VERSION + 7 : NNS_VERSION,
       "bad",
-      "npu",
+      KIND == TYPE_OF_THE_HOST ? "cpu" : "npu",
       2,
       KIND == SUPPORTS_NOTHING ? supports_nothing : is_relu,
       prepare,

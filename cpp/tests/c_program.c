@@ -1,51 +1,9 @@
-/* The C interface from C99: a network by its handle, layer calls, and what is refused. */
+/* The C interface from C99: a network by its handle, and layer calls. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "nnstretch/nnstretch.h"
+#include "expect.h"
 
 const nns_model* MODEL(void);
-
-#define EXPECT(condition)                                                        \
-  do {                                                                           \
-    if (!(condition)) {                                                          \
-      fprintf(stderr, "line %d: %s: %s\n", __LINE__, #condition, nns_last_error()); \
-      exit(1);                                                                   \
-    }                                                                            \
-  } while (0)
-
-static void expect_refused(nns_status status, nns_status expected, const char* words) {
-  if (status == expected && strstr(nns_last_error(), words) != NULL) return;
-  fprintf(stderr, "status %d, expected %d with '%s': %s\n", (int)status, (int)expected, words,
-          nns_last_error());
-  exit(1);
-}
-
-static void refusals(void) {
-  nns_runtime* runtime = NULL;
-  const char* cases[][2] = {
-      {"{\"polcy\": \"eft\"}", "unknown key \"polcy\", the closest is policy"},
-      {"{\"policy\": \"heft\"}", "unknown policy heft, the closest is eft"},
-      {"{\"policy\": \"xyz\"}", "unknown policy xyz, there are rr, met"},
-      {"{\"policy\": 5}", "configuration, policy, it is a name"},
-      {"{\"kernels\": \"\"}", "configuration, kernels, it is a name"},
-      {"{\"elements\": [\"gpu\"]}", "unknown element gpu"},
-      {"{\"elements\": [\"library:/nowhere.so\"]}", "cannot be loaded"},
-      {"{\"elements\": [\"linked:none\"]}", "no element none is linked in"},
-      {"{\"elements\": []}", "there are none"},
-      {"{\"priorities\": 0}", "a number from 1 to 64"},
-      {"{\"trace_spans\": -1}", "trace_spans, it is a number from 0 to 10000000"},
-      {"[1]", "this is no object"},
-      {"{", "text in quotes"},
-  };
-  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i)
-    expect_refused(nns_create(cases[i][0], &runtime), NNS_BAD_INPUT, cases[i][1]);
-  expect_refused(nns_create(NULL, NULL), NNS_BAD_INPUT, "runtime is NULL");
-  expect_refused(nns_start(NULL), NNS_BAD_INPUT, "runtime is NULL");
-  nns_close(NULL);
-}
 
 static int32_t nothing(const nns_call* call) { return call->operation == 99; }
 
@@ -56,11 +14,13 @@ static int32_t idle(int32_t unit, void* prepared, const nns_call* call) {
 
 static void linked(const char* weights) {
   static nns_element element = {NNS_VERSION, "lazy", "npu", 1, nothing, NULL, idle, NULL, NULL};
+  static const nns_element twin = {NNS_VERSION, "lazy", "npu", 1, nothing, NULL, idle, NULL, NULL};
   static const nns_element old = {NNS_VERSION + 1, "old", "npu", 1, nothing, NULL, idle, NULL, NULL};
   nns_runtime* runtime = NULL;
   size_t network = 0;
   expect_refused(nns_link_element(&old), NNS_BAD_INPUT, "of version 2");
-  EXPECT(nns_link_element(&element) == NNS_OK);
+  EXPECT(nns_link_element(&element) == NNS_OK && nns_link_element(&element) == NNS_OK);
+  expect_refused(nns_link_element(&twin), NNS_BAD_INPUT, "another one is linked in by this name");
   expect_refused(nns_create("{\"elements\": [\"linked:lazy\", \"linked:lazy\"]}", &runtime), NNS_BAD_INPUT, "it has 1 units");
   EXPECT(nns_create("{\"elements\": [\"cpu\", \"linked:lazy\"]}", &runtime) == NNS_OK);
   expect_refused(nns_open(runtime, MODEL(), weights, NULL, 1, &network), NNS_BAD_INPUT, "element npu1 can run no task");
@@ -93,7 +53,7 @@ static void inferences(const char* weights, const char* trace) {
   expect_refused(nns_start(runtime), NNS_BAD_INPUT, "started before");
   EXPECT(nns_run(runtime, network, in_pointers, out_pointers, NULL) == NNS_OK);
   nns_ticket tickets[3];
-  const nns_request urgent = {NNS_NEVER, 1}, late = {0.0, 0}, wrong = {NNS_NEVER, 2};
+  const nns_request urgent = {NNS_NEVER, 1}, late = {0.0, 0}, never = {-2.0, 0}, nan = {(double)NAN, 0}, wrong = {NNS_NEVER, 2};
   for (int i = 0; i < 2; ++i) {
     float* to[1] = {y + (size_t)(i + 1) * out_count};
     EXPECT(nns_submit(runtime, network, in_pointers, to, &urgent, &tickets[i]) == NNS_OK);
@@ -106,8 +66,11 @@ static void inferences(const char* weights, const char* trace) {
   for (int i = 1; i < 3; ++i)
     EXPECT(memcmp(y, y + (size_t)i * out_count, out_count * sizeof *y) == 0);
   expect_refused(nns_run(runtime, network, in_pointers, to, &wrong), NNS_BAD_INPUT, "priority 2");
+  expect_refused(nns_run(runtime, network, in_pointers, to, &never), NNS_BAD_INPUT, "no time from now on");
+  expect_refused(nns_run(runtime, network, in_pointers, to, &nan), NNS_BAD_INPUT, "no time from now on");
   expect_refused(nns_run(runtime, network, in_pointers, to, &late), NNS_TOO_LATE, "deadline");
   EXPECT(nns_submit(runtime, network, in_pointers, to, NULL, &tickets[0]) == NNS_OK);
+  expect_refused(nns_wait(runtime, tickets[0], (double)NAN), NNS_BAD_INPUT, "no number");
   EXPECT(nns_cancel(runtime, tickets[0]) == NNS_OK);
   const nns_status status = nns_wait(runtime, tickets[0], -1.0);
   EXPECT(status == NNS_CANCELLED || status == NNS_OK);
@@ -117,6 +80,24 @@ static void inferences(const char* weights, const char* trace) {
   nns_close(runtime); /* with work in flight */
   free(x);
   free(y);
+}
+
+/* One network twice: the trace tells them apart. */
+static void twins(const char* weights, const char* trace) {
+  nns_runtime* runtime = NULL;
+  size_t networks[2];
+  EXPECT(nns_create("{\"trace_spans\": 100}", &runtime) == NNS_OK);
+  for (int i = 0; i < 2; ++i)
+    EXPECT(nns_open(runtime, MODEL(), weights, NULL, 1, &networks[i]) == NNS_OK);
+  EXPECT(nns_start(runtime) == NNS_OK);
+  float* x = calloc(3 * 9 * 9, sizeof *x);
+  float y[5];
+  const float* in[1] = {x};
+  float* out[1] = {y};
+  for (int i = 0; i < 2; ++i) EXPECT(nns_run(runtime, networks[i], in, out, NULL) == NNS_OK);
+  EXPECT(nns_write_trace(runtime, trace) == NNS_OK);
+  nns_close(runtime);
+  free(x);
 }
 
 static nns_tensor matrix(float* data, int64_t rows, int64_t columns) {
@@ -193,11 +174,11 @@ static void layers(void) {
 }
 
 int main(int count, char** words) {
-  if (count != 3) return 2;
-  refusals();
+  if (count != 4) return 2;
   linked(words[1]);
   inferences(words[1], words[2]);
   layers();
+  twins(words[1], words[3]);
   puts("ok");
   return 0;
 }

@@ -192,6 +192,7 @@ bool run(const std::string& policy, long inferences) {
               "%ld KiB more\n",
               policy.c_str(), total, ends.ok.load(), ends.too_late.load(), ends.cancelled.load(),
               ends.wrong.load(), counted.c_str(), grown_kib);
+  std::fflush(stdout);  // Whoever waits for the whole run sees that it goes on.
   return total == inferences / kThreads * kThreads && ends.other == 0 && ends.wrong == 0 &&
          allocations == 0 && ends.ok > 0;
 }

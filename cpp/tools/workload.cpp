@@ -4,6 +4,7 @@
 
 #include "json.hpp"
 #include "nnstretch/error.hpp"
+#include "regular_file.hpp"
 
 namespace nnstretch {
 namespace {

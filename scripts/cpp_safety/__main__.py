@@ -20,7 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from kernel_library import library_rows
+from kernel_library import BUILD_S, library_rows
 from seed_files import write_seeds
 
 from nnstretch.bench.commands import command_line, command_parser, run_command
@@ -40,18 +40,24 @@ def build(folder: Path, sanitizer: str) -> None:
     """Build the programs of `cpp/tests`."""
     source, options = str(package_data("cpp")), f"-DNNSTRETCH_SANITIZE={sanitizer}"
     flags = ["-DNNSTRETCH_TESTS=ON", "-DCMAKE_CXX_FLAGS_RELEASE=-O1", options]
+    print(f"building with {SANITIZERS[sanitizer]}", file=sys.stderr)
     run_tool(["cmake", "-S", source, "-B", str(folder), *flags], folder)
-    run_tool(["cmake", "--build", str(folder), "--parallel", "2"], folder)
+    run_tool(["cmake", "--build", str(folder), "--parallel", "2"], folder, BUILD_S)
 
 
 def output_of(*command: object) -> str:
-    """Return what a program printed. Raises Mismatch where it failed."""
+    """Return what a program printed, line by line beside. Raises Mismatch where it failed."""
     words = [str(word) for word in command]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Mismatch(f"{words[0]} failed, safety, {(done.stdout + done.stderr)[-1500:]}")
-    print(done.stdout, end="", file=sys.stderr)
-    return done.stdout
+    lines: list[str] = []
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as program:
+        for line in program.stdout or ():
+            print(line, end="", file=sys.stderr, flush=True)
+            lines.append(line)
+    if program.returncode:
+        raise Mismatch(f"{words[0]} failed, safety, {''.join(lines)[-1500:]}")
+    return "".join(lines)
 
 
 def rows(folder: Path, inferences: int, seconds: float) -> list[list[object]]:

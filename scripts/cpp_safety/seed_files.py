@@ -28,7 +28,7 @@ WORKLOAD = {
     ],
 }
 COSTS = {"format": 1, "costs_us": {"conv2d 1x3x8x8 -> 1x8x8x8": {"cpu": 1.5, "gemm": 2}}}
-CONFIG = {"elements": ["cpu", "cpu:1", "emulated:dsp"], "policy": "rr", "priorities": 2}
+CONFIG = {"elements": ["cpu", "cpu:0", "emulated:dsp"], "policy": "rr", "priorities": 2}
 
 
 def write_seeds(folder: Path) -> None:

@@ -19,7 +19,8 @@ enum class Status : int {
 
 class Error : public std::runtime_error {
  public:
-  Error(Status status, const std::string& message) : std::runtime_error(message), status_(status) {}
+  // The message becomes one line: it may hold text of a file.
+  Error(Status status, const std::string& message);
   Status status() const { return status_; }
 
  private:

@@ -108,6 +108,9 @@ struct Memory {
   float* arena = nullptr;
 };
 
+// Whether the machine has memory for so many numbers at all; where the system promises more than it
+// has, touching it ends the process. True where it does not say.
+bool fits_memory(double floats);
 // Floats that lie at a multiple of 64 bytes. Throws Error (no_memory).
 float* allocate_floats(std::size_t count);
 void free_floats(float* memory);

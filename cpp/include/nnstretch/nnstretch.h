@@ -37,8 +37,8 @@ typedef struct nns_model nns_model; /* an exported network: nns_model_NAME() of 
 
 /* Make a runtime. `config` is JSON, or NULL for one core under EFT:
  *   {"elements": ["cpu", "cpu:1", "emulated:dsp", "library:/path/libgemm.so", "linked:gemm"],
- *    "policy": "eft", "queueing": true, "correct_costs": true, "priorities": 1,
- *    "trace_spans": 0} */
+ *    "policy": "eft", "kernels": "portable", "queueing": true, "correct_costs": true,
+ *    "priorities": 1, "trace_spans": 0} */
 nns_status nns_create(const char* config, nns_runtime** runtime);
 
 /* Open a network before nns_start. `places`: most inferences that may be under way, the queue limit.
@@ -82,7 +82,8 @@ nns_status nns_poll(nns_runtime* runtime, nns_ticket ticket);
 nns_status nns_cancel(nns_runtime* runtime, nns_ticket ticket);
 /* Cancel what is under way, end the threads, free everything. NULL is allowed. */
 void nns_close(nns_runtime* runtime);
-/* Write what ran when, for ui.perfetto.dev and `nnstretch report`: the first `trace_spans` tasks. */
+/* Write what ran when, for ui.perfetto.dev and `nnstretch report`: the first `trace_spans` tasks, at
+ * most 64 MiB of text. */
 nns_status nns_write_trace(const nns_runtime* runtime, const char* path);
 
 /* ---- layer calls ------------------------------------------------------------------------- */
@@ -94,6 +95,8 @@ typedef struct nns_tensor {
   int64_t strides[NNS_MOST_AXES]; /* elements */
 } nns_tensor;
 
+/* A tensor without gaps. `sizes` NULL, a rank that is none or a size below 1 give a tensor that every
+ * call refuses. */
 nns_tensor nns_dense(float* data, int32_t rank, const int64_t* sizes);
 nns_tensor nns_absent(void);
 

@@ -84,13 +84,16 @@ class Runtime {
   // Wait until an inference has ended, and give its place back. `timeout_us` below 0 waits for ever;
   // false where it passed first. A ticket is waited for once.
   bool wait(const Ticket& ticket, Status& status, double timeout_us = -1.0);
-  // End an inference as soon as what runs has ended; its status is `cancelled`.
+  // End an inference as soon as what runs has ended; its status is `cancelled`. One that has ended
+  // stays as it is. Throws Error for what no submit() returned.
   void cancel(const Ticket& ticket);
   // Cancel what is under way and end the threads. Called by the destructor.
   void close();
 
   double now_us() const;
   std::vector<TaskSpan> spans() const;
+  // Tasks of networks that elements were done with, whether their spans were kept or not.
+  std::uint64_t tasks_run() const;
   const Network& network(std::size_t number) const;
   const RuntimeOptions& options() const { return options_; }
   std::uint64_t decisions() const;
@@ -106,6 +109,7 @@ class Runtime {
     std::size_t place = 0;
   };
   void reserve_scratch(std::size_t floats);
+  void check_ticket(const Ticket& ticket) const;
   void work(std::size_t element);
   void run_task(std::unique_lock<std::mutex>& lock, std::size_t element, const Job& job);
   // Compute without the lock; returns what went wrong, empty where nothing did. An emulated element
@@ -149,6 +153,7 @@ class Runtime {
   std::string failure_;
   std::uint64_t submitted_ = 0;
   std::uint64_t submitted_tasks_ = 0;
+  std::uint64_t tasks_run_ = 0;
   bool closing_ = false;
   mutable std::mutex mutex_;
 };

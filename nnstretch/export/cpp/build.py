@@ -37,11 +37,11 @@ def build(folder: Path) -> Path:
     return target / "run"
 
 
-def run_tool(command: Sequence[str], folder: Path) -> None:
+def run_tool(command: Sequence[str], folder: Path, timeout_s: float = TIMEOUT_S) -> None:
     """Run a program of the build. Raises BadInput with the line that says what went wrong."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            command, capture_output=True, text=True, timeout=timeout_s, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BadInput(f"cannot build {folder}, {command[0]}, {error}") from error

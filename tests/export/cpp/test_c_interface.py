@@ -28,6 +28,8 @@ KINDS = (
     "OTHER_VERSION",
     "NO_FUNCTION",
     "SYMBOL_OF_ANOTHER_NAME",
+    "TYPE_OF_THE_HOST",
+    "CHANGES_ITS_MIND",
 )
 
 
@@ -93,42 +95,62 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_a_c99_program_runs_networks_and_layers_and_hears_what_is_wrong(
+def c99_program(name: str, built: Path, runtime: CppRuntime, folder: Path) -> Path:
+    """Build a program of `cpp/tests` that calls the network, as strict C99."""
+    source, part = HOME / "tests" / f"{name}.c", folder / f"{name}.o"
+    command = ["cc", *C99, "-c", f"-I{HOME / 'include'}", "-DMODEL=nns_model_a_b", str(source)]
+    done = subprocess.run([*command, "-o", part], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return runtime.link([built / "network.cpp", part], folder / name, built)
+
+
+def test_a_c99_program_runs_networks_and_layers(
     built: Path,
     cpp_runtime: CppRuntime,  # noqa: F811
     tmp_path: Path,
 ) -> None:
-    source, part = HOME / "tests" / "c_program.c", tmp_path / "c_program.o"
-    command = ["cc", *C99, "-c", f"-I{HOME / 'include'}", "-DMODEL=nns_model_a_b", str(source)]
-    done = subprocess.run([*command, "-o", part], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    program = cpp_runtime.link([built / "network.cpp", part], tmp_path / "c_program", built)
-    trace = tmp_path / "t.json"
-    command = [str(program), str(built / "weights.bin"), str(trace)]
+    program = c99_program("c_program", built, cpp_runtime, tmp_path)
+    trace, twins = tmp_path / "t.json", tmp_path / "twins.json"
+    command = [str(program), str(built / "weights.bin"), str(trace), str(twins)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert ended.stdout == "ok\n", ended.stderr
     spans = read_trace_file(json.loads(trace.read_text()), "t.json")
     assert set(spans.threads.values()) == {"cpu0", "cpu1"}
     assert len({event.args.request for event in spans.slices}) >= 3
+    both = read_trace_file(json.loads(twins.read_text()), "twins.json")
+    assert {event.name.partition("/")[0] for event in both.slices} == {"a.b#0", "a.b#1"}
+
+
+def test_a_c99_program_hears_what_is_wrong(
+    built: Path,
+    cpp_runtime: CppRuntime,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    program = c99_program("c_refusals", built, cpp_runtime, tmp_path)
+    command = [str(program), str(built / "weights.bin")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.stdout == "ok\n", ended.stderr
 
 
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
         ("SUPPORTS_NOTHING", "element npu1 can run no task of a.b, it supports none"),
-        ("FAILS", ": element npu1 failed: the unit is on fire"),
-        ("REFUSES_TO_PREPARE", "and failed to prepare it: the unit is on fire"),
+        ("FAILS", ": element npu1 failed: the unit\\x0ais on \\x1b[31mfire"),
+        ("REFUSES_TO_PREPARE", "and failed to prepare it: the unit\\x0ais on \\x1b[31mfire"),
         ("WRONG_NUMBERS", "and computes something else: off by"),
         ("OTHER_VERSION", "it is of version 8 of the interface, this runtime has 1"),
         ("NO_FUNCTION", "it lacks a name, a type, or the functions supports and run"),
         ("SYMBOL_OF_ANOTHER_NAME", "it has no symbol nns_element_entry"),
+        ("TYPE_OF_THE_HOST", "its type is cpu, which is the host's"),
+        ("CHANGES_ITS_MIND", "element npu1 said before that it supports conv2d"),
     ],
 )
 def test_bad_elements_of_vendors_are_one_line(
     built: Path, libraries: dict[str, Path], tmp_path: Path, kind: str, words: str
 ) -> None:
     costs: tuple[str, ...] = ()
-    if kind == "FAILS":
+    if kind in ("FAILS", "CHANGES_ITS_MIND"):
         # Costs from a file: nothing is measured, and the element's first failure is an inference's.
         assert run(built, "--profile", str(tmp_path / "c.json")).returncode == 0
         table = json.loads((tmp_path / "c.json").read_text())

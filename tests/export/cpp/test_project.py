@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
@@ -223,85 +222,6 @@ def test_measured_times_and_their_spread_are_costs_of_simulate(
     twice = ["--costs", str(times), "--costs", str(times)]
     assert main(["simulate", str(workload), *twice]) == 1
     assert "first of network on cpu0, twice" in capsys.readouterr().err
-
-
-def test_bad_arguments_and_files_are_one_line(built: Path, tmp_path: Path) -> None:
-    weights = (built / "weights.bin").read_bytes()
-    cases: list[tuple[tuple[str, ...], str]] = [
-        (("--polcy", "eft"), "unknown option --polcy, command line, the closest is --policy"),
-        (("--policy", "heft"), "unknown policy heft, the closest is eft"),
-        (("--frob", "1"), "unknown option --frob, command line, there are --weights, --input"),
-        (("--policy", "zyx"), "unknown policy zyx, there are rr, met"),
-        (("--kernels", ""), "--kernels has no value, command line"),
-        (("--kernels",), "--kernels has no value, command line"),
-        (("--elements", "gpu"), "unknown element gpu, elements are cpu"),
-        (("--repeat", "nan"), "--repeat is nan"),
-        (("--places", "0"), "--places is 0"),
-        (("--weights", str(tmp_path)), "it is no regular file"),
-        (("--input", str(built / "weights.bin")), "this is no .npy file"),
-    ]
-    no_number = np.zeros((1, 3, 8, 8), np.float32)
-    no_number[0, 0, 0, :2] = np.nan, np.inf
-    arrays = {
-        "no_number": (no_number, "no_number.npy, 2 of 192 numbers are NaN or infinite"),
-        "type": (np.zeros((1, 3, 8, 8)), "its numbers are '<f8'"),
-        "shape": (np.zeros((1, 3, 8, 9), np.float32), "its shape is (1, 3, 8, 9)"),
-        "order": (np.asfortranarray(np.zeros((1, 3, 8, 8), np.float32)), "Fortran order"),
-    }
-    for name, (array, words) in arrays.items():
-        np.save(tmp_path / f"{name}.npy", array)
-        cases.append((("--input", str(tmp_path / f"{name}.npy")), words))
-    for name, data, words in (
-        ("cut", weights[:-7], "bytes where"),
-        ("flipped", weights[:-1] + bytes([weights[-1] ^ 1]), "were changed"),
-        ("version", weights[:8] + b"\x09" + weights[9:], "of version 9"),
-        ("other", weights[:32] + bytes(32) + weights[64:], "belong to another network"),
-        ("empty", b"", "shorter than its header"),
-    ):
-        (tmp_path / name).write_bytes(data)
-        cases.append((("--weights", str(tmp_path / name)), words))
-    for name, text, words in (
-        ("key.json", '{"format": 1, "cost_us": {}}', 'unknown key "cost_us"'),
-        ("nan.json", '{"format": 1, "costs_us": {"a": {"cpu": -1}}}', "is no number"),
-        ("none.json", '{"format": 1, "costs_us": {}}', "no cost of"),
-        ("deep.json", "[" * 5000, "nested too deep"),
-    ):
-        (tmp_path / name).write_text(text)
-        cases.append((("--costs", str(tmp_path / name)), words))
-    for arguments, words in cases:
-        done = run(built, *arguments)
-        assert done.returncode == 1, (arguments, done)
-        assert words in done.stderr, (arguments, done.stderr)
-        assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.slow
-def test_a_result_replaces_files_only_and_whole(built: Path, tmp_path: Path) -> None:
-    """What a link names is written; queues, folders and files of others nearby stay."""
-    queue, real, link, other = (
-        tmp_path / name for name in ("queue", "real", "link", "y.unfinished")
-    )
-    os.mkfifo(queue)
-    link.symlink_to(real)
-    for path in (real, other):
-        path.write_text("before")
-    for kind in ("--output", "--trace", "--profile", "--graph", "--measure"):
-        for path in (queue, tmp_path):
-            refused = run(built, kind, str(path))
-            assert refused.returncode == 1
-            assert refused.stderr.strip().endswith("cannot be written, it is no regular file")
-    assert queue.is_fifo()
-    assert run(built, "--output", str(link)).returncode == 0
-    assert link.is_symlink()
-    assert np.load(real).size
-    command = [str(built / "build" / "run"), "--repeat", "300", "--trace", str(tmp_path / "y")]
-    writers = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(4)]
-    assert [writer.wait(60) for writer in writers] == [0] * 4
-    assert json.loads((tmp_path / "y").read_text())["traceEvents"]
-    assert other.read_text() == "before"
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
-        path.name for path in (queue, real, link, other, tmp_path / "y")
-    )
 
 
 def test_an_output_is_compared_with_a_file(built: Path, tmp_path: Path) -> None:

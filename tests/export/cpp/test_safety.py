@@ -19,7 +19,10 @@ from seed_files import write_seeds  # noqa: E402
 from nnstretch.files.package_data import package_data  # noqa: E402
 
 HOME = package_data("cpp")
-READERS = ("weights", "sha256", "npy", "json", "suggestion", "view", "whole_file")
+READERS = (
+    *("weights", "sha256", "npy", "json", "suggestion", "view", "whole_file"),
+    *("regular_file", "error"),
+)
 
 
 def test_inferences_of_many_threads_end_once_and_nothing_is_allocated(
