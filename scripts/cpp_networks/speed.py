@@ -134,11 +134,11 @@ def least_ms(compute: Callable[[], object]) -> float:
     return min(times)
 
 
-def answer(runner: Path, *options: str) -> dict[str, Any]:
+def answer(runner: Path, *options: str, repeats: int = REPEATS) -> dict[str, Any]:
     """Return what a runner says of some inferences."""
     said: dict[str, Any] = json.loads(
         subprocess.run(
-            [str(runner), "--repeat", str(REPEATS), "--json", *options],
+            [str(runner), "--repeat", str(repeats), "--json", *options],
             capture_output=True,
             check=True,
             text=True,
@@ -152,16 +152,18 @@ def first_answer_ms(runner: Path, turns: int) -> float:
     times: list[float] = []
     for _ in range(turns):
         begun = time.perf_counter()
-        answer(runner, "--repeat", "1")
+        answer(runner, repeats=1)
         times.append((time.perf_counter() - begun) * 1000)
     return min(times)
 
 
-def spans_of(runner: Path, *options: str) -> tuple[dict[str, Any], dict[int, list[Any]]]:
+def spans_of(
+    runner: Path, *options: str, repeats: int = REPEATS
+) -> tuple[dict[str, Any], dict[int, list[Any]]]:
     """Return what a runner says, and its spans by inference."""
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "trace.json"
-        said = answer(runner, "--trace", str(path), *options)
+        said = answer(runner, "--trace", str(path), *options, repeats=repeats)
         events = json.loads(path.read_text())["traceEvents"]
     by_request: dict[int, list[Any]] = {}
     for event in events:
@@ -177,7 +179,7 @@ def makespan_us(spans: Sequence[Any]) -> float:
 
 def overhead_us(runner: Path) -> float:
     """Return the median time between tasks of one inference on one worker, for each task."""
-    _, by_request = spans_of(runner, "--repeat", "20")
+    _, by_request = spans_of(runner, repeats=20)
     return statistics.median(
         (makespan_us(spans) - sum(s["dur"] for s in spans)) / len(spans)
         for spans in by_request.values()
