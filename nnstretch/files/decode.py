@@ -76,7 +76,10 @@ def decode(kind: Any, value: Any, where: str) -> Any:
     Raises ValueError `PATH OF THE FAULT, WHY`, whose path begins with `where`.
     """
     try:
-        return _decoder(kind, where.rpartition(".")[2])(value)
+        # The entry of a long list has a name of its own, which a record does not use.
+        record = is_dataclass(kind)
+        decoder = _record(kind) if record else _decoder(kind, where.rpartition(".")[2])
+        return decoder(value)
     except Fault as fault:
         raise ValueError(f"{where}{fault.path}, {fault.why}") from None
 
@@ -256,6 +259,7 @@ def _json_type(kind: Any) -> type:
     return plain
 
 
+@cache
 def _record(kind: Any) -> Decoder:
     """Return the decoder of a dataclass; what its constructor refuses is a fault as well."""
     hints = get_type_hints(kind, include_extras=True)

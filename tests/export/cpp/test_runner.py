@@ -202,7 +202,7 @@ def test_what_cannot_be_printed_is_a_failure(built: Path, tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_a_trace_is_as_long_as_report_reads(built: Path, tmp_path: Path) -> None:
     path = tmp_path / "t.json"
-    words = ("--repeat", "260000", "--policy", "rr", "--trace", str(path))
+    words = ("--repeat", "130000", "--policy", "rr", "--trace", str(path))
     status, _, said = run(built, *words)
     assert status == 0, said
     assert path.stat().st_size <= 64 << 20

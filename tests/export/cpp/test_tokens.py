@@ -57,11 +57,12 @@ def test_rows_of_ids_are_read_and_others_refused(
     computed = outputs_in_cpp(cpp_runtime, module, inputs, tmp_path)
     np.testing.assert_array_equal(computed[0], outputs_in_torch(module, inputs)[0])
     runner, scale = tmp_path / "build" / "run", inputs[1].numpy()
-    ids = tmp_path / "ids.npy"
+    ids, scales = tmp_path / "ids.npy", tmp_path / "scale.npy"
+    np.save(scales, scale)
+    files = ["--input", str(ids), "--input", str(scales)]
     for kind in (np.int32, np.int64):
         np.save(ids, inputs[0].numpy().astype(kind))
-        words = ["--input", str(ids), "--output", str(tmp_path / "y.npy")]
-        run_network(runner, (), 0, words)
+        run_network(runner, (), 0, [*files, "--output", str(tmp_path / "y.npy")])
         assert np.load(tmp_path / "y.npy").shape == computed[0].shape
     for wrong, refusal in (
         (9, "id 9 is no row of a table of 9"),
@@ -74,7 +75,7 @@ def test_rows_of_ids_are_read_and_others_refused(
             run_network(runner, (broken, scale), 1)
     np.save(ids, np.full((2, 4), 1 << 40))
     with pytest.raises(Mismatch, match="whole numbers are at most 2\\^24"):
-        run_network(runner, (), 0, ["--input", str(ids)])
+        run_network(runner, (), 0, files)
 
 
 @pytest.mark.slow
