@@ -77,9 +77,9 @@ def decode(kind: Any, value: Any, where: str) -> Any:
     """
     try:
         # The entry of a long list has a name of its own, which a record does not use.
-        record = is_dataclass(kind)
-        decoder = _record(kind) if record else _decoder(kind, where.rpartition(".")[2])
-        return decoder(value)
+        if _is_record(kind):
+            return _record(kind)(value)
+        return _decoder(kind, where.rpartition(".")[2])(value)
     except Fault as fault:
         raise ValueError(f"{where}{fault.path}, {fault.why}") from None
 
@@ -101,7 +101,7 @@ def _decoder(kind: Any, name: str) -> Decoder:
     arguments = get_args(kind)
     if origin is Annotated:
         return _limited(_decoder(arguments[0], name), arguments[1:], name)
-    if is_dataclass(kind):
+    if _is_record(kind):
         return _record(kind)
     if origin is tuple:
         if arguments[-1] is Ellipsis:
@@ -257,6 +257,10 @@ def _json_type(kind: Any) -> type:
         return dict
     plain: type = list if origin is tuple else kind
     return plain
+
+
+def _is_record(kind: Any) -> bool:
+    return is_dataclass(kind)
 
 
 @cache
