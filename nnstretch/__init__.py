@@ -45,9 +45,7 @@ testing/    suites that authors of predictors, backends and policies inherit
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from nnstretch._packages import lazy_names
+from nnstretch._packages import TYPE_CHECKING, lazy_names
 
 if TYPE_CHECKING:
     from nnstretch.capture import capture as capture

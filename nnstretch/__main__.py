@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, NoReturn
+
+from nnstretch._packages import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import FrameType
+    from typing import NoReturn
 
 INTERRUPTED = 130
 

@@ -7,12 +7,16 @@ same name; so such a folder answers calls itself.
 
 from __future__ import annotations
 
-import inspect
 import sys
-from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+
+# Neither `typing` nor `inspect`: an interrupt while they are imported finds no handler yet.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import inspect
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
 
 def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
@@ -41,6 +45,8 @@ class CallableModule(ModuleType):
 
     @property
     def __signature__(self) -> inspect.Signature:
+        import inspect
+
         return inspect.signature(getattr(self, self.__name__.rpartition(".")[2]))
 
 

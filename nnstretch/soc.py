@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from itertools import combinations
 from typing import cast
 
@@ -193,6 +194,11 @@ class Soc:
     def element_bytes(self) -> int:
         """Return the bytes of one element as deployed."""
         return ELEMENT_BYTES[self.dtype]
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        html: str = import_module("nnstretch.report.notebook").soc_html(self)
+        return html
 
     def contention_factor(self, names: frozenset[str]) -> float:
         """Return the factor on compute while these run at once: of the set, else its worst pair."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,13 @@ def parse_json(text: bytes | str) -> Any:
         )
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+    except json.JSONDecodeError:
+        raise
+    except ValueError as error:
+        if "integer string conversion" not in str(error):
+            raise
+        most = sys.get_int_max_str_digits()
+        raise ValueError(f"a whole number of more than {most} digits") from None
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

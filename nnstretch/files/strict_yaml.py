@@ -16,6 +16,8 @@ import yaml
 from nnstretch.errors import BrokenFile, one_line
 from nnstretch.files.limits import BLANK, Blank
 
+MOST_DIGITS = 4000
+"""Python converts no more than 4,300."""
 DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")
 """A number that YAML 1.2 knows and YAML 1.1 takes for text: 5e-4."""
@@ -48,6 +50,10 @@ class StrictLoader(yaml.SafeLoader):
                 None,
                 f"{text[:60]} is a number to the base 60 or 8, or not in plain decimals",
                 node.start_mark,
+            )
+        if len(text) > MOST_DIGITS:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"a number of {len(text)} digits", node.start_mark
             )
         if node.tag == INT_TAG:
             return int(text)

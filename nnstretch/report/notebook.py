@@ -9,6 +9,7 @@ from nnstretch.graph import Graph
 from nnstretch.plan import Plan
 from nnstretch.report.format_numbers import amount, plain_ms
 from nnstretch.report.html import Markup, table
+from nnstretch.soc import Link, Soc
 from nnstretch.trace import Trace
 from nnstretch.trial import Trial
 
@@ -41,6 +42,19 @@ def plan_html(plan: Plan) -> Markup:
 
 def trial_html(trial: Trial) -> Markup:
     """Return the segments of a plan with their predicted cost, ms."""
+    what = f"trial of {trial.plan.model}: {plain_ms(trial.latency_us / 1000)} ms"
+    return _segment_costs(what, trial)
+
+
+def scored_plan_html(scored: Any) -> Markup:
+    """Return the segments of a `ScoredPlan`, its error and a network of equal MACs beside it."""
+    trial, equal = scored.trial, scored.iso_mac
+    times = [plain_ms(us / 1000) for us in (trial.latency_us, scored.error_us, equal.latency_us)]
+    what = f"{times[0]} ± {times[1]} ms; of equal MACs on {equal.processor} alone {times[2]} ms"
+    return _segment_costs(f"{what}: plan of {trial.plan.model}", trial)
+
+
+def _segment_costs(what: str, trial: Trial) -> Markup:
     rows: list[tuple[object, ...]] = []
     for segment in trial.segments[:ROWS]:
         branches: list[str] = []
@@ -50,8 +64,24 @@ def trial_html(trial: Trial) -> Markup:
         times = [plain_ms(us / 1000) for us in times_us]
         rows.append((segment.start, segment.end, " | ".join(branches), *times))
     heads = ("from", "to", "branches, ms", "segment, ms", "sync, ms", "merge, ms", "original, ms")
-    what = f"trial of {trial.plan.model}: {plain_ms(trial.latency_us / 1000)} ms"
     return small_table(what, heads, rows, len(trial.segments))
+
+
+def soc_html(soc: Soc) -> Markup:
+    """Return the processors of a chip with what they cost beside their kernels."""
+    rows: list[tuple[object, ...]] = []
+    for processor in soc.processors[:ROWS]:
+        copies = [_link_text(link) for link in (processor.copy_in, processor.copy_out)]
+        memory = "" if processor.memory_bytes is None else amount(processor.memory_bytes)
+        depth, sync_us = processor.queue_depth, f"{processor.sync_us:.3g}"
+        rows.append((processor.name, processor.kind, depth, *copies, sync_us, memory))
+    heads = ("processor", "kind", "queue", "copy in, us", "copy out, us", "sync, us", "bytes")
+    known = "calibrated" if soc.calibrated else "not calibrated"
+    return small_table(f"chip {soc.name}, {soc.dtype}, {known}", heads, rows, len(soc.processors))
+
+
+def _link_text(link: Link) -> str:
+    return f"{link.fixed_us:.3g} + {link.us_per_kib:.3g}/KiB"
 
 
 def trace_html(trace: Trace) -> Markup:

@@ -62,10 +62,20 @@ SOUND: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "bench": (("plan.yaml", "--runs", "1"),),
     "schedule": (("tasks.json",), ("tasks.stg", "--processors", "2"), ("--policies",)),
+    "accelerate": (
+        ("net.py:make", "--accelerator", "chip.yaml", "--input", "1,3,16,16", "--out", "planned"),
+        ("net.onnx", "--accelerator", "chip.yaml", "--policy", "best", "--budget-s", "1"),
+    ),
+    "simulate": (("workload.yaml", "--trace", "new.json"), ("workload.yaml", "--log", "logs")),
+    "simulate measure": (("served.yaml", "--rounds", "2", "--out", "costs.json"),),
+    "simulate sweep": (("sweep.yaml", "--workers", "1", "--out", "swept"),),
+    "doctor": (("--seconds", "0"),),
     "report": (("story", "--out", "new.html"), ("story/trace_original.json", "--out", "new.html")),
     "profile": (("--out", "profiled", "--backend", "nowhere", "--budget-s", "1"),),
 }
 """Words of commands that end within seconds; `profile` is refused early."""
+SERVING = ("serve", "served.yaml", "--socket", "net.sock")
+"""A command that ends by a signal only."""
 SELDOM = ("import", "bench", "study capacity", "quantize")
 """Verbs that take seconds."""
 

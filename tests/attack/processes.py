@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from attack.commands import SOUND
+from attack.commands import SERVING, SOUND
 from attack.watch import faults_of_end
 from hypothesis import strategies as st
 
@@ -22,7 +22,7 @@ INTERPRETER_S = 0.5
 
 def interrupted(data: st.DataObject, folder: Path) -> tuple[Callable[[], list[str]], str]:
     """Draw a verb that is interrupted after a time; return the case and what it is."""
-    argv = sound_command(data)
+    argv = list(SERVING) if data.draw(st.integers(0, 9)) == 0 else sound_command(data)
     after_s = data.draw(st.floats(INTERPRETER_S, 4))
 
     def run() -> list[str]:

@@ -56,11 +56,28 @@ TASKS = {
     "cost": {"load": {"cpu": 4}, "filter": {"cpu": 9, "fft": 2}, "store": {"cpu1": 3}},
     "edges": [{"from": "load", "to": "filter", "data": 6}, {"from": "filter", "to": "store"}],
 }
+SERVED = """pool: {cpu: 1}
+applications: [{name: net, model: net.nns, arrivals: {period_ms: 5}, instances: 3}]
+"""
+WORKLOAD = """pool: {cpu: 2, fft: 1}
+policy: eft
+seed: 3
+applications:
+- {name: tasks, model: tasks.json, arrivals: {exponential_ms: 2}, instances: 3, deadline_ms: 40}
+- {name: fft, costs_ms: {cpu: 4, fft: 1}, arrivals: {times_ms: [0, 3]}, priority: 1}
+"""
+SWEEP = """workload: workload.yaml
+pools: [{cpu: 2, fft: 1}]
+policies: [rr]
+rates: [1]
+trials: 1
+"""
 STG = "2\n0 0 0\n1 3 1 0\n2 4 1 1\n3 0 1 2\n"
 FILES = (
     *("net.py", "plan.yaml", "recipe.yaml", "config.yaml", "chip/soc.json", "chip/cpu.json"),
     *("ops.csv", "net.nns", "pipeline.nns", "net.safetensors", "net.onnx", "net.pt2"),
     *("input.npy", "tasks.json", "tasks.stg", "story/search.json", "story/trace_original.json"),
+    *("workload.yaml", "served.yaml", "sweep.yaml", "chip.yaml"),
 )
 """Every kind of file that a verb reads."""
 
@@ -78,12 +95,14 @@ def make_samples(folder: Path) -> None:
     """Write a file of every kind."""
     texts = {"net.py": FACTORY, "plan.yaml": PLAN, "recipe.yaml": RECIPE, "ops.csv": OPS}
     texts |= {"tasks.json": json.dumps(TASKS), "tasks.stg": STG}
+    texts |= {"workload.yaml": WORKLOAD, "served.yaml": SERVED, "sweep.yaml": SWEEP}
     for name, text in texts.items():
         (folder / name).write_text(text)
     rows = anynet_yaml.configurations()
     config = anynet_yaml.document(next(iter(rows.values())))
     (folder / "config.yaml").write_text(json.dumps(config))
     shutil.copytree(package_data("latency_predictors") / "mi9", folder / "chip")
+    shutil.copy(package_data("accelerators") / "nvdla-32.yaml", folder / "chip.yaml")
     for name, bundle in (("net.nns", branched_bundle(segments=1)), ("pipeline.nns", chain(2))):
         write_bundle(folder / name, bundle.manifest, bundle.files)
     save_weights(network(), folder / "net.safetensors")

@@ -394,6 +394,8 @@ def test_what_cannot_be_measured_is_one_line(
 ) -> None:
     assert "torchvision:resnet18 is no plan, bench" in refused(capsys, "torchvision:resnet18")
     assert "unknown backend 'tvm', --backend" in refused(capsys, plan, "--backend", "tvm")
+    twice = "onnxruntime,onnxruntime"
+    assert f"--backend {twice}, command line" in refused(capsys, plan, "--backend", twice)
     assert "--int8 with --backend onnxruntime" in refused(
         capsys, plan, "--backend", "onnxruntime", "--int8", "--calibration", "random"
     )

@@ -27,7 +27,8 @@ from nnstretch.cli.output_path import check_writable
 from nnstretch.errors import BadInput
 from nnstretch.files.atomic import atomic_write
 
-DATA = Path(__file__).parents[1] / "data" / "nn_stretch"
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "tests" / "data" / "nn_stretch"
 
 
 @pytest.fixture
@@ -103,6 +104,16 @@ def test_an_interrupt_while_a_verb_is_loaded_is_one_line(
     monkeypatch.setattr("nnstretch.cli.verb_module", interrupted)
     assert run_verb("run", []) == 130
     assert capsys.readouterr() == ("", "nnstretch: interrupted\n")
+
+
+def test_little_is_imported_before_interrupts_are_heard_of() -> None:
+    code = "import sys; import nnstretch.__main__; print('typing' in sys.modules, *sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], capture_output=True, check=True, cwd=ROOT
+    )
+    heavy, *modules = done.stdout.decode().split()
+    assert heavy == "False"
+    assert not {"inspect", "re", "argparse", "json", "nnstretch.cli"} & set(modules)
 
 
 def test_a_pipe_is_not_replaced_by_a_file(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ pytest.importorskip("litert_torch")
 pytest.importorskip("ai_edge_quantizer")
 
 from nnstretch.bundle.bundle import read_bundle
+from nnstretch.bundle.image_task import ImageTask
 from nnstretch.cli import parser_of, run_verb
 from nnstretch.cli.export import export as verb
 from nnstretch.errors import BadInput, UnknownName
@@ -60,6 +61,16 @@ def test_photographs_are_cropped_and_normalised(place: Path) -> None:
     assert [x.tolist() for x in found] == [x.tolist() for x in tensors], (
         "they are read anew, and are the same"
     )
+
+
+def test_photographs_are_seen_as_the_weights_say(place: Path) -> None:
+    task = ImageTask(("a", "b"), (0.5, 0.25, 0.0), (0.5, 1.0, 2.0), resize_px=20)
+    x = next(iter(open_calibration(str(place / "photos"), 1, (1, 3, 16, 16), task=task)))
+    colors = x[0, :, 8, 8] * torch.tensor(task.std) + torch.tensor(task.mean)
+    assert len({round(float(color) * 255) for color in colors}) == 1
+    assert round(float(colors[0]) * 255) in (50, 100, 150)
+    # The square of 16 px is all that is cropped out of 20: nothing is resized, edges are sharp.
+    assert x[0, 0].unique().numel() == 1
 
 
 def test_a_batch_of_images_is_one_input_and_the_draw_depends_on_the_seed(place: Path) -> None:

@@ -82,6 +82,11 @@ def test_text_with_two_meanings_or_none_is_refused(text: bytes) -> None:
         parse_json(text)
 
 
+def test_a_number_of_more_digits_than_python_converts_is_told_as_such() -> None:
+    with pytest.raises(ValueError, match=r"^a whole number of more than \d+ digits$"):
+        parse_json(b'{"a": 1%s}' % (b"0" * 4400))
+
+
 @dataclass(frozen=True, slots=True)
 class Everything:
     rates: Annotated[tuple[Annotated[float, Range(0, 1e300)], ...], Length(1, 3)] = (0.0,)

@@ -10,6 +10,8 @@ import pytest
 
 from nnstretch.graph import Graph, Node, TensorSpec, Value
 from nnstretch.plan import Branch, Plan, Segment
+from nnstretch.soc import Link, Processor, Soc
+from nnstretch.stretch.cost.iso_mac import IsoMacBaseline
 from nnstretch.stretch.search.search_result import ScoredPlan, SearchResult
 from nnstretch.task import Task
 from nnstretch.trace import Span, Trace
@@ -55,11 +57,18 @@ def trace(name: str) -> Trace:
     return Trace((Span(0.0, 1000.0, Task(name, name, frozenset(), name), name),))
 
 
+def scored_plan(name: str) -> ScoredPlan:
+    return ScoredPlan(trial(name), 1500.0, IsoMacBaseline(8500.0, name, 0.5, 10))
+
+
+def soc(name: str) -> Soc:
+    return Soc(name, (Processor(name, name, 2, Link(3.0, 0.5), memory_bytes=2000),), name, {})
+
+
 def search(name: str) -> SearchResult:
-    one = trial(name)
     return SearchResult(
-        (ScoredPlan(one, 1.0, None),),  # type: ignore[arg-type]
-        one,
+        (scored_plan(name),),
+        trial(name),
         {name: 5000.0},
         {name: 1.0},
         {},
@@ -71,7 +80,7 @@ def search(name: str) -> SearchResult:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("make", [graph, plan, trial, trace, search])
+@pytest.mark.parametrize("make", [graph, plan, trial, trace, scored_plan, soc, search])
 def test_names_cannot_break_out_of_a_small_table(make: object, name: str) -> None:
     html = make(name)._repr_html_()  # type: ignore[operator]
     tags = Tags(html)
@@ -92,6 +101,8 @@ def test_numbers_are_those_of_the_noun() -> None:
     assert "1 tasks in 1" in trace("cpu")._repr_html_()
     assert "100.0%" in trace("cpu")._repr_html_()
     assert "original on cpu" in search("cpu")._repr_html_()
+    assert "± 1.5 ms; of equal MACs on cpu alone 8.5 ms" in scored_plan("cpu")._repr_html_()
+    assert "3 + 0.5/KiB" in soc("cpu")._repr_html_()
 
 
 def test_nouns_do_not_load_the_report() -> None:

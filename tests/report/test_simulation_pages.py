@@ -75,6 +75,32 @@ def test_decision_times_are_kept_apart_from_what_is_equal_in_every_run(workload:
     assert (out / "decision_time.svg").is_file()
 
 
+def test_a_sweep_whose_configurations_all_fail_decides_nothing(workload: Path) -> None:
+    text = workload.read_text()
+    workload.write_text(re.sub(r"costs_ms: {[^}]*}", "costs_ms: {dsp: 1}", text))
+    sweep = ["simulate", "sweep", str(workload.parent / "sweep.yaml"), "--workers", "1"]
+    out = workload.parent / "out"
+    assert main([*sweep, "--out", str(out), "--decision-times"]) == 0
+    assert not (out / "decision_time.svg").exists()
+
+
+@pytest.mark.parametrize(
+    "row", [(0, 3, 1.5), (2, 0, 1.5), (2, 3, 0)], ids=["none waits", "no round", "no time"]
+)
+def test_decisions_that_no_axis_shows_have_no_picture(
+    workload: Path, capsys: pytest.CaptureFixture[str], row: tuple[float, int, float]
+) -> None:
+    assert main(["simulate", str(workload), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    path, page = workload.parent / "result.json", workload.parent / "p.html"
+    for rounds, shown in (([(2, 3, 1.5), row], True), ([row], False)):
+        keys = ("waiting", "rounds", "round_us")
+        result["rounds"] = [dict(zip(keys, values, strict=True)) for values in rounds]
+        path.write_text(json.dumps(result))
+        assert main(["report", str(path), "--out", str(page)]) == 0
+        assert ("Time to decide" in page.read_text()) == shown
+
+
 def test_a_window_draws_what_runs_in_it(workload: Path) -> None:
     svg, page = workload.parent / "g.svg", workload.parent / "p.html"
     command = ["simulate", str(workload), "--svg", str(svg), "--report", str(page)]

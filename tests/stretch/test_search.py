@@ -253,6 +253,9 @@ def test_a_time_limit_leaves_a_plan_however_early() -> None:
         if result.out_of_time:
             assert not result.optimal
             assert result.plans[0].trial.latency_us <= min(result.original_us.values()) + 1e-9
+    for seconds in (-5.0, 0.0):
+        with pytest.raises(BadInput, match="time_limit_s is"):
+            search(NETWORK, chip(), ("cpu", "dsp"), time_limit_s=seconds)
     assert search(NETWORK, chip(), ("cpu", "dsp"), time_limit_s=1e-9).out_of_time
     assert not search(NETWORK, chip(), ("cpu", "dsp"), time_limit_s=1e9).out_of_time
 

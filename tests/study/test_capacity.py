@@ -396,7 +396,9 @@ def test_ctrl_c_keeps_what_is_done_and_the_next_run_trains_the_rest(
     words = [model, *QUICK, *FEW, "--epochs", "1", "--out", str(tmp_path / "out"), "--json"]
     monkeypatch.setattr("nnstretch.train.fit", Fits(0.9, 0.9, None))
     assert command(["study", "capacity", *words]) == 130
-    assert "finished trainings are kept in" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith("nnstretch: interrupted, finished trainings are kept in")
+    assert said.count("\n") == 1
     rest = Fits()
     monkeypatch.setattr("nnstretch.train.fit", rest)
     assert command(["study", "capacity", *words]) == 0

@@ -99,6 +99,7 @@ def test_an_empty_file_is_the_default_recipe(tmp_path: Path) -> None:
         ("optimizer: {lr: 1e400}", BadInput, "optimizer.lr, inf is not finite"),
         ("optimizer: {lr: '0.1'}", BadInput, "optimizer.lr, '0.1' is str, expected float"),
         ("trainer: {max_epochs: 1%s}" % ("0" * 400), BadInput, "an integer of 1329 bits"),
+        ("trainer: {max_epochs: 1%s}" % ("0" * 4400), BrokenFile, "a number of 4401 digits"),
         ("trainer: {compile: 1}", BadInput, "trainer.compile, '1' is int, expected bool"),
         ("seed: [1", BrokenFile, "is no YAML, line 1"),
         ("- a list", BrokenFile, "list"),

@@ -134,6 +134,8 @@ def check(args: argparse.Namespace) -> None:
     for name in args.backend or ():
         if name.partition(":")[0] not in READS:
             raise UnknownName(f"unknown backend {name!r}, --backend, it is one of {CHOICES}")
+    if len(set(args.backend or ())) < len(args.backend or ()):
+        raise BadInput(f"--backend {','.join(args.backend)}, command line, name each once")
     args.int8 |= args.only_int8
     if args.only_int8 and set(args.backend or ()) - {"litert"}:
         raise BadInput(
@@ -162,6 +164,7 @@ def load_network(args: argparse.Namespace) -> BenchNetwork:
     from nnstretch.bench.prepare import BenchNetwork, random_inputs
     from nnstretch.bundle.bundle import read_bundle
     from nnstretch.stretch.lowering.lower import lower
+    from nnstretch.stretch.weights.weights_file import read_image_task
     from nnstretch.train.data.calibration import open_calibration
 
     subject = load_model_argument(args.model)
@@ -181,7 +184,10 @@ def load_network(args: argparse.Namespace) -> BenchNetwork:
     if args.int8 and args.calibration == RANDOM:
         calibration = random_inputs(plan.input_shape)
     elif args.int8:
-        calibration = open_calibration(args.calibration, args.calibration_images, plan.input_shape)
+        calibration = open_calibration(
+            *(args.calibration, args.calibration_images, plan.input_shape),
+            task=read_image_task(args.weights) if args.weights else None,
+        )
     return BenchNetwork(
         subject.captured,
         plan,

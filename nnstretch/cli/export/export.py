@@ -152,12 +152,14 @@ def export_request(
     )
     lowered = lower(subject.analysis, plan)
     calibration, held_out = None, None
+    task = read_image_task(args.weights) if args.weights else None
     if args.int8:
         check_int8_input(subject.graph.inputs[0].spec, subject.graph.name)
         from nnstretch.train.data.calibration import open_calibration, open_held_out
 
         calibration = open_calibration(
-            args.calibration, args.calibration_images or CALIBRATION_IMAGES, plan.input_shape
+            *(args.calibration, args.calibration_images or CALIBRATION_IMAGES, plan.input_shape),
+            task=task,
         )
         held_out = open_held_out(args.calibration, HELD_OUT_IMAGES, plan.input_shape[2])
     module = subject.build_stretched(lowered, args.weights)
@@ -168,7 +170,7 @@ def export_request(
         least_snr_db=args.min_snr,
         held_out=held_out,
         max_drop=MAX_DROP_POINTS if args.max_drop is None else args.max_drop,
-        image_task=read_image_task(args.weights) if args.weights else None,
+        image_task=task,
     )
 
 

@@ -13,7 +13,6 @@ Give them to `nnstretch search`. An interrupted study goes on where it stopped.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -148,11 +147,9 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         with progress("training variants") as tick:
             return as_json(run_capacity_study(wanted, tick))
     except KeyboardInterrupt:
-        print(
-            f"nnstretch: finished trainings are kept in {args.out}, the same command goes on",
-            file=sys.stderr,
-        )
-        raise
+        raise KeyboardInterrupt(
+            f"finished trainings are kept in {args.out}, the same command goes on"
+        ) from None
 
 
 def recipe_of(args: argparse.Namespace) -> Recipe:

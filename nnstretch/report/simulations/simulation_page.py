@@ -34,11 +34,11 @@ def simulation_page(
     chapters.append(("processors", "Processors", processors_chapter(view)))
     if view.open.over_time is not None and view.open.over_time.mean:
         chapters.append(("queue", "Queue", queue_chapter(view)))
-    if view.rounds:
+    decisions = decision_times({view.policy: list(view.rounds)})
+    if decisions is not None:
         says = "What a round of decisions took on the host that simulated."
-        drawing = decision_times({view.policy: list(view.rounds)})
         chapters.append(
-            ("decisions", "Decisions", chapter("decisions", "Decisions", says, drawing))
+            ("decisions", "Decisions", chapter("decisions", "Decisions", says, decisions))
         )
     chapters.append(("provenance", "Provenance", provenance_chapter(view)))
     name = workload_name(view)

@@ -40,8 +40,9 @@ def sweep_pictures(data: SweepData) -> list[Picture]:
         drawing = open_over_time(data, pool)
         if drawing is not None:
             pictures.append((f"open_{number}", drawing))
-    if data.decisions:
-        pictures.append(("decision_time", sweep_decisions(data)))
+    drawing = sweep_decisions(data)
+    if drawing is not None:
+        pictures.append(("decision_time", drawing))
     return pictures
 
 
@@ -132,7 +133,7 @@ def over_time_points(over_time: OverTimeView) -> list[tuple[float, float]]:
     return points
 
 
-def sweep_decisions(data: SweepData) -> Markup:
+def sweep_decisions(data: SweepData) -> Markup | None:
     """Draw the time of a round against the tasks that wait, a line for each policy."""
     by_policy: dict[str, list[RoundView]] = {}
     for row in data.decisions:
@@ -140,8 +141,11 @@ def sweep_decisions(data: SweepData) -> Markup:
     return decision_times(by_policy)
 
 
-def decision_times(by_policy: dict[str, list[RoundView]]) -> Markup:
-    """Draw the time of a round against the tasks that wait; rounds of one class are one point."""
+def decision_times(by_policy: dict[str, list[RoundView]]) -> Markup | None:
+    """Draw the time of a round against the tasks that wait; rounds of one class are one point.
+
+    None where nobody decided, or in no time that both logarithmic axes can show.
+    """
     lines: list[ChartLine] = []
     for policy, rounds in list(by_policy.items())[:MOST_LINES]:
         totals: dict[int, tuple[float, float, float]] = {}
@@ -156,8 +160,12 @@ def decision_times(by_policy: dict[str, list[RoundView]]) -> Markup:
             )
         points: list[tuple[float, float]] = []
         for _, (count, waited, spent_us) in sorted(totals.items()):
-            points.append((waited / count, spent_us / count))
-        lines.append(_line(policy, points, len(lines)))
+            if waited > 0 and spent_us > 0:
+                points.append((waited / count, spent_us / count))
+        if points:
+            lines.append(_line(policy, points, len(lines)))
+    if not lines:
+        return None
     across = ChartAxis("tasks that wait when the policy is asked", logarithmic=True)
     upward = ChartAxis("us of this host for a round of decisions", logarithmic=True)
     return line_chart("Time to decide", across, upward, lines)

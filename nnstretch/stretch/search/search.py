@@ -63,6 +63,7 @@ def search(
     check_settings(soc, processors, top, width_steps, merges)
     check_bounds(min_macs, max_macs, min_params, max_params)
     check_gap(gap)
+    check_time_limit(time_limit_s)
     tell = until(began + time_limit_s, progress)
     analysis = graph if isinstance(graph, NetworkAnalysis) else NetworkAnalysis(graph)
     cost_model = CostModel(soc, fallback)
@@ -121,6 +122,12 @@ def check_gap(gap: float) -> None:
     """Check the gap at which a search may end. Raises BadInput where it is no share."""
     if not 0 <= gap < 1:
         raise BadInput(f"gap is {gap}, search settings, it must be at least 0 and below 1")
+
+
+def check_time_limit(time_limit_s: float) -> None:
+    """Check the time that a search may take. Raises BadInput where nothing can be done in it."""
+    if not time_limit_s > 0:
+        raise BadInput(f"time_limit_s is {time_limit_s}, search settings, it must be above 0")
 
 
 def check_cuts(analysis: NetworkAnalysis) -> None:

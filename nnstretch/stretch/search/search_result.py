@@ -20,6 +20,11 @@ class ScoredPlan:
     """Root-mean-square error of the predictor on a whole network, at this latency."""
     iso_mac: IsoMacBaseline
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        html: str = import_module("nnstretch.report.notebook").scored_plan_html(self)
+        return html
+
 
 @dataclass(frozen=True)
 class SearchResult:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nnstretch.bundle.image_task import ImageTask
 from nnstretch.errors import BadInput
 from nnstretch.train.data.batches import no_readable_image_error, prepare_images
 from nnstretch.train.data.catalog import open_dataset
@@ -105,12 +106,16 @@ def held_out_images(
 
 
 def open_calibration(
-    source: str, images: int, input_shape: tuple[int, ...], seed: int = 0
+    source: str,
+    images: int,
+    input_shape: tuple[int, ...],
+    seed: int = 0,
+    task: ImageTask | None = None,
 ) -> CalibrationImages:
     """Draw calibration images from a folder, at any depth, or a recipe's training set.
 
-    Images of a folder are resized, cropped to their middle and normalized as ImageNet's; a recipe
-    says how its images are seen. Raises BadInput or UnknownName.
+    Images of a folder are resized, cropped to their middle and normalized as `task` says, as
+    ImageNet's without one; a recipe says how its images are seen. Raises BadInput or UnknownName.
     """
     if images < 1:
         raise BadInput(
@@ -125,7 +130,7 @@ def open_calibration(
     batch = input_shape[0]
     side = input_shape[2]
     if Path(source).is_dir():
-        count, read = folder_images(Path(source), side)
+        count, read = folder_images(Path(source), side, task)
     else:
         count, read, seed = recipe_images(source, side)
     if count < batch:
@@ -152,7 +157,9 @@ def settings_for_side(data: DataSettings, side: int) -> DataSettings:
     return replace(data, image_px=side, val_px=0, val_resize_px=0)
 
 
-def folder_images(root: Path, side: int) -> tuple[int, Callable[[int], Tensor]]:
+def folder_images(
+    root: Path, side: int, task: ImageTask | None
+) -> tuple[int, Callable[[int], Tensor]]:
     """Count a folder's images and return their reader. Raises BadInput for a folder without."""
     files = sorted(
         path
@@ -164,9 +171,10 @@ def folder_images(root: Path, side: int) -> tuple[int, Callable[[int], Tensor]]:
             f"no images, --calibration {root}, needed are files that end in"
             f" {', '.join(IMAGE_ENDINGS)}"
         )
-    fit = ResizeAndCrop(side, side)
+    seen = task or ImageTask((), IMAGENET_MEAN, IMAGENET_STD)
+    fit = ResizeAndCrop(seen.resize_px or side, side)
     empty = InMemoryImages(torch.empty(0), torch.empty(0))
-    colors = Dataset(empty, empty, (), IMAGENET_MEAN, IMAGENET_STD)
+    colors = Dataset(empty, empty, (), seen.mean, seen.std)
 
     def read(index: int) -> Tensor:
         image = fit(decode_image(read_image_bytes(files[index]), str(files[index])))
