@@ -381,6 +381,10 @@ ROW = "mi,A,stem,-1,cpu,stem.conv,conv,3,2,1,3,8,16,8,13824,224"
             r"line 2, row\.hw_in, 'x' is str, expected int",
         ),
         (
+            f"{HEADER}\n{ROW.replace(',8,16', ',8,nan')}",
+            r"line 2, row\.hw_out, 'nan' is str, expected int",
+        ),
+        (
             f"{HEADER}\n{ROW.replace(',3,8,16', ',0,8,16')}",
             r"line 2, row\.cin, 0 is out of range, needed is at least 1",
         ),

@@ -101,7 +101,7 @@ def test_numbers_are_those_of_the_noun() -> None:
     assert "1 tasks in 1" in trace("cpu")._repr_html_()
     assert "100.0%" in trace("cpu")._repr_html_()
     assert "original on cpu" in search("cpu")._repr_html_()
-    assert "± 1.5 ms; of equal MACs on cpu alone 8.5 ms" in scored_plan("cpu")._repr_html_()
+    assert "± 1.500 ms; of equal MACs on cpu alone 8.500 ms" in scored_plan("cpu")._repr_html_()
     assert "3 + 0.5/KiB" in soc("cpu")._repr_html_()
 
 
