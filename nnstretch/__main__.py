@@ -84,6 +84,9 @@ def main() -> int:
     finally:
         # Behind the result nothing is left to interrupt, and Python's own end would be killed.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # CPython remembers an interrupt within text that is executed, though it was handled, and
+        # would die of it at its end; the next text makes it forget.
+        exec("")
 
 
 if __name__ == "__main__":

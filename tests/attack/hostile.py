@@ -29,6 +29,9 @@ TOKENS = (
 )
 """What stands in a text in place of a number or word."""
 WORD = re.compile(r"[A-Za-z0-9_.+-]+")
+WORK = re.compile(rb"(images_per_class|image_px|max_epochs): (\d+)")
+MOST_WORK = 1_000_000
+"""What is more is refused."""
 SPECIAL = ("fifo", "folder", "zero", "sparse", "loop", "socket", "empty", "missing")
 
 
@@ -49,8 +52,19 @@ def damage(data: st.DataObject, path: Path) -> str:
         text, what = replace_word(data, content.decode())
         path.write_bytes(text.encode(errors="surrogatepass"))
         return what
-    path.write_bytes(change_bytes(data, content))
-    return "bytes changed"
+    changed = change_bytes(data, content)
+    if trains_longer(content, changed):
+        return "nothing changed, it would be sound and train for minutes"
+    path.write_bytes(changed)
+    pairs = enumerate(zip(content, changed, strict=False))
+    at = next((place for place, (old, new) in pairs if old != new), len(changed))
+    return f"byte {at}: {content[at : at + 9]!r} -> {changed[at : at + 9]!r}"
+
+
+def trains_longer(sound: bytes, changed: bytes) -> bool:
+    """Return whether a recipe was changed into one that asks for several times the work."""
+    before, after = (dict(WORK.findall(content)) for content in (sound, changed))
+    return any(3 * int(count) < int(after.get(key, 0)) < MOST_WORK for key, count in before.items())
 
 
 def make_special(path: Path, kind: str) -> str:

@@ -106,6 +106,19 @@ def test_an_interrupt_while_a_verb_is_loaded_is_one_line(
     assert capsys.readouterr() == ("", "nnstretch: interrupted\n")
 
 
+def test_an_interrupt_within_text_that_is_executed_is_one_line_and_no_death(tmp_path: Path) -> None:
+    """Named tuples and dataclasses are made of such text, so an import may be within it."""
+    text = "import signal; signal.raise_signal(signal.SIGINT)"
+    (tmp_path / "interrupted.py").write_text(
+        "import sys\nimport nnstretch.cli\nfrom nnstretch.__main__ import main\n"
+        f"nnstretch.cli.main = lambda: exec({text!r})\nsys.exit(main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "interrupted"], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert (done.returncode, done.stderr) == (130, "nnstretch: interrupted\n")
+
+
 def test_little_is_imported_before_interrupts_are_heard_of() -> None:
     code = "import sys; import nnstretch.__main__; print('typing' in sys.modules, *sys.modules)"
     done = subprocess.run(

@@ -382,7 +382,7 @@ ROW = "mi,A,stem,-1,cpu,stem.conv,conv,3,2,1,3,8,16,8,13824,224"
         ),
         (
             f"{HEADER}\n{ROW.replace(',8,16', ',8,nan')}",
-            r"line 2, row\.hw_out, 'nan' is str, expected int",
+            r"line 2, row\.hw_in, 'nan' is str, expected int",
         ),
         (
             f"{HEADER}\n{ROW.replace(',3,8,16', ',0,8,16')}",
