@@ -9,6 +9,8 @@ from xml.etree import ElementTree
 import pytest
 
 from nnstretch.cli import main
+from nnstretch.cli.schedule.policies import PLANNED, READY
+from nnstretch.schedule.policies.table import POLICIES
 
 DATA = Path(__file__).parents[1] / "data" / "task_graphs"
 TOPCUOGLU = str(DATA / "topcuoglu2002.json")
@@ -44,7 +46,12 @@ def test_every_policy_is_listed_with_its_source(capsys: pytest.CaptureFixture[st
     rows = run_json(capsys, "--policies")["policies"]
     assert all(row["source"] and row["ties"] and row["cost"] for row in rows)  # type: ignore[attr-defined]
     assert main(["schedule", "--policies"]) == 0
-    assert "Topcuoglu" in capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Topcuoglu" in out
+    assert "by their names without _rt (but heft_rt), and heft, cpop, peft, which plan" in out
+    ready = [str(row["name"]) for row in rows if row["decides"] == READY]  # type: ignore[index]
+    there = {name if name in POLICIES else name.removesuffix("_rt") for name in ready}
+    assert there | set(PLANNED) == set(POLICIES), "what the sentence says of simulate and serve"
 
 
 REFUSED = {

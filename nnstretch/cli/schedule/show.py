@@ -24,6 +24,8 @@ def show_policies(rows: list[dict[str, str]], console: Console) -> None:
     """Print every policy."""
     from rich.table import Table
 
+    from nnstretch.cli.schedule.policies import PLANNED
+
     for decides in dict.fromkeys(row["decides"] for row in rows):
         table = Table("policy", "chooses", "source", "equal choices", "cost per task")
         table.title = f"decides {decides}"
@@ -32,6 +34,10 @@ def show_policies(rows: list[dict[str, str]], console: Console) -> None:
                 table.add_row(row["name"], row["rule"], row["source"], row["ties"], row["cost"])
         console.print(table)
     console.print("n tasks, of k kinds, that wait; P processors")
+    console.print(
+        "simulate and serve know those that decide when tasks are ready, by their names without"
+        f" _rt (but heft_rt), and {', '.join(PLANNED)}, which plan each job when it arrives"
+    )
 
 
 def show_schedule(result: dict[str, Any], console: Console) -> None:
