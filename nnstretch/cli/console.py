@@ -1,4 +1,4 @@
-"""The console of results, the one place where brackets are told from markup.
+"""The console of results, the one place where brackets are told from markup and tables are fitted.
 
 Brackets of a file's or a network's name or of a plan are no markup, those of the verbs' own colours
 are; verbs write text as it is, without escapes.
@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 FOREIGN = re.compile(r"(\\*)\[(?!/?(?:bold|red|yellow)\])")
@@ -27,6 +28,14 @@ class Terminal(Console):
         if markup or (markup is None and self._markup):
             text = FOREIGN.sub(r"\1\1\\[", text)
         return super().render_str(text, markup=markup, **(how | {"emoji": False}))
+
+    def print(self, *objects: Any, **how: Any) -> None:
+        """Print; what is too wide for its column of a table goes on in the next line, uncut."""
+        for table in objects:
+            if isinstance(table, Table):
+                for column in table.columns:
+                    column.overflow = "fold"
+        super().print(*objects, **how)
 
     def on_broken_pipe(self) -> None:
         """Raise what rich would end the process for without a word. Raises BrokenPipeError."""

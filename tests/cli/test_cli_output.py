@@ -24,6 +24,7 @@ from nnstretch.cli import run_verb
 from nnstretch.cli.bench.result import options
 from nnstretch.cli.console import Terminal
 from nnstretch.cli.output_path import check_writable
+from nnstretch.cli.serve.show import show as show_served
 from nnstretch.errors import BadInput
 from nnstretch.files.atomic import atomic_write
 
@@ -57,6 +58,21 @@ def test_names_are_printed_as_they_are(text: str) -> None:
     console.print(text, markup=False)
     assert file.getvalue().count(text) == 4
     assert "yellow" not in file.getvalue()
+
+
+def test_nothing_in_a_table_is_cut_on_a_narrow_terminal() -> None:
+    latency_ms = {"mean": 171.2, "p50": 154.2, "p95": 1334.9, "p99": 15004.0}
+    counts = {"accepted": 20108, "answered": 17656, "refused": 345, "cancelled": 478}
+    app = {"name": "recommendations", "latency_ms": latency_ms, "deadline_misses": 1573, **counts}
+    result = {"apps": [app], "utilisation": {"cpu0": 0.4}, "policy": "eft", "lost": 0}
+    file = io.StringIO()
+    rates = {"throughput_per_s": 0.33, "scheduling_us": {"per_task": 17.8}}
+    show_served(result | rates, Terminal(file=file, width=60))
+    text = file.getvalue()
+    assert "…" not in text
+    columns = zip(*(line.split("│") for line in text.splitlines() if "│" in line), strict=True)
+    words = ["".join("".join(column).split()) for column in columns]
+    assert {"recommendations", "17656of20108", "345,1573,478", "1.5e+04"} <= set(words)
 
 
 def test_branches_of_a_plan_are_printed_without_backslashes(

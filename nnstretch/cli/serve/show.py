@@ -13,13 +13,15 @@ def show(result: dict[str, Any], console: Console) -> None:
     from rich.table import Table
 
     table = Table(
-        *("application", "accepted", "answered", "refused", "missed", "cancelled"),
-        *("mean ms", "p50", "p95", "p99"),
+        *("application", "answered", "refused, missed, cancelled", "mean ms", "p50", "p95", "p99")
     )
     for app in result["apps"]:
         latency = [f"{app['latency_ms'][name]:.4g}" for name in ("mean", "p50", "p95", "p99")]
-        counts = ("accepted", "answered", "refused", "deadline_misses", "cancelled")
-        table.add_row(app["name"], *(str(app[name]) for name in counts), *latency)
+        others = ("refused", "deadline_misses", "cancelled")
+        table.add_row(
+            *(app["name"], f"{app['answered']} of {app['accepted']}"),
+            *(", ".join(str(app[name]) for name in others), *latency),
+        )
     console.print(table)
     used = ", ".join(f"{name} {share:.0%}" for name, share in result["utilisation"].items())
     decided = result["scheduling_us"]
