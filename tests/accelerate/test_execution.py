@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from dataclasses import replace
 from itertools import combinations
@@ -17,6 +18,7 @@ from support.random_chip_graphs import (
     true_outputs,
 )
 
+from nnstretch.accelerate.best_schedule import best_schedule
 from nnstretch.accelerate.bounds import least_times_us
 from nnstretch.accelerate.chip_graph import chip_graph
 from nnstretch.accelerate.engines.placed_program import PlacedProgram
@@ -67,6 +69,21 @@ def test_random_graphs_on_random_machines_compute_the_networks_numbers(
         bound_us = max(least_times_us(schedule.placed.program.chip, schedule.rates).values())
         assert schedule.latency_us >= bound_us * (1 - 1e-9), seed
     assert scheduled > 20
+
+
+@pytest.mark.parametrize("seed", range(0, 40, 4))
+def test_plans_that_best_climbs_to_compute_the_networks_numbers(seed: int) -> None:
+    graph, rates = random_graph(seed), ChipRates(random_machine(seed), "fp16")
+    chip, options = chip_graph(graph, "fp16"), ScheduleOptions("best")
+    try:
+        schedule = best_schedule(chip, rates, options, 0.3, time.process_time)
+    except BadPlan:
+        return
+    verify_plan(schedule.placed, rates)
+    weights, inputs = random_tensors(graph, seed)
+    truth = true_outputs(graph, weights, inputs)
+    check(schedule.placed, rates.accelerator.cores, weights, inputs, truth)
+    assert schedule.latency_us >= max(least_times_us(chip, rates).values()) * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("policy", ["ddr", "lb", "graphturbo"])

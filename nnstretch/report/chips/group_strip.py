@@ -21,14 +21,14 @@ def group_strip(view: ChipView) -> Markup:
     operators = sum(group.operators for group in view.groups)
     along = svg.AxisScale(0, operators, 0, WIDTH_PX - RIGHT_PX)
     base_px = TOP_PX + min(max(g.parts for g in view.groups), MOST_PARTS) * PART_PX
-    title = f"{len(view.groups)} groups along {operators} operators, a stripe for each part"
+    title = f"Groups along {operators} operators: {len(view.groups)}, a stripe for each part"
     drawn = [svg.text(0, 16, title, class_="strong")]
     start = 0
     for number, group in enumerate(view.groups):
         drawn.append(_group(group, number, (along(start), along(start + group.operators)), base_px))
         start += group.operators
     top_px = base_px + 62
-    words = f"{len(view.kernels)} parts in the order in which they run"
+    words = f"Parts in the order in which they run: {len(view.kernels)}"
     drawn.append(svg.text(0, top_px - 10, words, class_="strong"))
     x = svg.AxisScale(0, view.latency_us or 1.0, 0, WIDTH_PX - RIGHT_PX)
     bottom_px = top_px + KERNEL_PX + 4
@@ -47,8 +47,8 @@ def _group(group: ChipGroup, number: int, sides_px: tuple[float, float], base_px
     left_px, right_px = sides_px
     shown = min(group.parts, MOST_PARTS)
     tip = (
-        f"{group.name}: {count(group.operators)} operators {group.first} to {group.last},"
-        f" {count(group.parts)} parts, peak {amount(group.peak_bytes)}B"
+        f"{group.name}: {group.first} to {group.last}, operators: {count(group.operators)},"
+        f" parts: {count(group.parts)}, peak {amount(group.peak_bytes)}B"
     )
     stripes: list[Markup] = []
     for part in range(shown):
