@@ -1,8 +1,9 @@
 """One HTML page that shows a whole story: plan, timeline, latency terms, search, training.
 
 FOLDER holds any of summary.json, search.json, run_original.json, run_branched.json,
-trace_original.json, trace_branched.json, training_original.json, training_branched.json and
-plan.yaml; the page shows what is there and says what is not. It needs no network to be opened.
+trace_original.json, trace_branched.json, training_original.json, training_branched.json, plan.yaml,
+and the folders original and branched of `train --out`; the page shows what is there and says what
+is not. It needs no network to be opened.
 FOLDER may also be one trace of `nnstretch run --trace`. Of a pipeline it holds any of
 partition.json, run_pipeline.json and trace_pipeline.json: what `partition --json` prints, and `run
 --mode pipeline --json --trace trace_pipeline.json`. Where a trace holds a prediction and a run,

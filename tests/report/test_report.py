@@ -224,6 +224,19 @@ def test_an_absent_file_is_named_where_it_would_be_shown(folder: Path) -> None:
     assert re.search(r"Not in this folder: <code>summary.json</code>", page)
 
 
+def test_folders_that_train_filled_are_shown_as_what_it_printed(folder: Path) -> None:
+    page = build_report(folder)
+    for network in ("original", "branched"):
+        (folder / network).mkdir()
+        (folder / f"training_{network}.json").rename(folder / network / "training.json")
+    again = build_report(folder)
+    start, end = '<section id="training"', "</section>"
+    chapters = [text[text.index(start) :].partition(end)[0] for text in (page, again)]
+    assert "best accuracy" in chapters[0]
+    assert chapters[0] == chapters[1]
+    assert "branched/training.json" in again
+
+
 def test_a_folder_without_any_of_the_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match=r"nothing to report in .*search\.json"):
         build_report(tmp_path)

@@ -16,7 +16,8 @@ def training_chapter(report_data: ReportData) -> Markup:
         " loss after every epoch."
     )
     if not any(report_data.training.values()):
-        missing = missing_files("training_original.json, training_branched.json", "nnstretch train")
+        files = "original/training.json, branched/training.json"
+        missing = missing_files(files, "nnstretch train --out original")
         return chapter("training", "Training", says, missing)
     scores = _curves(report_data, "val_accuracy", "held-out", "")
     losses = (

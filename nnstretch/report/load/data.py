@@ -216,7 +216,7 @@ class ReportedEpoch:
 @tolerant
 @dataclass(frozen=True, slots=True)
 class TrainingSummary:
-    """Training of a network: training_original.json, training_branched.json."""
+    """Training of a network: training_original.json, original/training.json."""
 
     history: tuple[ReportedEpoch, ...] = ()
 

@@ -30,6 +30,8 @@ FILES = (
     *(f"{what}_{kind}.json" for what in ("run", "trace", "training") for kind in NETWORKS),
     "plan.yaml",
 )
+TRAINED = tuple(f"{kind}/training.json" for kind in NETWORKS)
+"""In folders that `train --out` filled, in place of what `train --json` printed."""
 
 
 def read_report_data(folder: Path) -> ReportData:
@@ -40,7 +42,7 @@ def read_report_data(folder: Path) -> ReportData:
     folder = as_path(folder, "folder")
     if folder.is_file():
         return _read_trace(folder)
-    all_files = (*FILES, *PIPELINE_FILES)
+    all_files = (*FILES, *TRAINED, *PIPELINE_FILES)
     if not folder.is_dir():
         needed = "name the one that holds search.json and its neighbours"
         raise UnknownName(f"cannot report {folder}, no such folder, {needed}")
@@ -52,13 +54,13 @@ def read_report_data(folder: Path) -> ReportData:
     files = {name: str(folder / name) for name in present}
     data = _decode_documents(documents, files)
     plan_text = read_plan_text(folder / "plan.yaml") if "plan.yaml" in present else None
-    sources = tuple(_source(folder / name, documents.get(name)) for name in present)
+    sources = tuple(_source(folder / name, name, documents.get(name)) for name in present)
     return replace(data, plan_text=plan_text, files=sources)
 
 
 def _read_trace(path: Path) -> ReportData:
     document = read_json(path)
-    files = (_source(path, document),)
+    files = (_source(path, path.name, document),)
     if is_pipelines(document):
         pipeline = parse_pipeline({TRACE: document}, {TRACE: str(path)})
         return ReportData(files=files, pipeline=pipeline)
@@ -77,19 +79,20 @@ def _decode_documents(documents: dict[str, Any], files: dict[str, str]) -> Repor
             data.runs[network] = decode_at(RunSummary, documents[name], files[name])
         if (name := f"trace_{network}.json") in documents:
             data.timelines[network] = read_timelines(documents[name], files[name])
-        if (name := f"training_{network}.json") in documents:
-            data.training[network] = read_training(documents[name], files[name])
+        for name in (f"{network}/training.json", f"training_{network}.json"):
+            if name in documents:
+                data.training[network] = read_training(documents[name], files[name])
     if any(name in documents for name in PIPELINE_FILES):
         pipeline = parse_pipeline(documents, files)
     return replace(data, pipeline=pipeline)
 
 
-def _source(path: Path, document: Any) -> SourceFile:
+def _source(path: Path, name: str, document: Any) -> SourceFile:
     content = read_bytes(path, "file", MOST_JSON_BYTES)
     command = document.get("command") if isinstance(document, dict) else None
     command = decode_at(str | tuple[str, ...] | None, command, str(path), "command")
     commands = (command,) if isinstance(command, str) else command or ()
-    return SourceFile(path.name, len(content), hashlib.sha256(content).hexdigest(), commands)
+    return SourceFile(name, len(content), hashlib.sha256(content).hexdigest(), commands)
 
 
 def read_training(document: Any, file: str) -> tuple[ReportedEpoch, ...]:
