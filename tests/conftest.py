@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import support.scripts  # noqa: F401
+from attack.seed import SECONDS, SEED
 from hypothesis import settings
 
 # torchmetrics loads transformers, where it is of use to it, into every process that trains: a second
@@ -32,6 +33,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that hold slow tests, so that no long one comes last."""
     long = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in long)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the seed of the attack where it took part, however it ended."""
+    ran = terminalreporter.getreports("passed") + terminalreporter.getreports("failed")
+    if any("tests/attack/" in report.nodeid for report in ran):
+        terminalreporter.write_line(f"attack: NNSTRETCH_ATTACK_SEED={SEED}, {SECONDS:.0f} s")
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,10 @@
 """The house's own attack: hostile files and arguments on every verb, and on every public name.
 
-60 seconds of `make check`, always the same cases, so that a change is judged and not its luck;
+36 seconds of `make check`, always the same cases, so that a change is judged and not its luck;
 `make attack` is longer and draws new ones. The seed is printed, and NNSTRETCH_ATTACK_SEED repeats
-it. A case is written out with what it broke: an exception that is not
-the project's own, a traceback, a hang, a refusal of more than one short line, and threads, files,
-processes or memory that stay.
+it. A case is written out with what it broke: an exception that is not the project's own, a
+traceback, a hang, a refusal of more than one short line, and threads, files, processes or memory
+that stay.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from attack.commands import SOUND, command
 from attack.hostile import damage
 from attack.processes import interrupted, with_closed_streams
 from attack.samples import FILES, make_samples
+from attack.seed import SECONDS, SEED
 from attack.services import service_case, services
 from attack.watch import Finding, resident_bytes, watch, watch_command
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -31,12 +32,6 @@ from hypothesis import strategies as st
 from nnstretch.cli import main
 from nnstretch.errors import NnstretchError
 
-MINUTES = os.environ.get("NNSTRETCH_ATTACK_MINUTES")
-SECONDS = float(MINUTES or "0.6") * 60
-USUAL_SEED = 1
-SEED = int(
-    os.environ.get("NNSTRETCH_ATTACK_SEED") or (time.time_ns() % 10**9 if MINUTES else USUAL_SEED)
-)
 BATCH = 20
 MOST_GROWTH_BYTES = 600 << 20
 """Of memory behind the first cases, which import libraries."""
