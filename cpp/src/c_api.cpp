@@ -72,6 +72,7 @@ nns_status ended(Status status, const Runtime& runtime) {
 
 nns_status open_network(nns_runtime* runtime, const nns_model* model, Weights weights,
                         const char* costs, size_t places, size_t* number) {
+  runtime->runtime.check_opening(places);  // Before seconds go into measuring.
   const auto shared = std::make_shared<Weights>(std::move(weights));
   const std::shared_ptr<const Network> network = model->make(shared);
   const RuntimeOptions& options = runtime->runtime.options();

@@ -81,12 +81,15 @@ Runtime::~Runtime() {
   for (float* memory : scratch_) free_floats(memory);
 }
 
+void Runtime::check_opening(std::size_t places) const {
+  if (loop_) refuse("networks are opened before start()");
+  if (places == 0 || places > 4096) refuse("places are " + std::to_string(places) + ", 1 to 4096");
+}
+
 std::size_t Runtime::open(std::shared_ptr<const Network> network, std::size_t places,
                           std::vector<CostRow> costs) {
+  check_opening(places);
   const std::size_t tasks = network->tasks().size();
-  if (loop_) throw Error(Status::bad_input, "networks are opened before start()");
-  if (places == 0 || places > 4096)
-    throw Error(Status::bad_input, "places are " + std::to_string(places) + ", 1 to 4096");
   if (costs.size() != tasks)
     throw Error(Status::bad_input, std::to_string(costs.size()) + " rows of costs for " +
                                        std::to_string(tasks) + " tasks of " + network->name());

@@ -14,7 +14,7 @@ namespace nnstretch {
 
 namespace {
 
-constexpr std::size_t kMostBytes = std::size_t{64} << 20;  // Of what `nnstretch report` reads.
+constexpr std::size_t kMostTraceBytes = std::size_t{64} << 20;  // Of what `nnstretch report` reads.
 
 std::string threads(const std::vector<ElementOptions>& elements) {
   std::string text;
@@ -62,7 +62,7 @@ std::size_t write_trace(const std::string& path, const Runtime& runtime) {
   for (const TaskSpan& span : spans) {
     const std::string& task = runtime.network(span.network).tasks()[span.task].name;
     const std::string line = slice(span, quoted(names[span.network] + task), origin_us);
-    if (text.size() + line.size() + end.size() > kMostBytes) break;
+    if (text.size() + line.size() + end.size() > kMostTraceBytes) break;
     text += line;
     ++kept;
   }

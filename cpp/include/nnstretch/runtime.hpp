@@ -70,6 +70,8 @@ class Runtime {
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
+  // Throws Error where open() would not take so many places, or nothing any more.
+  void check_opening(std::size_t places) const;
   // Make `places` inferences of a network possible at once; all memory is allocated here. `costs`:
   // microseconds of every task on every element. Returns the network's number. Before start().
   std::size_t open(std::shared_ptr<const Network> network, std::size_t places,
