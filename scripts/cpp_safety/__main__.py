@@ -4,8 +4,8 @@
 
 Eight threads submit inferences of two networks with random deadlines, priorities and cancellations
 (cpp/tests/stress.cpp): plain, with AddressSanitizer and UndefinedBehaviorSanitizer, and with
-ThreadSanitizer. Then weights, arrays, tables of costs, workloads and configurations are broken at
-random under AddressSanitizer (cpp/tests/fuzz.cpp). Then a network of convolutions, pools and sums
+ThreadSanitizer. Then weights, arrays, tables of costs, workloads, configurations and layer calls
+are broken at random under AddressSanitizer (cpp/tests/fuzz.cpp). Then a network of convolutions, pools and sums
 runs on oneDNN's kernels under AddressSanitizer, five inferences at once; leaks inside oneDNN are
 suppressed by its library's name, nothing else is. Whatever a sanitizer says ends the command.
 """
