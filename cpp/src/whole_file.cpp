@@ -53,6 +53,7 @@ void leave_nothing_unfinished() {
   watched = true;
   for (const int number : {SIGINT, SIGTERM, SIGHUP})
     if (std::signal(number, end_by_signal) == SIG_IGN) std::signal(number, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // A file above the limit of its size is a refusal, too.
 }
 
 std::string real_path(const std::string& path) {

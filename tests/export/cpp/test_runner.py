@@ -199,6 +199,15 @@ def test_what_cannot_be_printed_is_a_failure(built: Path, tmp_path: Path) -> Non
         assert (status, why) == (1, "run: standard output, the result cannot be written there\n")
 
 
+def test_a_result_without_room_is_a_refusal_and_leaves_nothing(built: Path, tmp_path: Path) -> None:
+    y = tmp_path / "y.npy"
+    limited = f"ulimit -f 1; exec {built / 'build' / 'run'} --repeat 400 --trace {y}"
+    done = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"run: {y}, cannot be written: File too large\n"
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.slow
 def test_a_trace_is_as_long_as_report_reads(built: Path, tmp_path: Path) -> None:
     path = tmp_path / "t.json"
