@@ -156,9 +156,14 @@ std::vector<CostRow> rows_of(const Network& network, const RunArguments& argumen
 
 void write_profile(const Network& network, const RunArguments& arguments) {
   const CostTable costs = measure_costs(network, arguments.elements, arguments.kernels, 11);
-  if (costs.empty())
-    refuse("--profile, command line, no element measures a call: emulated ones have no times of "
-           "their own, those of vendors support none of " + network.name());
+  const auto emulated = [](const ElementOptions& element) { return element.emulated; };
+  if (std::all_of(arguments.elements.begin(), arguments.elements.end(), emulated))
+    refuse("--profile, command line, emulated elements have no times of their own to measure");
+  for (const ElementOptions& element : arguments.elements) {
+    const auto measured = [&](const auto& row) { return row.second.count(element.type) > 0; };
+    if (!element.emulated && std::none_of(costs.begin(), costs.end(), measured))
+      refuse("element " + element.name + " supports no call of " + network.name());
+  }
   write_costs(arguments.profile, costs);
   std::printf("%s: costs of %zu different calls, median of 11\n", arguments.profile.c_str(),
               costs.size());

@@ -170,6 +170,17 @@ def test_units_of_a_vendor_are_counted(built: Path, libraries: dict[str, Path]) 
     assert "it has 2 units" in done.stderr
 
 
+def test_costs_of_an_element_that_supports_nothing_are_not_written(
+    built: Path, libraries: dict[str, Path], tmp_path: Path
+) -> None:
+    library, costs = f"library:{libraries['SUPPORTS_NOTHING']}", tmp_path / "c.json"
+    for elements in (library, f"cpu,{library}"):
+        done = run(built, "--elements", elements, "--profile", str(costs))
+        assert done.returncode == 1
+        assert done.stderr.rstrip().endswith("supports no call of a.b")
+        assert not costs.exists()
+
+
 def test_openblas_computes_the_products_of_a_network(built: Path, tmp_path: Path) -> None:
     library = tmp_path / "libgemm.so"
     if not shared_library(HOME / "examples" / "openblas_element.c", library, "-lopenblas"):

@@ -94,7 +94,10 @@ TWO = "the network has 2: image, depth"
         ("--measure m.json --profile c.json", "--measure and --profile, command line, they are"),
         ("--profile c.json --json", "--json, command line, it is of no use with --profile"),
         ("--input image.npy --graph g.json", "--input, command line, it is of no use with --graph"),
-        ("--profile c.json --elements emulated:dsp", "no element measures a call: emulated ones"),
+        (
+            "--profile c.json --elements emulated:dsp",
+            "emulated elements have no times of their own",
+        ),
         ("--input image.npy", "there is no file for input depth, all inputs have one or none"),
         (
             "--input photo=image.npy",
