@@ -31,8 +31,11 @@ def export_program(module: nn.Module, examples: tuple[torch.Tensor, ...], name: 
 
     Raises CannotCapture when torch.export refuses the module.
     """
-    varied = tuple(torch.zeros((EXPORT_BATCH, *e.shape[1:]), dtype=e.dtype) for e in examples)
-    dynamic = tuple({0: torch.export.Dim.AUTO} for _ in varied)
+    varied = tuple(
+        torch.zeros((EXPORT_BATCH, *e.shape[1:]) if e.dim() else (), dtype=e.dtype)
+        for e in examples
+    )
+    dynamic = tuple({0: torch.export.Dim.AUTO} if e.dim() else None for e in varied)
     try:
         # Broad on purpose: torch.export raises dozens of private types, and each means "not with a
         # varying batch".

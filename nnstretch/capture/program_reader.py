@@ -86,9 +86,11 @@ class ProgramReader:
             )
 
     def read_outputs(self, fx_node: Any) -> None:
-        """Read the network's outputs. Raises CannotCapture when one is constant."""
+        """Read the network's outputs. Raises CannotCapture when one is constant, or none is."""
         leaves = torch.utils._pytree.tree_leaves(fx_node.args)
         names = [leaf.name for leaf in leaves if isinstance(leaf, torch.fx.Node)]
+        if not names:
+            raise CannotCapture(f"cannot capture {self.name}, it returns no tensor")
         for name in names:
             if name not in self.names:
                 raise CannotCapture(

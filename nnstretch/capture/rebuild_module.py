@@ -124,7 +124,7 @@ class ModuleBuilder:
             weight = self.weights[name]
             path = attribute_path(name)
             tensor = torch.zeros(weight.spec.shape, dtype=getattr(torch, weight.spec.dtype))
-            initialize_weight(tensor, weight, self.readers[name])
+            initialize_weight(tensor, weight, self.readers.get(name, ()))
             set_tensor(self.root, path, nn.Parameter(tensor) if weight.trainable else tensor)
             self.values[name] = self.fx_graph.get_attr(path)
         return self.values[name]

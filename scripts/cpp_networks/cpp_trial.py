@@ -98,7 +98,7 @@ def run_once(runner: Path, kernels: str, example: np.ndarray, repeats: int) -> A
     """Compute one input some times. Raises Mismatch where the program fails."""
     with tempfile.TemporaryDirectory() as scratch:
         x, y = Path(scratch) / "x.npy", Path(scratch) / "y.npy"
-        np.save(x, np.ascontiguousarray(example, np.float32))
+        np.save(x, np.asarray(example, np.float32, order="C"))
         files = ["--input", str(x), "--output", str(y)]
         command = [str(runner), *files, "--kernels", kernels, "--repeat", str(repeats), "--json"]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)

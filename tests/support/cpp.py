@@ -149,16 +149,14 @@ def outputs_in_torch(module: nn.Module, inputs: Sequence[torch.Tensor]) -> list[
     """Return what PyTorch computes."""
     with torch.no_grad():
         results = module.eval()(*inputs)
-    arrays: list[np.ndarray] = []
-    for result in results if isinstance(results, tuple | list) else (results,):
-        arrays.append(result.numpy())
-    return arrays
+    return [result.detach().numpy() for result in torch.utils._pytree.tree_leaves(results)]
 
 
 def assert_close(computed: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> None:
     """Compare arrays to 1e-4 of the largest magnitude of each."""
     assert len(computed) == len(expected)
     for number, (array, reference) in enumerate(zip(computed, expected, strict=True)):
+        assert array.shape == reference.shape, f"output {number}"
         scale = max(float(np.abs(reference).max()), 1e-6)
         error = float(np.abs(array - reference).max()) / scale
         assert error < 1e-4, f"output {number}: {error:.1e} of the largest magnitude"

@@ -59,7 +59,7 @@ def run_network(
         command = [str(runner), *options]
         for number, array in enumerate(inputs):
             path = Path(scratch) / f"input{number}.npy"
-            np.save(path, np.ascontiguousarray(array, np.float32))
+            np.save(path, np.asarray(array, np.float32, order="C"))
             command += ["--input", str(path)]
         outputs = [Path(scratch) / f"output{number}.npy" for number in range(shapes)]
         for path in outputs:

@@ -100,8 +100,9 @@ def write_program(
     with eval_mode(module), torch.no_grad():
         expected = module(*examples)
     progress(1, 3)
-    results = expected if isinstance(expected, tuple | list) else (expected,)
-    arrays: list[np.ndarray] = [result.numpy() for result in results]
+    results = torch.utils._pytree.tree_leaves(expected)
+    tensors = [result for result in results if isinstance(result, torch.Tensor)]
+    arrays: list[np.ndarray] = [tensor.detach().numpy() for tensor in tensors]
     inputs: list[np.ndarray] = [example.numpy() for example in examples]
     files = {path: text.encode() for path, text in lists.files()}
     arena = write_project(program, folder, files | example_files(inputs, arrays))

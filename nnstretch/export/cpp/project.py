@@ -17,6 +17,8 @@ from nnstretch.files.package_data import package_data
 MARKER = "export.json"
 RUNTIME = "runtime"
 RUNTIME_PARTS = ("CMakeLists.txt", "include", "src", "examples")
+EARLIER_FILES = ("example/input*.npy", "example/output*.npy", "runtime/*/**/*.[ch]pp")
+"""What an export of another network, or by another version, may have left in the folder."""
 CMAKE = """\
 cmake_minimum_required(VERSION 3.18)
 project(exported_network CXX C)
@@ -120,7 +122,8 @@ def write_project(
     """Write everything that the network needs to be built where no Python is.
 
     `beside`: other files, by their path in the folder. Files that would not change are left alone,
-    builds in the folder stay. Raises BadInput where the folder holds something else.
+    builds in the folder stay; what only an earlier export wrote is removed. Raises BadInput where
+    the folder holds something else.
     """
     check_folder(folder)
     arena = plan_arena(program.groups)
@@ -135,12 +138,14 @@ def write_project(
         "CMakePresets.json": json.dumps(PRESETS, indent=1) + "\n",
         "README.md": readme(program, arena),
     }
-    for name, text in files.items():
-        write_changed(folder / name, text.encode())
-    for name, data in (beside or {}).items():
-        write_changed(folder / name, data)
-    for path, data in runtime_files():
-        write_changed(folder / RUNTIME / path, data)
+    contents = {folder / name: text.encode() for name, text in files.items()}
+    contents |= {folder / name: data for name, data in (beside or {}).items()}
+    contents |= {folder / RUNTIME / path: data for path, data in runtime_files()}
+    for path, data in contents.items():
+        write_changed(path, data)
+    for pattern in EARLIER_FILES:
+        for path in set(folder.glob(pattern)) - contents.keys():
+            path.unlink()
     with atomic_write(folder / "weights.bin") as aside:
         write_weights(aside, program.weights, fingerprint)
     return arena

@@ -165,13 +165,17 @@ def shape_text(shape: Extents) -> str:
 
 
 def port_lines(program: CppProgram, names: NameSpace) -> list[str]:
-    """Return the declarations of inputs and outputs."""
+    """Return the declarations of inputs and outputs; a variable for those that calls touch."""
+    touched = {view.buffer for call in program.calls for view in call.views}
     lines: list[str] = []
     for kind, buffers in (("input", program.inputs), ("output", program.outputs)):
         for buffer in buffers:
-            port = f"const View {names.name_of(buffer)} = net.{kind}("
-            whole = ", Numbers::whole" if buffer.name in program.whole_inputs else ""
-            lines.append(f'{port}"{quoted(buffer.name)}", {extents(buffer.shape)}{whole});')
+            name = names.name_of(buffer)
+            variable = f"const View {name} = " if buffer in touched else ""
+            is_whole = kind == "input" and buffer.name in program.whole_inputs
+            whole = ", Numbers::whole" if is_whole else ""
+            port = f'net.{kind}("{quoted(buffer.name)}", {extents(buffer.shape)}{whole});'
+            lines.append(variable + port)
     return lines
 
 

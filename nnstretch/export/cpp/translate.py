@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -87,6 +87,11 @@ def translate(
         except UnsupportedArguments as error:
             missing.setdefault(str(error), []).append(node.module or node.name)
             translation.values[node.name] = stand_in(node)
+    for name in graph.outputs:
+        try:
+            check_output(translation, name)
+        except UnsupportedArguments as error:
+            missing.setdefault(f"output {name} with {error}", []).append(name)
     if missing:
         raise UnsupportedOp(refusal(graph, missing))
     outputs = place_outputs(translation, graph)
@@ -157,13 +162,20 @@ def refusal(graph: Graph, missing: Mapping[str, list[str]]) -> str:
     return f"no C++ for {', '.join(parts)}, network {graph.name}, export it as onnx or litert"
 
 
+def check_output(t: Translation, name: str) -> None:
+    """Check that a result is a tensor of numbers. Raises UnsupportedArguments for anything else."""
+    if name not in t.values and name not in t.constants:
+        raise UnsupportedArguments("a size, which is no tensor")
+    if not t.view_of(ValueRef(name)).elements:
+        raise UnsupportedArguments("a tensor without elements")
+
+
 def place_outputs(t: Translation, graph: Graph) -> tuple[TensorBuffer, ...]:
     """Let every result be written into the caller's memory, by a copy where it takes one."""
     outputs: list[TensorBuffer] = []
-    counts = Counter(graph.outputs)
-    for position, name in enumerate(graph.outputs):
+    labels = output_names(graph.outputs)
+    for name, label in zip(graph.outputs, labels, strict=True):
         view = t.view_of(ValueRef(name))
-        label = name if counts[name] == 1 else f"{name}_{position}"
         output = TensorBuffer(label, "output", view.shape)
         outputs.append(output)
         if view.is_whole and view.buffer.storage == "arena":
@@ -172,6 +184,18 @@ def place_outputs(t: Translation, graph: Graph) -> tuple[TensorBuffer, ...]:
             copy = OperatorCall("Copy", label, (view,), whole_view(output))
             t.calls.append(copy)
     return tuple(outputs)
+
+
+def output_names(values: Sequence[str]) -> tuple[str, ...]:
+    """Return a name for each result: its value's, with a number where it is returned again."""
+    counts = Counter(values)
+    names: list[str] = []
+    for position, value in enumerate(values):
+        name = value if counts[value] == 1 else f"{value}_{position}"
+        while counts[value] > 1 and (name in counts or name in names):
+            name += "_again"
+        names.append(name)
+    return tuple(names)
 
 
 def retarget(t: Translation, old: TensorBuffer, new: TensorBuffer) -> None:

@@ -80,7 +80,7 @@ class Translation:
         known = self.weights.get(name)
         if known is not None and known is not array and not np.array_equal(known, array):
             return self.constant(f"{name}_", array)
-        self.weights[name] = np.ascontiguousarray(array)
+        self.weights[name] = np.asarray(array, order="C")
         return whole_view(TensorBuffer(name, "weight", tuple(array.shape)))
 
     def call(
@@ -94,8 +94,13 @@ class Translation:
         write: TensorView | None = None,
         suffix: str = "",
     ) -> TensorView:
-        """Add a call and return what it computes: a new tensor of the arena, or `write`."""
+        """Add a call and return what it computes: a new tensor of the arena, or `write`.
+
+        Raises UnsupportedArguments where it reads nothing: no memory holds that.
+        """
         value = node.name + suffix
+        if any(view is not None and not view.elements for view in reads):
+            raise UnsupportedArguments("a tensor without elements")
         target = write if write is not None else whole_view(TensorBuffer(value, "arena", shape))
         self.calls.append(
             OperatorCall(

@@ -23,7 +23,7 @@ def write_weights(path: Path, weights: Mapping[str, np.ndarray], fingerprint: by
 
     `fingerprint`: 32 bytes of the network that they belong to.
     """
-    arrays = {name: np.ascontiguousarray(array, np.float32) for name, array in weights.items()}
+    arrays = {name: np.asarray(array, np.float32, order="C") for name, array in weights.items()}
     table_bytes = sum(entry_bytes(name, array) for name, array in arrays.items())
     offsets, file_bytes = place_tensors(arrays, HEADER_BYTES + table_bytes)
     data = bytearray(file_bytes)

@@ -33,7 +33,13 @@ class NetworkAnalysis:
 
     @cached_property
     def cuts(self) -> tuple[Cut, ...]:
-        """Return the network's cuts in execution order."""
+        """Return the network's cuts in execution order; none where its end has no dimensions.
+
+        A single number has no channels that branches could share.
+        """
+        specs = self.graph.specs()
+        if any(not specs[name].shape for name in self.graph.outputs):
+            return ()
         return find_cuts(self.graph)
 
     @cached_property

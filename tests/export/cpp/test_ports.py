@@ -11,9 +11,18 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from support.cpp import CppRuntime, cpp_runtime  # noqa: E402, F401
+from support.cpp import (  # noqa: E402
+    CppRuntime,
+    assert_close,
+    cpp_runtime,  # noqa: F401
+    outputs_in_cpp,
+    outputs_in_torch,
+    translate_module,
+)
+from torch import nn  # noqa: E402
 
 from nnstretch.cli import main  # noqa: E402
+from nnstretch.errors import CannotCapture, UnsupportedOp  # noqa: E402
 
 MODULE = """\
 import torch
@@ -115,3 +124,94 @@ def test_tokens_are_exported_and_truth_values_and_chips_refused_by_name(
     assert main(["export", f"{tmp_path / 'm.py'}:Pair", *images, *end, "--soc", "mi9"]) == 1
     assert "--soc mi9 with --format cpp" in capsys.readouterr().err
     assert not (tmp_path / "net").exists()
+
+
+class Returns(nn.Module):
+    """What may be returned: inputs, weights, views, numbers without dimensions, all also twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.weight = nn.Parameter(torch.randn(2, 3))
+        self.gain = nn.Parameter(torch.tensor(3.0))
+
+    def forward(self, x: torch.Tensor, unread: torch.Tensor, number: torch.Tensor) -> object:
+        """Return them by name and in lists."""
+        y = self.conv(x)
+        rows = y.flatten(1)
+        numbers = [y.mean(), number, number * self.gain]
+        views = {"rows": rows, "again": y.flatten(1), "rows again": rows, "channel": x[:, 1]}
+        return {"y": y, "x": x, "views": views}, (y, x), numbers, (self.weight, self.gain)
+
+
+def test_whatever_is_returned_is_what_the_module_returns(
+    cpp_runtime: CppRuntime,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    torch.manual_seed(0)
+    inputs = (torch.randn(1, 3, 6, 6), torch.randn(1, 2), torch.tensor(2.0))
+    module = Returns()
+    computed = outputs_in_cpp(cpp_runtime, module, inputs, tmp_path)
+    assert_close(computed, outputs_in_torch(module, inputs))
+
+
+class Returned(nn.Module):
+    """One thing that is returned."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what = what
+        self.register_buffer("places", torch.arange(3))
+
+    def forward(self, x: torch.Tensor) -> object:
+        """Return it."""
+        results = {"whole": self.places, "empty": x[:, :0], "nothing": None}
+        return x * 2, results[self.what]
+
+
+def test_what_is_no_tensor_of_numbers_is_refused_by_name() -> None:
+    x = torch.zeros(1, 3, 6, 6)
+    for what, reason in {
+        "whole": "output places with places holds int64",
+        "empty": "output slice_.* with a tensor without elements",
+    }.items():
+        with pytest.raises(UnsupportedOp, match=reason):
+            translate_module(Returned(what), x)
+    assert len(translate_module(Returned("nothing"), x).outputs) == 1
+    with pytest.raises(CannotCapture, match="it returns no tensor"):
+        translate_module(Nothing(), x)
+
+
+class Nothing(nn.Module):
+    """A network without a result."""
+
+    def forward(self, x: torch.Tensor) -> None:
+        """Return nothing."""
+
+
+def test_the_verb_takes_names_and_an_end_without_dimensions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "m.py").write_text(
+        "import torch\n"
+        "class Named(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return {'mean': x.mean(), 'inner': [x, x * 2]}\n"
+        "class Mean(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return torch.relu(x).mean()\n"
+        "class Odd(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return torch.erfinv(torch.special.i0(x)).mean()\n"
+    )
+    end = ["--input", "1,3,6,6", "--format", "cpp", "--no-build", "--out"]
+    for name, shapes in (("Named", [(), (1, 3, 6, 6), (1, 3, 6, 6)]), ("Mean", [()])):
+        out = tmp_path / name
+        assert main(["export", f"{tmp_path / 'm.py'}:{name}", *end, str(out)]) == 0
+        files = sorted((out / "example").glob("output*.npy"))
+        assert [np.load(path).shape for path in files] == shapes
+    capsys.readouterr()
+    assert main(["export", f"{tmp_path / 'm.py'}:Odd", *end, str(tmp_path / "odd")]) == 1
+    assert "no C++ for special_i0 (1 times, in special_i0), erfinv" in capsys.readouterr().err
+    onnx = ["--input", "1,3,6,6", "--out", str(tmp_path / "mean.nns")]
+    assert main(["export", f"{tmp_path / 'm.py'}:Mean", *onnx]) == 0

@@ -103,6 +103,14 @@ def test_a_second_export_changes_no_byte_and_other_folders_are_refused(tmp_path:
     (folder / "build").mkdir()
     write_project(program, folder)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    kept = [folder / name for name in ("build/run", "example/photo.npy", "runtime/src/mine.txt")]
+    stale = [folder / name for name in ("example/input1.npy", "runtime/src/kernels/old.cpp")]
+    for path in (*kept, *stale):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    write_project(program, folder)
+    after = {path for path in folder.rglob("*") if path.is_file()}
+    assert after == before.keys() | set(kept)
     other = tmp_path / "other"
     other.mkdir()
     (other / "thesis.txt").write_text("years of work")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ import torch
 from nnstretch.capture.rebuild_module import resolve_operator
 from nnstretch.capture.weight_folding import concrete
 from nnstretch.export.cpp import view_algebra
+from nnstretch.export.cpp.operators.elementwise import activation
 from nnstretch.export.cpp.operators.products import product
 from nnstretch.export.cpp.program import Activation, Attribute, Extents, TensorView
 from nnstretch.export.cpp.translation import Translation, UnsupportedArguments, Views
@@ -67,6 +69,31 @@ def with_product(t: Translation, node: Node) -> Views:
     return binary(t, node, "add", x, scaled)
 
 
+def bounded(t: Translation, node: Node) -> Views:
+    """Translate clamp between tensors; between two numbers it is an activation."""
+    keywords = dict(node.kwargs)
+    bounds = [argument(node, 1, keywords.get("min")), argument(node, 2, keywords.get("max"))]
+    if node.kind == "clamp_max":
+        bounds.reverse()
+    bounds = [constant_number(t, bound) for bound in bounds]
+    if not any(isinstance(bound, ValueRef) for bound in bounds):
+        numbers = (node.args[0], *bounds)
+        return activation(t, replace(node, op="clamp", args=numbers, kwargs=()))
+    result = t.view_of(node.args[0])
+    for kind, bound in zip(("maximum", "minimum"), bounds, strict=True):
+        if isinstance(bound, ValueRef):
+            result = binary(t, node, kind, result, t.view_of(bound), f"_{kind}")
+        elif bound is not None:
+            result = scalar(t, node, kind, result, float(bound), f"_{kind}")  # type: ignore[arg-type]
+    return result
+
+
+def constant_number(t: Translation, item: Argument) -> Argument:
+    """Return the number that a constant without dimensions holds, everything else as it is."""
+    values = t.constants.get(item.name) if isinstance(item, ValueRef) else None
+    return float(values) if values is not None and not values.shape else item
+
+
 def interpolated(t: Translation, node: Node) -> Views:
     """Translate lerp(a, b, w): a + w (b - a)."""
     a, b = t.view_of(node.args[0]), t.view_of(node.args[1])
@@ -115,9 +142,12 @@ def rms_norm(t: Translation, node: Node) -> Views:
 def variance(t: Translation, node: Node) -> Views:
     """Translate var, std and var_mean: the mean of squared differences, corrected."""
     x = t.view_of(node.args[0])
-    axes = reduced_axes(argument(node, 1), len(x.shape))
     keywords = dict(node.kwargs)
-    correction = keywords.get("correction", argument(node, 2, 1))
+    named, correction = argument(node, 1), argument(node, 2, 1)
+    if isinstance(named, bool):  # The short form, var(x, unbiased): all axes.
+        named, correction = None, named
+    axes = reduced_axes(named, len(x.shape))
+    correction = keywords.get("correction", keywords.get("unbiased", correction))
     correction = 1 if correction is None else correction
     count = int(np.prod([x.shape[axis] for axis in axes]))
     mean = reduced(t, node, "mean", x, axes, "_mean")
@@ -199,6 +229,7 @@ def apply(node: Node, x: torch.Tensor) -> np.ndarray:
 
 RULES: dict[str, Rule] = {
     "addcmul": with_product,
+    **dict.fromkeys(("clamp", "clamp_min", "clamp_max"), bounded),
     "lerp": interpolated,
     "glu": gated,
     "rms_norm": rms_norm,

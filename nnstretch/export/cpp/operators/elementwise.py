@@ -64,12 +64,8 @@ def activation_of(node: Node) -> Activation:
     if kind == "hardtanh":
         return Activation("clamp", number(argument(node, 1), -1.0), number(argument(node, 2), 1.0))
     if kind == "clamp":
-        lowest = number(argument(node, 1, keywords.get("min")), -LARGEST)
-        return Activation("clamp", lowest, number(argument(node, 2, keywords.get("max")), LARGEST))
-    if kind == "clamp_min":
-        return Activation("clamp", number(argument(node, 1), -LARGEST), LARGEST)
-    if kind == "clamp_max":
-        return Activation("clamp", -LARGEST, number(argument(node, 1), LARGEST))
+        lowest = number(argument(node, 1), -LARGEST)
+        return Activation("clamp", lowest, number(argument(node, 2), LARGEST))
     if kind == "leaky_relu":
         return Activation("leaky_relu", number(argument(node, 1), 0.01))
     if kind == "elu":
@@ -180,8 +176,7 @@ def reduction(t: Translation, node: Node) -> Views:
 RULES: dict[str, Rule] = dict.fromkeys(
     (
         *PLAIN_FUNCTIONS,
-        *("gelu", "relu6", "hardtanh", "clamp", "clamp_min", "clamp_max"),
-        *("leaky_relu", "elu", "celu", "softplus", "pow"),
+        *("gelu", "relu6", "hardtanh", "leaky_relu", "elu", "celu", "softplus", "pow"),
     ),
     activation,
 )
