@@ -120,7 +120,10 @@ class ProgramReader:
 
     def read_call(self, fx_node: Any) -> None:
         """Read a call of an operator; calls that write in place become their pure form."""
-        if is_assertion(fx_node.target) or self.constants.try_fold(fx_node):
+        if is_assertion(fx_node.target):
+            return
+        if self.constants.try_fold(fx_node):
+            self.views.record(fx_node)
             return
         op, in_place = operator_name(fx_node.target)
         outputs = self.output_specs(fx_node.meta.get("val"), op)
@@ -172,6 +175,8 @@ class ProgramReader:
             raise self.overwrite_error(
                 fx_node, f"{written}, of which the view {stale.name} is read later"
             )
+        for node in self.views.chain(fx_node.args[0]):
+            self.make_variable(node.name)
         value = self.names[fx_node.name]
         self.redirect_readers(target, value)
         for view, behind in pairwise(self.views.chain_read_after(fx_node)):
@@ -215,6 +220,12 @@ class ProgramReader:
         self.specs[path] = spec
         self.weights[path] = Weight(path, spec, trainable=False)
         return path
+
+    def make_variable(self, fx_name: str) -> None:
+        """Let what is written into a constant be seen by what reads it from here on."""
+        if fx_name in self.constants.tensors and fx_name not in self.names:
+            self.add_constant(fx_name)
+        self.constants.tensors.pop(fx_name, None)
 
     def output_specs(self, value: Any, op: str) -> tuple[TensorSpec, ...]:
         """Return shapes and dtypes of a node's results. Raises CannotCapture when it has none."""

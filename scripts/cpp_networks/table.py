@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 from cpp_trial import INPUTS, LIMIT, NetworkRow, build_runtime, examine
 from cpp_zoo import names, work_gmacs
+from printed_rows import read_printed
 
 from nnstretch.bench.markdown import markdown_table
 from nnstretch.files.atomic import write_text
@@ -42,8 +43,8 @@ def cells(row: NetworkRow) -> tuple[str, ...]:
     )
 
 
-def page(rows: list[NetworkRow], asked: int) -> str:
-    """Return the page of results."""
+def page(rows: list[NetworkRow], asked: int, kept: int) -> str:
+    """Return the page of results; `kept`: how many rows an earlier page had."""
     built = [row for row in rows if not row.reason]
     right = [row for row in built if row.is_right]
     tight = [row for row in built if row.arena_mb <= 1.1 * row.alive_mb]
@@ -60,7 +61,8 @@ def page(rows: list[NetworkRow], asked: int) -> str:
         "",
         f"Made by `{COMMAND}`, one thread, both kernel sets in turns with PyTorch eager, the"
         " least of all turns; other programs ran on the machine, so that only numbers of one row"
-        " may be compared, and those roughly.",
+        " may be compared, and those roughly."
+        + (f" {kept} rows are kept from earlier runs, as they were printed." if kept else ""),
         "",
         *markdown_table(HEADS, [cells(row) for row in built]),
     ]
@@ -100,6 +102,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--journal", type=Path, default=Path("cpp_networks.jsonl"))
     parser.add_argument("--out", type=Path, default=PAGE, help="page to write at the end")
     parser.add_argument("--page-only", action="store_true", help="write the page, run nothing")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the page's rows of networks the journal lacks"
+    )
 
 
 def runtime_in(folder: Path) -> Path:
@@ -123,6 +128,9 @@ def run(args: argparse.Namespace) -> int:
                 row = examine(name, Path(work), runtime)
             append_rows(args.journal, [asdict(row)])
             print(row, flush=True)
-    rows = latest(args.journal)
-    write_text(args.out, page([rows[name] for name in all_names if name in rows], len(all_names)))
+    printed = read_printed(args.out) if args.keep else {}
+    rows = printed | latest(args.journal)
+    listed = [rows[name] for name in all_names if name in rows]
+    kept = sum(row is printed.get(row.name) for row in listed)
+    write_text(args.out, page(listed, len(all_names), kept))
     return 0

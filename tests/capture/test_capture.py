@@ -199,6 +199,20 @@ def test_writing_into_a_slice_writes_into_the_tensor_behind_it() -> None:
     assert {"slice_scatter", "select_scatter"} <= {node.kind for node in graph.nodes}
 
 
+def test_what_is_computed_is_written_into_a_slice_of_a_constant() -> None:
+    def filled(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        y = torch.zeros(2, 4)
+        y[1, 0] = 3.0
+        y[:, 2:] = layer(x)[:, :2]
+        twice = y * 2
+        y[0] += x[0]
+        return twice + y
+
+    graph, error = rebuilt(Of(filled), torch.randn(2, 4))
+    assert error <= 1e-6
+    assert any(w.name.startswith("constants.") for w in graph.weights)
+
+
 def test_a_copy_into_a_slice_can_be_trained_through() -> None:
     def copying(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
         y = layer(x).clone()

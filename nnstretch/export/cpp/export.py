@@ -62,9 +62,9 @@ def export_cpp(
     captured = with_branch_paths(trace(request.module, example, request.plan.model))
     placement = placement_of(request.plan)
     lists = lists or list_layers(request.module, captured, placement)
-    program = with_labels(
-        translate(captured.graph, captured.weights, granularity, placement), request.plan
-    )
+    label = label_of(request.plan)
+    program = translate(captured.graph, captured.weights, granularity, placement, label)
+    program = with_labels(program, label)
     return write_program(program, request.module, (example,), folder, build_here, lists, progress)
 
 
@@ -98,7 +98,8 @@ def write_program(
 ) -> CppExport:
     """Write a program's folder, build it, and compare it with the module on the examples."""
     with eval_mode(module), torch.no_grad():
-        expected = module(*examples)
+        # Some networks write into their input.
+        expected = module(*(example.clone() for example in examples))
     progress(1, 3)
     results = torch.utils._pytree.tree_leaves(expected)
     tensors = [result for result in results if isinstance(result, torch.Tensor)]
@@ -117,12 +118,15 @@ def write_program(
 
 
 def example_files(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> dict[str, bytes]:
-    """Return files of an input and of what the module computes from it, by their paths."""
+    """Return files of an input and of what the module computes from it, by their paths.
+
+    Whole numbers stay what they are as inputs; results are floats, as the runner writes them.
+    """
     files: dict[str, bytes] = {}
     for kind, arrays in (("input", inputs), ("output", outputs)):
         for number, array in enumerate(arrays):
             text = io.BytesIO()
-            kept = np.int64 if array.dtype.kind == "i" else np.float32
+            kept = np.int64 if kind == "input" and array.dtype.kind == "i" else np.float32
             np.save(text, np.asarray(array, kept, order="C"))
             files[f"example/{kind}{number}.npy"] = text.getvalue()
     return files
@@ -141,10 +145,10 @@ def placement_of(plan: Plan) -> Placement:
     return placement
 
 
-def with_labels(program: CppProgram, plan: Plan) -> CppProgram:
-    """Return a program whose tasks and calls carry the paths of the original network.
+def label_of(plan: Plan) -> Callable[[str], str]:
+    """Return what gives a path in the stretched network as its author knows it.
 
-    Where there are branches, end of the segment and processor stand before them.
+    Where there are branches, end of the segment and processor stand before the original's path.
     """
     several = len(plan.segments) > 1 or plan.segments[0].branched
 
@@ -162,6 +166,11 @@ def with_labels(program: CppProgram, plan: Plan) -> CppProgram:
     def meeting_name(place: re.Match[str]) -> str:
         return f"{plan.segments[int(place[1])].end}/merge"
 
+    return label
+
+
+def with_labels(program: CppProgram, label: Callable[[str], str]) -> CppProgram:
+    """Return a program whose tasks and calls carry the paths of the original network."""
     groups: list[CallGroup] = []
     for group in program.groups:
         calls = tuple(replace(call, module=label(call.module)) for call in group.calls)

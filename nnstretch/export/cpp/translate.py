@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 
 from nnstretch.capture.weight_folding import fold_constants
@@ -20,6 +21,7 @@ from nnstretch.export.cpp.operators import (
     norms,
     products,
     shapes,
+    shuffles,
     windows,
 )
 from nnstretch.export.cpp.program import (
@@ -40,6 +42,7 @@ RULES: dict[str, Callable[[Translation, Node], Views]] = {
     **elementwise.RULES,
     **composed.RULES,
     **shapes.RULES,
+    **shuffles.RULES,
     **borders.RULES,
     **lookups.RULES,
 }
@@ -51,6 +54,8 @@ KEEPS_TYPE = frozenset(
     }
 )
 """Operators that move whole numbers as they do others."""
+Label = Callable[[str], str]
+"""Path of a module in what was captured -> the path that its author knows."""
 Placement = Callable[[str], str]
 """Path of a module in what was captured -> the processor of its plan, empty for none."""
 
@@ -65,6 +70,7 @@ def translate(
     weights: Mapping[str, torch.Tensor],
     granularity: str = "layer",
     placement: Placement = nowhere,
+    label: Label = str,
 ) -> CppProgram:
     """Translate a captured network to calls of the C++ runtime.
 
@@ -76,7 +82,7 @@ def translate(
     """
     check_inputs(graph)
     constants = fold_constants(graph, weights)
-    arrays = {name: tensor.numpy() for name, tensor in constants.tensors.items()}
+    arrays = {name: as_array(tensor) for name, tensor in constants.tensors.items()}
     translation = Translation(graph, arrays)
     missing: dict[str, list[str]] = {}
     for node in graph.nodes:
@@ -85,7 +91,7 @@ def translate(
         try:
             translation.values[node.name] = translate_node(translation, node, constants.numbers)
         except UnsupportedArguments as error:
-            missing.setdefault(str(error), []).append(node.module or node.name)
+            missing.setdefault(str(error), []).append(label(node.module) or node.name)
             translation.values[node.name] = stand_in(node)
     for name in graph.outputs:
         try:
@@ -105,6 +111,12 @@ def translate(
         {name: array for name, array in translation.weights.items() if name in used},
         frozenset(value.name for value in graph.inputs if value.spec.dtype in WHOLE),
     )
+
+
+def as_array(tensor: torch.Tensor) -> np.ndarray:
+    """Return the numbers of a constant; NumPy has no bfloat16, float32 holds all of it."""
+    array: np.ndarray = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return array
 
 
 def check_inputs(graph: Graph) -> None:

@@ -24,6 +24,8 @@ Views = TensorView | tuple[TensorView, ...]
 FUSES_ACTIVATION = frozenset(
     {"Conv2d", "ConvTranspose2d", "Matmul", "Elementwise", "Binary", "Scalar", "ChannelAffine"}
 )
+MOST_AXES = 8
+"""`kMaxRank` of cpp/include/nnstretch/view.hpp."""
 FUSES_RESIDUAL = frozenset({"Conv2d", "Matmul"})
 
 
@@ -74,9 +76,12 @@ class Translation:
     def constant(self, name: str, array: np.ndarray) -> TensorView:
         """Return the view of a constant, which becomes a weight of the program."""
         if array.dtype != np.float32:
-            if array.dtype.kind != "f":
+            if array.dtype.kind not in "fiub":
                 raise UnsupportedArguments(f"{name} holds {array.dtype}, only float32 is computed")
+            exact = array
             array = array.astype(np.float32)
+            if exact.dtype.kind in "iu" and not np.array_equal(array, exact):
+                raise UnsupportedArguments(f"{name} holds {exact.dtype} beyond 2^24")
         known = self.weights.get(name)
         if known is not None and known is not array and not np.array_equal(known, array):
             return self.constant(f"{name}_", array)
@@ -96,11 +101,13 @@ class Translation:
     ) -> TensorView:
         """Add a call and return what it computes: a new tensor of the arena, or `write`.
 
-        Raises UnsupportedArguments where it reads nothing: no memory holds that.
+        Raises UnsupportedArguments where it reads nothing, or more axes than the runtime has.
         """
         value = node.name + suffix
         if any(view is not None and not view.elements for view in reads):
             raise UnsupportedArguments("a tensor without elements")
+        if any(len(view.shape) > MOST_AXES for view in (*reads, write) if view is not None):
+            raise UnsupportedArguments(f"a tensor of more than {MOST_AXES} axes")
         target = write if write is not None else whole_view(TensorBuffer(value, "arena", shape))
         self.calls.append(
             OperatorCall(

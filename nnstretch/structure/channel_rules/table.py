@@ -93,7 +93,7 @@ def pooling(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 def reduction(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
     """Propagate through mean, sum, amax ...: reduced dimensions go or become 1, the others pass."""
     x = a.tensor_arg(node)
-    axes = argument(node, 1)
+    axes = argument(node, 2 if node.kind in ("linalg_vector_norm", "norm") else 1)
     if isinstance(axes, int) and not isinstance(axes, bool):
         axes = (axes,)
     if not isinstance(axes, tuple):

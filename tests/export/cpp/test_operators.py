@@ -15,9 +15,12 @@ from support.cpp import (  # noqa: E402
     cpp_runtime,  # noqa: F401
     outputs_in_cpp,
     outputs_in_torch,
+    translate_module,
 )
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
+
+from nnstretch.errors import UnsupportedOp  # noqa: E402
 
 pytestmark = pytest.mark.slow
 Step = Callable[[torch.Tensor], torch.Tensor]
@@ -88,6 +91,10 @@ def test_one_axis(cpp_runtime: CppRuntime, tmp_path: Path) -> None:  # noqa: F81
         nn.Conv1d(4, 8, 3, padding=1, groups=4),
         nn.ConvTranspose1d(4, 2, 4, stride=2),
         nn.Sequential(nn.AvgPool1d(3, 2, 1), nn.AdaptiveAvgPool1d(5)),
+        nn.AdaptiveMaxPool1d(7),
+        nn.Upsample(scale_factor=1.3),
+        nn.Upsample(size=64, mode="linear"),
+        nn.Upsample(scale_factor=2.5, mode="linear", align_corners=True),
     )
     compare(cpp_runtime, module, tmp_path, torch.randn(2, 4, 101))
 
@@ -113,6 +120,7 @@ def test_pools_norms_and_resizing(cpp_runtime: CppRuntime, tmp_path: Path) -> No
         nn.Upsample(scale_factor=1.7, mode="bilinear"),
         nn.Upsample(size=(31, 7), mode="bilinear", align_corners=True),
         nn.Upsample(size=(40, 11)),
+        nn.Upsample(size=(33, 8), mode="nearest-exact"),
         nn.BatchNorm2d(6),
     )
     compare(cpp_runtime, module, tmp_path, torch.randn(2, 6, 15, 19))
@@ -136,6 +144,7 @@ ACTIVATIONS = (
     nn.Tanh(),
     nn.Softplus(2.0, 5.0),
     nn.Softsign(),
+    nn.LogSigmoid(),
     nn.PReLU(),
     nn.PReLU(5, 0.1),
     nn.Softmax(1),
@@ -169,6 +178,15 @@ def test_arithmetic_and_reductions(cpp_runtime: CppRuntime, tmp_path: Path) -> N
         lambda x: torch.rsqrt(x * x + 1) * -x,
         lambda x: x.mean(),
         lambda x: x.transpose(1, 3).mean(2),
+        lambda x: torch.clamp(x, torch.tensor(-0.2), torch.tensor(0.3)),
+        lambda x: torch.clamp(x, max=row.abs()) + torch.clamp(x, min=-row.abs()),
+        lambda x: torch.max(x, row) - torch.min(x, x.flip(1)),
+        lambda x: x.max(1)[0] + x.min(1, keepdim=True)[0] + x.max() - x.min(),
+        lambda x: x.square() + x.norm(p=1, dim=1, keepdim=True),
+        lambda x: x.norm(p=float("inf"), dim=(2, 3)) + x.norm(dim=(2, 3)),
+        lambda x: x * torch.arange(9) + (torch.arange(9) > 4),
+        lambda x: x.var(unbiased=False) + x.std(1, unbiased=False),
+        lambda x: torch.ones_like(x) * 3 - torch.full_like(x, 0.5) + torch.zeros_like(x),
     )
     compare(cpp_runtime, module, tmp_path, torch.randn(2, 4, 6, 9))
 
@@ -193,6 +211,9 @@ def test_shapes(cpp_runtime: CppRuntime, tmp_path: Path) -> None:  # noqa: F811
         lambda x: torch.roll(x, (2, -1), (2, 3)),
         lambda x: F.pixel_shuffle(x, 2),
         lambda x: F.pixel_unshuffle(x, 2),
+        lambda x: F.pixel_shuffle(x[0], 2),
+        lambda x: x.narrow(2, 1, 3) + x.tensor_split((3,), 2)[1],
+        lambda x: x.repeat(2, 1, 1, 2, 3),
         lambda x: F.channel_shuffle(x, 4),
         lambda x: x.repeat(1, 2, 1, 3),
         lambda x: x[:, 1].unsqueeze(1).expand(2, 3, 6, 4) + 1,
@@ -220,10 +241,11 @@ class Attention(nn.Module):
         masked = F.scaled_dot_product_attention(q, k, v, attn_mask=self.bias, scale=0.3)
         scores = (q * 0.5 @ k.transpose(-2, -1) + self.bias).softmax(-1)
         joined = torch.einsum("bhij,bhjd->bihd", scores, v)
+        mixed = torch.einsum("bhij,bh->bij", scores, v[:1, :, 0, 0])
         pairs = torch.bmm(x, x.transpose(1, 2))
         residual = x + self.out(plain.transpose(1, 2).reshape(2, 11, 24))
         vector = x @ x[0, 0]
-        return plain, masked, joined, pairs, F.gelu(residual), vector
+        return plain, masked, joined, mixed, pairs, F.gelu(residual), vector
 
 
 def test_attention(cpp_runtime: CppRuntime, tmp_path: Path) -> None:  # noqa: F811
@@ -327,6 +349,8 @@ class Composed(nn.Module):
             torch.where(mask, x, -1.0),
             x.masked_fill(mask, float("-inf")).softmax(-1),
             x.masked_fill(mask, 2.0),
+            x.log().masked_fill(~mask, 0.0).masked_fill(mask, 1.0),
+            torch.where(mask, 0.5, x) + torch.where(mask, x * 3, x[:1, :1]),
             F.interpolate(x, (11, 5), mode="bicubic"),
             F.interpolate(x, scale_factor=1.5, mode="bicubic", align_corners=True),
             F.interpolate(x, (3, 4), mode="bilinear", antialias=True),
@@ -339,3 +363,24 @@ class Composed(nn.Module):
 def test_operators_of_several_calls(cpp_runtime: CppRuntime, tmp_path: Path) -> None:  # noqa: F811
     torch.manual_seed(0)
     compare(cpp_runtime, Composed(), tmp_path, torch.randn(2, 4, 6, 9))
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        (lambda x: torch.einsum("nii,j->nj", x, x[0, 0]), "a diagonal"),
+        (lambda x: F.dropout(x, 0.5, training=True) + 1, "random"),
+        (lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.1), "random"),
+        (
+            lambda x: F.scaled_dot_product_attention(
+                x, x, x, attn_mask=torch.ones(4, 4).triu(1).bool()
+            ),
+            "allows some row nothing",
+        ),
+        (lambda x: x.unflatten(1, (2, 2, 1, 1, 1, 1, 1)) * 2, "more than 8 axes"),
+        (lambda x: x.norm(p=3, dim=1), "a norm of order 3"),
+    ],
+)
+def test_what_would_be_computed_wrong_is_refused(step: Step, reason: str) -> None:
+    with pytest.raises(UnsupportedOp, match=reason):
+        translate_module(Steps(step), torch.randn(2, 4, 4))

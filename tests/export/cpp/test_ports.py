@@ -161,7 +161,7 @@ class Returned(nn.Module):
     def __init__(self, what: str) -> None:
         super().__init__()
         self.what = what
-        self.register_buffer("places", torch.arange(3))
+        self.register_buffer("places", torch.tensor([2**24 + 1]))
 
     def forward(self, x: torch.Tensor) -> object:
         """Return it."""
@@ -172,7 +172,7 @@ class Returned(nn.Module):
 def test_what_is_no_tensor_of_numbers_is_refused_by_name() -> None:
     x = torch.zeros(1, 3, 6, 6)
     for what, reason in {
-        "whole": "output places with places holds int64",
+        "whole": "output places with places holds int64 beyond 2\\^24",
         "empty": "output slice_.* with a tensor without elements",
     }.items():
         with pytest.raises(UnsupportedOp, match=reason):
@@ -200,9 +200,14 @@ def test_the_verb_takes_names_and_an_end_without_dimensions(
         "class Mean(torch.nn.Module):\n"
         "    def forward(self, x):\n"
         "        return torch.relu(x).mean()\n"
+        "class Ids(torch.nn.Module):\n"
+        "    def forward(self, ids):\n"
+        "        return ids, ids.float()\n"
         "class Odd(torch.nn.Module):\n"
         "    def forward(self, x):\n"
         "        return torch.erfinv(torch.special.i0(x)).mean()\n"
+        "def deep():\n"
+        "    return torch.nn.Sequential(torch.nn.Sequential(torch.nn.Conv3d(3, 4, 1)))\n"
     )
     end = ["--input", "1,3,6,6", "--format", "cpp", "--no-build", "--out"]
     for name, shapes in (("Named", [(), (1, 3, 6, 6), (1, 3, 6, 6)]), ("Mean", [()])):
@@ -210,8 +215,16 @@ def test_the_verb_takes_names_and_an_end_without_dimensions(
         assert main(["export", f"{tmp_path / 'm.py'}:{name}", *end, str(out)]) == 0
         files = sorted((out / "example").glob("output*.npy"))
         assert [np.load(path).shape for path in files] == shapes
+    ids = ["export", f"{tmp_path / 'm.py'}:Ids", "--input", "1,3:int64", *end[2:]]
+    assert main([*ids, str(tmp_path / "ids")]) == 0
+    example = tmp_path / "ids" / "example"
+    types = {path.stem: np.load(path).dtype.name for path in example.iterdir()}
+    assert types == {"input0": "int64", "output0": "float32", "output1": "float32"}
     capsys.readouterr()
     assert main(["export", f"{tmp_path / 'm.py'}:Odd", *end, str(tmp_path / "odd")]) == 1
     assert "no C++ for special_i0 (1 times, in special_i0), erfinv" in capsys.readouterr().err
+    deep = ["export", f"{tmp_path / 'm.py'}:deep", "--input", "1,3,4,4,4", *end[2:]]
+    assert main([*deep, str(tmp_path / "deep")]) == 1
+    assert "no C++ for conv3d (1 times, in 0.0), network" in capsys.readouterr().err
     onnx = ["--input", "1,3,6,6", "--out", str(tmp_path / "mean.nns")]
     assert main(["export", f"{tmp_path / 'm.py'}:Mean", *onnx]) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ import torch
 from nnstretch.capture.rebuild_module import resolve_operator
 from nnstretch.capture.weight_folding import concrete
 from nnstretch.export.cpp import view_algebra
-from nnstretch.export.cpp.operators.elementwise import activation
+from nnstretch.export.cpp.operators.elementwise import activation, reduction
 from nnstretch.export.cpp.operators.products import product
 from nnstretch.export.cpp.program import Activation, Attribute, Extents, TensorView
 from nnstretch.export.cpp.translation import Translation, UnsupportedArguments, Views
@@ -167,37 +168,65 @@ def variance(t: Translation, node: Node) -> Views:
     return shaped if len(shaped) > 1 else shaped[0]
 
 
-def least(t: Translation, node: Node) -> Views:
-    """Translate amin: the largest of the negated numbers, negated."""
+def largest(t: Translation, node: Node) -> Views:
+    """Translate max and min: of two tensors, of all numbers, or along an axis."""
+    if node.op.endswith(".other"):
+        a, b = t.view_of(node.args[0]), t.view_of(node.args[1])
+        return binary(t, node, "maximum" if node.kind == "max" else "minimum", a, b)
+    rule = least if node.kind == "min" else most
+    result = rule(t, node)
+    return result if len(node.outputs) == 1 else (result,)
+
+
+def most(t: Translation, node: Node) -> TensorView:
+    """Return the largest numbers along some axes."""
+    x = t.view_of(node.args[0])
+    result = reduced(t, node, "max", x, reduced_axes(argument(node, 1), len(x.shape)))
+    return t.reshape(result, node.output.shape, node)
+
+
+def least(t: Translation, node: Node) -> TensorView:
+    """Return the least numbers along some axes: the largest of the negated ones, negated."""
     x = t.view_of(node.args[0])
     axes = reduced_axes(argument(node, 1), len(x.shape))
     negate = Activation("negate")
     negated = t.call(node, "Elementwise", (x,), x.shape, {}, negate, suffix="_negated")
-    largest = reduced(t, node, "max", negated, axes, "_largest")
-    result = t.call(node, "Elementwise", (largest,), largest.shape, {}, negate)
+    largest_negated = reduced(t, node, "max", negated, axes, "_largest")
+    shape = largest_negated.shape
+    result = t.call(node, "Elementwise", (largest_negated,), shape, {}, negate)
     return t.reshape(result, node.output.shape, node)
 
 
-def masked(t: Translation, node: Node) -> Views:
-    """Translate masked_fill and where by a constant mask: x stays where it is not replaced."""
-    if node.kind == "where":
-        mask, x, value = node.args[:3]
-    else:
-        x, mask, value = node.args[:3]
-    if not isinstance(mask, ValueRef) or mask.name not in t.constants:
-        raise UnsupportedArguments("a mask that is computed")
-    replaced = t.constants[mask.name].astype(bool)
-    replaced = ~replaced if node.kind == "where" else replaced
-    number = t.constants[value.name] if isinstance(value, ValueRef) else value
-    if isinstance(value, ValueRef) and value.name not in t.constants:
-        raise UnsupportedArguments("a replacement that is computed")
-    constant = np.asarray(number, np.float32)
-    shift = t.constant(f"{node.name}.shift", np.where(replaced, constant, np.float32(0)))
-    if not np.isfinite(constant).all():
-        return binary(t, node, "add", t.view_of(x), shift)
-    kept = t.constant(f"{node.name}.kept", np.where(replaced, np.float32(0), np.float32(1)))
-    product_view = binary(t, node, "multiply", t.view_of(x), kept, "_kept")
-    return binary(t, node, "add", product_view, shift)
+def norm(t: Translation, node: Node) -> Views:
+    """Translate norms over some axes: Euclidean, of absolute values, or their largest."""
+    order = argument(node, 1, 2)
+    if order == 2:
+        return reduction(t, node)
+    kind = {1: "sum", math.inf: "max"}.get(order)  # type: ignore[call-overload]
+    if kind is None:
+        raise UnsupportedArguments(f"a norm of order {order}")
+    x = t.view_of(node.args[0])
+    axes = reduced_axes(argument(node, 2), len(x.shape))
+    sizes = t.call(node, "Elementwise", (x,), x.shape, {}, Activation("abs"), suffix="_sizes")
+    return t.reshape(reduced(t, node, kind, sizes, axes), node.output.shape, node)
+
+
+def squared(t: Translation, node: Node) -> Views:
+    """Translate square."""
+    x = t.view_of(node.args[0])
+    return binary(t, node, "multiply", x, x)
+
+
+def log_sigmoid(t: Translation, node: Node) -> Views:
+    """Translate log_sigmoid: -softplus(-x)."""
+    x = t.view_of(node.args[0])
+    for suffix, function in (
+        ("_negated", Activation("negate")),
+        ("_softplus", Activation("softplus", 1.0, 20.0)),
+        ("", Activation("negate")),
+    ):
+        x = t.call(node, "Elementwise", (x,), x.shape, {}, function, suffix=suffix)
+    return x
 
 
 def resampled(t: Translation, node: Node) -> Views:
@@ -237,9 +266,13 @@ RULES: dict[str, Rule] = {
     "std": variance,
     "var_mean": variance,
     "amin": least,
-    "masked_fill": masked,
-    "where": masked,
+    "max": largest,
+    "min": largest,
+    "linalg_vector_norm": norm,
+    "square": squared,
+    "log_sigmoid": log_sigmoid,
     "upsample_bicubic2d": resampled,
+    "_upsample_nearest_exact2d": resampled,
     "_upsample_bilinear2d_aa": resampled,
     "_upsample_bicubic2d_aa": resampled,
 }

@@ -81,6 +81,8 @@ def attention(t: Translation, node: Node) -> Views:
     """Translate scaled_dot_product_attention: two products with a softmax between them."""
     query, key, value = (t.view_of(item) for item in node.args[:3])
     keywords = dict(node.kwargs)
+    if argument(node, 4, keywords.get("dropout_p")):
+        raise UnsupportedArguments("dropout, which draws random numbers")
     mask = argument(node, 3, keywords.get("attn_mask"))
     if keywords.get("enable_gqa"):
         key, value = (repeated_heads(t, node, view, query.shape[-3]) for view in (key, value))
@@ -97,11 +99,17 @@ def attention(t: Translation, node: Node) -> Views:
 
 
 def mask_bias(t: Translation, node: Node, mask: Argument) -> TensorView:
-    """Return what a mask adds to scores; a constant of truth values becomes 0 and -infinity."""
+    """Return what a mask adds to scores; a constant of truth values becomes 0 and -infinity.
+
+    Raises UnsupportedArguments where a constant allows some row nothing: its softmax has no value.
+    """
     values = t.constants.get(mask.name) if isinstance(mask, ValueRef) else None
-    if values is not None and values.dtype == np.bool_:
-        return t.constant(f"{node.name}.mask", additive(values))
-    return t.view_of(mask)
+    if values is None:
+        return t.view_of(mask)
+    added = additive(values) if values.dtype == np.bool_ else values
+    if np.isneginf(added).all(-1).any():
+        raise UnsupportedArguments("a mask that allows some row nothing")
+    return t.constant(f"{node.name}.mask", added)
 
 
 def additive(allowed: np.ndarray) -> np.ndarray:
@@ -124,8 +132,17 @@ def einsum(t: Translation, node: Node) -> Views:
     terms = operand_letters.split(",")
     if len(terms) != 2 or not isinstance(operands, tuple) or not result or "." in equation:
         raise UnsupportedArguments(f"the equation {equation}")
+    if any(len(set(term)) < len(term) for term in terms):
+        raise UnsupportedArguments(f"the equation {equation}, a diagonal")
     a, b = (t.view_of(operand) for operand in operands)
-    sizes = dict(zip(terms[0], a.shape, strict=True)) | dict(zip(terms[1], b.shape, strict=True))
+    sizes: dict[str, int] = {}
+    for term, view in zip(terms, (a, b), strict=True):
+        for letter, size in zip(term, view.shape, strict=True):
+            sizes[letter] = size if sizes.get(letter, 1) == 1 else sizes[letter]
+    a, b = (
+        view_algebra.broadcast(view, tuple(sizes[letter] for letter in term))
+        for term, view in zip(terms, (a, b), strict=True)
+    )
     batch = [letter for letter in terms[0] if letter in terms[1] and letter in result]
     summed = [letter for letter in terms[0] if letter in terms[1] and letter not in result]
     rows = [letter for letter in terms[0] if letter not in terms[1]]

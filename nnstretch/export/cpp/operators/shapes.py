@@ -1,4 +1,4 @@
-"""Operators that move elements: views without a copy, joins, paddings, shuffles."""
+"""Operators that move elements: views without a copy, joins, what is filled."""
 
 from __future__ import annotations
 
@@ -32,6 +32,16 @@ def rename(t: Translation, node: Node) -> Views:
     """Pass a value on: dropout, contiguous, clone change nothing here."""
     t.pass_on(node.args[0], node)
     return t.view_of(node.args[0])
+
+
+def dropped(t: Translation, node: Node) -> Views:
+    """Pass a value through dropout, which drops nothing in evaluation mode.
+
+    Raises UnsupportedArguments where the network drops in evaluation mode, too.
+    """
+    if argument(node, 2) and argument(node, 1):
+        raise UnsupportedArguments("training=True, which draws random numbers")
+    return rename(t, node)
 
 
 def reshaped(t: Translation, node: Node) -> Views:
@@ -86,6 +96,14 @@ def sliced(t: Translation, node: Node) -> Views:
 def clip(position: int, size: int) -> int:
     """Return a position of an axis, counted from its end where negative."""
     return max(0, min(size, position + size if position < 0 else position))
+
+
+def narrowed(t: Translation, node: Node) -> Views:
+    """Translate narrow(x, axis, start, length)."""
+    x = t.view_of(node.args[0])
+    axis, start, length = (integer(item) for item in node.args[1:4])
+    axis %= len(x.shape)
+    return view_algebra.narrow(x, axis, start % x.shape[axis], length)
 
 
 def selected(t: Translation, node: Node) -> Views:
@@ -147,97 +165,30 @@ def joined(t: Translation, node: Node) -> Views:
     return target
 
 
-def rolled(t: Translation, node: Node) -> Views:
-    """Translate roll along some axes, one after the other: two copies each."""
-    x = t.view_of(node.args[0])
-    shifts = integers(node.args[1])
-    axes = integers(argument(node, 2, ()))
-    if len(axes) != len(shifts):
-        raise UnsupportedArguments("a roll of the flattened tensor")
-    for number, (shift, axis) in enumerate(zip(shifts, axes, strict=True)):
-        size = x.shape[axis]
-        if shift % size == 0:
-            continue
-        target = whole_view(TensorBuffer(f"{node.name}_{number}", "arena", x.shape))
-        split = shift % size
-        pieces = ((0, size - split, split), (split, 0, size - split))
-        for piece, (to, start, length) in enumerate(pieces):
-            t.call(
-                node,
-                "Copy",
-                (view_algebra.narrow(x, axis, start, length),),
-                x.shape,
-                write=view_algebra.narrow(target, axis, to, length),
-                suffix=f"_{number}_{piece}",
-            )
-        x = target
-    return x
-
-
-def flipped(t: Translation, node: Node) -> Views:
-    """Translate flip: negative strides."""
-    x = t.view_of(node.args[0])
-    for axis in integers(node.args[1]):
-        x = view_algebra.flip(x, axis % len(x.shape))
-    return x
-
-
-def repeated(t: Translation, node: Node) -> Views:
-    """Translate repeat and tile: every axis becomes (repeats, size)."""
-    x = t.view_of(node.args[0])
-    repeats = integers(node.args[1])
-    missing = max(0, len(repeats) - len(x.shape))
-    sizes = (1,) * missing + x.shape
-    x = t.reshape(x, sizes, node)
-    repeats = (1,) * (len(sizes) - len(repeats)) + repeats
-    shape: list[int] = []
-    for axis, (count, size) in enumerate(zip(repeats, sizes, strict=True)):
-        x = view_algebra.insert_axis(x, 2 * axis)
-        shape += [count, size]
-    return t.reshape(view_algebra.broadcast(x, tuple(shape)), node.output.shape, node)
-
-
-def interleaved(t: Translation, node: Node) -> Views:
-    """Translate repeat_interleave by a number: every position of an axis several times in a row."""
-    x = t.view_of(node.args[0])
-    count = integer(node.args[1])
-    item = argument(node, 2)
-    if item is None:
-        x, axis = t.reshape(x, (x.elements,), node), 0
-    else:
-        axis = integer(item) % len(x.shape)
-    x = view_algebra.insert_axis(x, axis + 1)
-    shape = (*x.shape[: axis + 1], count, *x.shape[axis + 2 :])
-    return t.reshape(view_algebra.broadcast(x, shape), node.output.shape, node)
-
-
-def pixel_shuffled(t: Translation, node: Node) -> Views:
-    """Translate pixel_shuffle and pixel_unshuffle."""
-    x = t.view_of(node.args[0])
-    factor = integer(node.args[1])
-    batch, channels, height, width = x.shape
-    if node.kind == "pixel_shuffle":
-        split = (batch, channels // factor**2, factor, factor, height, width)
-        moved_view = view_algebra.permute(t.reshape(x, split, node), (0, 1, 4, 2, 5, 3))
-    else:
-        split = (batch, channels, height // factor, factor, width // factor, factor)
-        moved_view = view_algebra.permute(t.reshape(x, split, node), (0, 1, 3, 5, 2, 4))
-    return t.reshape(moved_view, node.output.shape, node)
-
-
-def channel_shuffled(t: Translation, node: Node) -> Views:
-    """Translate channel_shuffle."""
-    x = t.view_of(node.args[0])
-    groups = integer(node.args[1])
-    split = (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
-    moved_view = view_algebra.transpose(t.reshape(x, split, node), 1, 2)
-    return t.reshape(moved_view, node.output.shape, node)
+def filled(t: Translation, node: Node) -> Views:
+    """Translate zeros_like, ones_like and full_like."""
+    value = {"zeros_like": 0.0, "ones_like": 1.0}.get(node.kind, argument(node, 1))
+    if not isinstance(value, int | float):
+        raise UnsupportedArguments(f"{value} where a number is read")
+    return t.call(node, "Fill", (), node.output.shape, {"number": float(value)})
 
 
 RULES: dict[str, Rule] = dict.fromkeys(
+    ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"), dropped
+)
+RULES |= dict.fromkeys(
     (
-        *("dropout", "feature_dropout", "alpha_dropout", "contiguous", "alias", "detach"),
-        *("identity", "clone", "to", "_to_copy", "type_as", "lift_fresh_copy"),
+        *(
+            "contiguous",
+            "alias",
+            "detach",
+            "identity",
+            "clone",
+            "to",
+            "_to_copy",
+            "type_as",
+            "lift_fresh_copy",
+        ),
     ),
     rename,
 )
@@ -254,7 +205,9 @@ RULES |= {
     **dict.fromkeys(("permute", "transpose", "t", "numpy_T", "swapaxes", "movedim"), permuted),
     "slice": sliced,
     "select": selected,
+    "narrow": narrowed,
     "chunk": parts,
+    "tensor_split": parts,
     "split": parts,
     "split_with_sizes": parts,
     "unbind": unbound,
@@ -262,12 +215,5 @@ RULES |= {
     "cat": joined,
     "concat": joined,
     "stack": joined,
-    "roll": rolled,
-    "flip": flipped,
-    "repeat": repeated,
-    "tile": repeated,
-    "repeat_interleave": interleaved,
-    "pixel_shuffle": pixel_shuffled,
-    "pixel_unshuffle": pixel_shuffled,
-    "channel_shuffle": channel_shuffled,
+    **dict.fromkeys(("zeros_like", "ones_like", "full_like"), filled),
 }

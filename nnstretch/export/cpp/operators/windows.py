@@ -140,37 +140,38 @@ def adaptive_pool(t: Translation, node: Node) -> Views:
 
 
 def resize(t: Translation, node: Node) -> Views:
-    """Translate nearest and bilinear upsampling; scales as PyTorch derives them."""
-    x = batched(t, node, 2)
-    bilinear = "bilinear" in node.kind
-    align = bool(bilinear and argument(node, 2, False))
-    factors = resize_factors(node, bilinear)
+    """Translate nearest and linear upsampling along one axis or two; scales as PyTorch's."""
+    rank = 1 if node.kind.endswith("1d") else 2
+    x = batched(t, node, rank)
+    linear = "linear" in node.kind
+    align = bool(linear and argument(node, 2, False))
+    shape = maps_shape(node, rank)
     scale: list[float] = []
-    for axis in (0, 1):
-        size, target = x.shape[2 + axis], node.output.shape[2 + axis]
+    for factor, size, target in zip(
+        resize_factors(node, linear, rank), x.shape[2:], shape[2:], strict=True
+    ):
         if align:
             scale.append((size - 1) / (target - 1) if target > 1 else 0.0)
         else:
-            factor = factors[axis]
             scale.append(1.0 / factor if factor else size / target)
     attributes: dict[str, Attribute] = {
-        "interpolation": "bilinear" if bilinear else "nearest",
+        "interpolation": "bilinear" if linear else "nearest",
         "align_corners": align,
         "scale": (scale[0], scale[1]),
     }
-    return t.call(node, "Resize2d", (x,), node.output.shape, attributes)
+    return map_output(t, node, t.call(node, "Resize2d", (x,), shape, attributes))
 
 
-def resize_factors(node: Node, bilinear: bool) -> tuple[float | None, float | None]:
+def resize_factors(node: Node, linear: bool, rank: int) -> tuple[float | None, float | None]:
     """Return the factors that the call names; None where it names the size instead."""
-    first = 3 if bilinear else 2
-    height = argument(node, first)
-    if isinstance(height, tuple) and len(height) == 2:
-        return float(height[0]), float(height[1])  # type: ignore[arg-type]
-    second = argument(node, first + 1)
-    if isinstance(height, int | float) and isinstance(second, int | float):
-        return float(height), float(second)
-    return None, None
+    first = 3 if linear else 2
+    named = argument(node, first)
+    if not isinstance(named, tuple):
+        named = tuple(argument(node, first + axis) for axis in range(rank))
+    factors = [float(item) if isinstance(item, int | float) else None for item in named]
+    if None in factors or len(factors) != rank:
+        return None, None
+    return (1.0, factors[0]) if rank == 1 else (factors[0], factors[1])
 
 
 RULES: dict[str, Rule] = {
@@ -185,7 +186,10 @@ RULES: dict[str, Rule] = {
     "avg_pool2d": pool,
     "adaptive_avg_pool1d": adaptive_pool,
     "adaptive_avg_pool2d": adaptive_pool,
+    "adaptive_max_pool1d": adaptive_pool,
     "adaptive_max_pool2d": adaptive_pool,
+    "upsample_nearest1d": resize,
+    "upsample_linear1d": resize,
     "upsample_nearest2d": resize,
     "upsample_bilinear2d": resize,
 }
