@@ -47,6 +47,14 @@ def run_pipeline(pipeline: Pipeline) -> Any:
     return pipeline.run(ITEM, LONGEST_S)
 
 
+def ask_twice(server: Server, inputs: np.ndarray) -> Any:
+    """Ask for an answer twice; the second time the input is written on at once."""
+    lent = inputs.copy()
+    answers = [server.submit(inputs), server.submit(lent)]
+    lent[:] = np.nan
+    return [answer.result(LONGEST_S) for answer in answers]
+
+
 def services() -> dict[str, Service]:
     """Return every service by name."""
     bundle, stages = branched_bundle(), chain(2)
@@ -67,7 +75,7 @@ def services() -> dict[str, Service]:
             | {"backend": None, "ended": None, "disturbances": Disturbances()},
             {"submit": {"inputs": x, "deadline_ms": None, "timeout_s": 1.0}}
             | {"close": {"drain": True}},
-            lambda server: server.submit(x).result(LONGEST_S),
+            lambda server: ask_twice(server, x),
         ),
         "Pipeline": Service(
             Pipeline,
