@@ -175,7 +175,6 @@ def add_fallback(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fallback",
         choices=FALLBACKS,
-        default=None,
         help=(
             "price kernels that were never measured as the nearest kind that was (default: refuse"
             " them)"

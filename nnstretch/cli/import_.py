@@ -17,7 +17,7 @@ from nnstretch.cli.output_path import check_writable
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments to its parser."""
     parser.add_argument("config", metavar="CONFIG.yaml", help="a published configuration")
-    parser.add_argument("--out", metavar="PLAN.yaml", default=None, help="where to write the plan")
+    parser.add_argument("--out", metavar="PLAN.yaml", help="where to write the plan")
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:

@@ -45,10 +45,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--soc", required=True, help=SOC_HELP)
     parser.add_argument(
-        "--processors",
-        type=names_of,
-        default=None,
-        help="e.g. cpu,gpu (default: all of the chip, or the plan's)",
+        "--processors", type=names_of, help="e.g. cpu,gpu (default: all of the chip, or the plan's)"
     )
     add_fallback(parser)
     add_inputs(parser)

@@ -91,9 +91,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--backend", default="onnxruntime", help="onnxruntime (default), litert, openvino or torch"
     )
-    parser.add_argument(
-        "--dtype", default=None, help="float32, or int8 for litert (the default there)"
-    )
+    parser.add_argument("--dtype", help="float32, or int8 for litert (the default there)")
     parser.add_argument(
         "--budget-s",
         type=seconds,
@@ -110,7 +108,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--processors",
-        default=None,
         help=(
             "NAME=CORE or, with torch, NAME=cuda:N, ... (default: two equal cores, or one of each"
             " cluster)"

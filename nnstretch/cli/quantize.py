@@ -73,7 +73,6 @@ def add_image_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--images",
         type=whole_number,
-        default=None,
         metavar="N",
         help="held-out images to check on (default: all)",
     )

@@ -56,16 +56,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--per-cluster",
         type=int,
-        default=None,
         help="inputs that a cluster computes at once (default: the fastest of its share's halves)",
     )
     parser.add_argument(
         "--overlap",
         choices=OVERLAPS,
-        default=None,
         help="load, compute and store: in turn, overlapped in a layer, or across layers",
     )
-    parser.add_argument("--dtype", default=None, help="fp16, int8, ... (default: the machine's)")
+    parser.add_argument("--dtype", help="fp16, int8, ... (default: the machine's)")
     parser.add_argument(
         "--assume",
         metavar="FIELD=VALUE",
@@ -82,20 +80,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--schedule",
         metavar="FILE.yaml",
-        default=None,
         help="groups, parts, order, scopes and bindings by hand, as --out writes them",
     )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="FOLDER",
-        default=None,
         help="folder for schedule.yaml and chip.json (for nnstretch report), made if need be",
     )
     parser.add_argument(
         "--explain",
         metavar="WHAT",
-        default=None,
         help=(
             "why: a step (grouping, slicing, ordering, binding, movement, layers, memory), a group"
             " (g0) or a tensor by its name"
@@ -104,7 +99,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sweep",
         metavar="FIELD=A:B",
-        default=None,
         help="throughput against a field, each value twice the one before, as"
         " local_buffer.size=0.25MiB:4MiB",
     )
@@ -114,7 +108,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="carry the schedule out on the host, in memory of the planned layout, and compare",
     )
     parser.add_argument(
-        "--trace", metavar="FILE.json", default=None, help="timeline of the engines, for Perfetto"
+        "--trace", metavar="FILE.json", help="timeline of the engines, for Perfetto"
     )
     add_inputs(parser)
 

@@ -49,20 +49,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model", metavar="PLAN.yaml", help=f"a plan; its network may be any of: {MODEL_HELP}"
     )
-    parser.add_argument(
-        "--weights", metavar="CKPT", default=None, help="safetensors of the stretched network"
-    )
+    parser.add_argument("--weights", metavar="CKPT", help="safetensors of the stretched network")
     parser.add_argument(
         "--bundle",
         metavar="FILE.nns",
         type=Path,
-        default=None,
         help="the branches, exported before; else they are exported",
     )
     parser.add_argument(
         "--backend",
         type=names_of,
-        default=None,
         metavar="NAME[,NAME...]",
         help=(
             "onnxruntime, litert, openvino[:DEVICE] (default: onnxruntime, or what the bundle asks"
@@ -74,7 +70,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calibration",
         metavar="WHAT",
-        default=None,
         help="for --int8: a folder of images, a recipe (digits), or random numbers (random)",
     )
     parser.add_argument(
@@ -95,13 +90,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     length.add_argument(
         "--seconds",
         type=_seconds,
-        default=None,
         metavar="S",
         help="rounds for so long, instead of a number of them",
     )
-    parser.add_argument(
-        "--out", metavar="FILE.md", default=None, help="where to write the result as a page"
-    )
+    parser.add_argument("--out", metavar="FILE.md", help="where to write the result as a page")
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:

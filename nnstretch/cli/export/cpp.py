@@ -25,7 +25,6 @@ def add_cpp_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--granularity",
         choices=GRANULARITIES,
-        default=None,
         help=(
             "tasks of --format cpp: one fused layer (default), all layers of a branch, the whole"
             " network, or a convolution for every pair of channels (as CEDR's translator)"

@@ -25,15 +25,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments to its parser."""
     add_model(parser)
     parser.add_argument(
-        "--out",
-        metavar="FILE.nns|FOLDER",
-        default=None,
-        help="the bundle to write; a folder for --format cpp",
+        "--out", metavar="FILE.nns|FOLDER", help="the bundle to write; a folder for --format cpp"
     )
     parser.add_argument(
         "--single",
         metavar="FILE.onnx|FILE.tflite",
-        default=None,
         help="the whole network as one file, beside --out or instead of it",
     )
     parser.add_argument(
@@ -46,7 +42,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--weights",
         metavar="CKPT",
-        default=None,
         help="safetensors of the network, or of the stretched network for a plan",
     )
     parser.add_argument(
@@ -62,7 +57,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calibration",
         metavar="WHAT",
-        default=None,
         help=(
             "images on which int8 measures ranges: a folder of images, or a recipe (digits,"
             " RECIPE.yaml)"
@@ -71,14 +65,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calibration-images",
         type=whole_number,
-        default=None,
         metavar="N",
         help=f"how many of them (default {CALIBRATION_IMAGES})",
     )
     parser.add_argument(
         "--max-drop",
         type=finite_number,
-        default=None,
         metavar="POINTS",
         help=(
             "accuracy that int8 may lose on held-out images, where --calibration is a recipe that"
@@ -88,17 +80,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--min-snr",
         type=finite_number,
-        default=None,
         metavar="DB",
         help="signal-to-noise ratio that int8 must have where no label judges it (default 10)",
     )
-    parser.add_argument(
-        "--soc", default=None, help=SOC_HELP + "; default: the plan's own, if it names one"
-    )
+    parser.add_argument("--soc", help=SOC_HELP + "; default: the plan's own, if it names one")
     add_fallback(parser)
     parser.add_argument(
         "--processor",
-        default=None,
         help="where a network without a plan runs (default: the chip's first, or cpu)",
     )
     add_inputs(parser)

@@ -37,13 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--allow",
         metavar="MODULE:FUNCTION",
         action="append",
-        default=None,
         help="a Python stage of the bundle that may be imported from here and run",
     )
     group.add_argument(
         "--on-error",
         choices=("continue", "stop"),
-        default=None,
         help="what an item does on which a stage raises (continue)",
     )
 

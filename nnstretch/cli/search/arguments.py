@@ -27,7 +27,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--processors",
         type=names_of,
-        default=None,
         help=(
             "any of the chip's (default cpu,dsp, or its first two); a segment may run on one of"
             " them, or in branches on any set of them"
@@ -45,16 +44,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         ),
     )
     parser.add_argument(
-        "--out",
-        metavar="PLAN.yaml",
-        default=None,
-        help="where to write the best plan; also after Ctrl-C",
+        "--out", metavar="PLAN.yaml", help="where to write the best plan; also after Ctrl-C"
     )
     parser.add_argument(
         "--out-dir",
         type=Path,
         metavar="FOLDER",
-        default=None,
         help="where to write every plan of --top, as plan1.yaml, plan2.yaml ... by latency",
     )
     parser.add_argument(
@@ -102,7 +97,6 @@ def add_space(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--width-steps",
         type=whole_number,
-        default=None,
         metavar="N",
         help=(
             "widths tried per branch, evenly spread; faster and coarser (default: every multiple of"
@@ -161,7 +155,6 @@ def add_max_fork(group: argparse._ActionsContainer) -> None:
     """Add --max-fork."""
     group.add_argument(
         "--max-fork",
-        default=None,
         metavar="N|Rx",
         help=(
             "the original's MACs between two meeting points, at most, absolute or as a share of the"
@@ -190,19 +183,13 @@ def add_bounds(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--min-macs",
-        default=None,
         metavar="N|Rx",
         help="MACs of the whole plan at least; more of them, more accuracy",
     )
-    group.add_argument(
-        "--max-macs", default=None, metavar="N|Rx", help="MACs of the whole plan at most"
-    )
-    group.add_argument(
-        "--min-params", default=None, metavar="N|Rx", help="parameters of the whole plan at least"
-    )
+    group.add_argument("--max-macs", metavar="N|Rx", help="MACs of the whole plan at most")
+    group.add_argument("--min-params", metavar="N|Rx", help="parameters of the whole plan at least")
     group.add_argument(
         "--max-params",
-        default=None,
         metavar="N|Rx",
         help=(
             "parameters of the whole plan at most (default 1.5x; branches on several processors"
@@ -218,7 +205,6 @@ def add_views(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--explain",
         metavar="CUT",
-        default=None,
         help=(
             "for every segment that ends at this cut: the rule that forbids branches there, with"
             " its demand and limit, or how many branches are left and how fast the best are;"
@@ -247,9 +233,7 @@ def add_views(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="searches behind a front (default 8)",
     )
-    group.add_argument(
-        "--picture", metavar="FILE.svg", default=None, help="draw the fronts of --pareto"
-    )
+    group.add_argument("--picture", metavar="FILE.svg", help="draw the fronts of --pareto")
 
 
 def measures_of(text: str) -> tuple[str, ...]:

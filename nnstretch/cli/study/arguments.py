@@ -25,7 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--soc", required=True, help=SOC_HELP)
     parser.add_argument(
-        "--processors", type=names_of, default=None, help="default cpu,dsp, or the chip's first two"
+        "--processors", type=names_of, help="default cpu,dsp, or the chip's first two"
     )
     parser.add_argument(
         "--trials",
@@ -59,16 +59,11 @@ def add_storage(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that say where the study is kept."""
     parser.add_argument(
         "--storage",
-        default=None,
         metavar="URL",
         help="sqlite:///..., mysql://..., grpc://HOST:PORT or a journal FILE",
     )
-    parser.add_argument(
-        "--name", default=None, help="of the study (default: model, chip and objective)"
-    )
-    parser.add_argument(
-        "--out", type=Path, default=None, metavar="FOLDER", help="default studies/NAME"
-    )
+    parser.add_argument("--name", help="of the study (default: model, chip and objective)")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="default studies/NAME")
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
@@ -77,7 +72,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
         "--sampler", choices=SAMPLERS, default="tpe", help="who proposes trials (default tpe)"
     )
     parser.add_argument(
-        "--seed", type=whole_number, default=None, help="of the sampler; give every worker its own"
+        "--seed", type=whole_number, help="of the sampler; give every worker its own"
     )
     parser.add_argument(
         "--warm",
@@ -113,10 +108,7 @@ def add_evaluation(parser: argparse.ArgumentParser) -> None:
         help="another key of the recipe, dotted",
     )
     parser.add_argument(
-        "--weights",
-        default=None,
-        metavar="CKPT",
-        help="the original's weights, which branches inherit",
+        "--weights", metavar="CKPT", help="the original's weights, which branches inherit"
     )
     parser.add_argument(
         "--no-prune", action="store_true", help="train every trial to its last epoch"
@@ -136,10 +128,7 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
         )
     for name in ("min-macs", "max-macs", "min-params"):
         parser.add_argument(
-            f"--{name}",
-            default=None,
-            metavar="N|Rx",
-            help="of the whole plan, absolute or as 0.885x",
+            f"--{name}", metavar="N|Rx", help="of the whole plan, absolute or as 0.885x"
         )
     add_max_fork(parser)
     add_min_meetings(parser)

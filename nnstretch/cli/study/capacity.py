@@ -51,10 +51,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="RECIPE.yaml, or the name of a shipped one (default digits)",
     )
     parser.add_argument(
-        "--epochs",
-        type=whole_number,
-        default=None,
-        help="of every training; short for --trainer.max_epochs",
+        "--epochs", type=whole_number, help="of every training; short for --trainer.max_epochs"
     )
     add_variants(parser)
     parser.add_argument(
