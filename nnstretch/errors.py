@@ -27,10 +27,11 @@ LONGEST_MESSAGE = 2000
 
 
 class NnstretchError(Exception):
-    """The tool refuses; the message names the culprit, and its middle is left out if it is long."""
+    """The tool refuses; one line names the culprit, and its middle is left out if it is long."""
 
     def __init__(self, message: object = "") -> None:
-        super().__init__(shorten_message(str(message)))
+        text = shorten_message(str(message))
+        super().__init__(text if text.isprintable() else shorten_message(one_line(text)))
 
 
 def shorten_message(text: str) -> str:

@@ -35,12 +35,21 @@ def as_path(path: object, name: str = "path") -> Path:
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         raise BadInput(f"{name} is {type(path).__name__}, needed is a path as text or Path")
     text = os.fspath(path)
-    if not text or "\0" in text:
+    encoded = _encode(text)
+    if not encoded or b"\0" in encoded:
         raise BadInput(f"{name} is {one_line(text)[:60]!r}, no file can be called so")
-    longest = max(len(os.fsencode(part)) for part in text.split("/"))
-    if len(os.fsencode(text)) > LONGEST_PATH or longest > 255:
+    longest = max(len(part) for part in encoded.split(b"/"))
+    if len(encoded) > LONGEST_PATH or longest > 255:
         raise BadInput(f"{name} is {one_line(text)[:60]!r}..., {len(text)} letters are too long")
     return Path(text)
+
+
+def _encode(text: str) -> bytes:
+    """Return a path as the system takes it; empty for text that has no such form."""
+    try:
+        return os.fsencode(text)
+    except UnicodeEncodeError:
+        return b""
 
 
 def check_file(path: Path, what: str, most_bytes: int) -> int:

@@ -10,11 +10,15 @@ print(config)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from numbers import Integral
+from typing import Any, get_type_hints
 
 from nnstretch.errors import BadInput, UnknownName
+from nnstretch.files.checked import check_argument, checked
+from nnstretch.files.limits import shorten
 from nnstretch.graph import TensorSpec
 from nnstretch.partition.module_graph import (
     PIPELINE,
@@ -32,11 +36,15 @@ from nnstretch.pipeline import MAX_CAPACITY, MAX_CORE, MAX_REPLICAS, MAX_THREADS
 KINDS = {"input": "input", "output": "output", "param_group": "param"}
 LIMITS = {"threads": MAX_THREADS, "capacity": MAX_CAPACITY, "replicas": MAX_REPLICAS}
 """Settings that are numbers from 1."""
+MOST_OUTPUTS = 1 << 20
+SETTINGS = tuple(field.name for field in fields(ModuleSettings))
+MODULE_FIELDS = get_type_hints(Module)
 
 
 class PipelineConfig:
     """A module graph under construction: a frozen value that each valid connection replaces."""
 
+    @checked
     def __init__(self, graph: ModuleGraph | None = None) -> None:
         self.graph = graph or ModuleGraph()
 
@@ -48,16 +56,16 @@ class PipelineConfig:
         """
         if isinstance(key, Module):
             return ModuleHandle(self, self._known(key))
-        if key not in KINDS:
+        if not isinstance(key, str) or key not in KINDS:
             raise UnknownName(
-                f"unknown key {str(key)[:40]!r}, pipeline, it is a Module or one of"
-                f" {', '.join(KINDS)}"
+                f"unknown key {shorten(key)}, pipeline, it is a Module or one of {', '.join(KINDS)}"
             )
         return EndpointHandles(lambda name: self._pipeline_end(KINDS[key], name))
 
     def __str__(self) -> str:
         return to_text(self.graph)
 
+    @checked
     def pipe_input(self, name: str, spec: TensorSpec | None = None) -> EndpointHandle:
         """Declare an input that must be connected, with its type where one is given.
 
@@ -80,6 +88,7 @@ class PipelineConfig:
         """Declare an output that must be bound before the pipeline is complete."""
         return self._declare(self._pipeline_end("output", index))
 
+    @checked
     def get_mod_idx(self, module: Module) -> int:
         """Return the module's place in topological order. Raises UnknownName."""
         names = [known.name for known in topological_order(self.graph)]
@@ -94,6 +103,8 @@ class PipelineConfig:
         return to_dict(self.graph)
 
     def _known(self, module: Module) -> Module:
+        for name, kind in MODULE_FIELDS.items():
+            check_argument(kind, getattr(module, name), f"{name} of a module")
         for known in self.graph.modules:
             if known.name == module.name and known != module:
                 raise BadInput(
@@ -107,14 +118,16 @@ class PipelineConfig:
         return module
 
     def _pipeline_end(self, kind: str, name: object) -> EndpointHandle:
-        if kind == "output" and not (isinstance(name, int) or str(name).isdecimal()):
-            raise UnknownName(
-                f"unknown pipeline output {str(name)[:40]!r}, pipeline, outputs are counted from 0"
-            )
-        if isinstance(name, bool) or not str(name) or str(name).startswith("-"):
-            raise UnknownName(f"unknown pipeline {kind} {name!r}, pipeline, give it a name")
-        text = str(int(str(name))) if kind == "output" else str(name)
-        return EndpointHandle(self, Endpoint(PIPELINE, kind, text))
+        if kind == "output":
+            index = _index(name)
+            if index is None or index > MOST_OUTPUTS:
+                raise UnknownName(
+                    f"unknown pipeline output {shorten(name)}, pipeline, outputs are counted from 0"
+                )
+            return EndpointHandle(self, Endpoint(PIPELINE, kind, str(index)))
+        if not isinstance(name, str) or not name or name.startswith("-"):
+            raise UnknownName(f"unknown pipeline {kind} {shorten(name)}, pipeline, give it a name")
+        return EndpointHandle(self, Endpoint(PIPELINE, kind, name))
 
     def _declare(self, handle: EndpointHandle) -> EndpointHandle:
         if handle.end not in self.graph.ends:
@@ -160,22 +173,28 @@ class ModuleHandle:
     module: Module
 
     def __getitem__(self, key: str) -> Any:
-        if key == "param":
-            return EndpointHandle(self.config, Endpoint(self.module.name, "param"))
-        if key not in ("input", "output"):
+        if not isinstance(key, str) or key not in ("input", "output", "param"):
             raise UnknownName(
-                f"unknown key {str(key)[:40]!r}, module {self.module.name}, it is one of input,"
+                f"unknown key {shorten(key)}, module {self.module.name}, it is one of input,"
                 " output, param"
             )
+        if key == "param":
+            return EndpointHandle(self.config, Endpoint(self.module.name, "param"))
         return EndpointHandles(self._input if key == "input" else self._output)
 
     def set(self, **settings: Any) -> ModuleHandle:
-        """Change some of `ModuleSettings`. Raises BadInput for what no stage can have."""
+        """Change some of `ModuleSettings`.
+
+        Raises UnknownName for another setting, BadInput for what no stage can have.
+        """
         name = self.module.name
+        if unknown := [setting for setting in settings if setting not in SETTINGS]:
+            known = ", ".join(SETTINGS)
+            raise UnknownName(f"unknown setting {unknown[0]!r}, module {name}, it has {known}")
         for setting, most in LIMITS.items():
             if not _is_integer(settings.get(setting, 1), 1, most):
                 raise BadInput(
-                    f"{setting} is {str(settings[setting])[:40]}, module {name}, give a"
+                    f"{setting} is {shorten(settings[setting])}, module {name}, give a"
                     f" number from 1 to {most}"
                 )
         if settings.get("replicas", 1) > 1 and not self.module.call:
@@ -183,6 +202,8 @@ class ModuleHandle:
                 f"replicas is {settings['replicas']}, module {name}, a network's"
                 " replicas are its processors: name several"
             )
+        if "processors" in settings:
+            settings["processors"] = _processors(settings["processors"], name)
         if "cores" in settings:
             settings["cores"] = _cores(settings["cores"], name)
         graph = self.config.graph
@@ -192,10 +213,10 @@ class ModuleHandle:
 
     def _input(self, name: str) -> EndpointHandle:
         names = [item.name for item in self.module.inputs]
-        if name not in names:
+        if not isinstance(name, str) or name not in names:
             known = ", ".join(names) or "none"
             raise UnknownName(
-                f"unknown input {str(name)[:40]!r}, module {self.module.name}, it has {known}"
+                f"unknown input {shorten(name)}, module {self.module.name}, it has {known}"
             )
         return EndpointHandle(self.config, Endpoint(self.module.name, "input", name))
 
@@ -203,16 +224,32 @@ class ModuleHandle:
         names = [item.name for item in self.module.outputs]
         if isinstance(index, str) and index in names:
             return EndpointHandle(self.config, Endpoint(self.module.name, "output", index))
-        if not _is_integer(index, 0, len(names) - 1):
+        number = None if isinstance(index, str) else _index(index)
+        if number is None or number >= len(names):
             raise UnknownName(
-                f"unknown output {str(index)[:40]}, module {self.module.name}, it has"
+                f"unknown output {shorten(index)}, module {self.module.name}, it has"
                 f" {len(names)}, counted from 0"
             )
-        return EndpointHandle(self.config, Endpoint(self.module.name, "output", names[int(index)]))
+        return EndpointHandle(self.config, Endpoint(self.module.name, "output", names[number]))
+
+
+def _index(name: object) -> int | None:
+    """Return the number of an output that is counted from 0, None for what is none."""
+    if isinstance(name, str):
+        return int(name) if re.fullmatch("[0-9]{1,9}", name) else None
+    whole = isinstance(name, Integral) and not isinstance(name, bool)
+    return int(name) if whole and name >= 0 else None
 
 
 def _is_integer(value: object, least: int, most: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _processors(value: object, module: str) -> tuple[str, ...]:
+    names = tuple(value) if isinstance(value, tuple | list) else (None,)
+    if not all(isinstance(name, str) and name for name in names):
+        raise BadInput(f"processors is {shorten(value)}, module {module}, give a list of names")
+    return names
 
 
 def _cores(value: object, module: str) -> tuple[int, ...]:
@@ -220,7 +257,7 @@ def _cores(value: object, module: str) -> tuple[int, ...]:
     valid = all(_is_integer(core, 0, MAX_CORE) for core in cores)
     if not valid or len(set(cores)) != len(cores):
         raise BadInput(
-            f"cores is {str(value)[:40]}, module {module}, give numbers from 0 to {MAX_CORE}, each"
+            f"cores is {shorten(value)}, module {module}, give numbers from 0 to {MAX_CORE}, each"
             " once"
         )
     return cores

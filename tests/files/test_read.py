@@ -115,6 +115,7 @@ def test_what_is_no_file_or_too_large_is_refused_at_once(
         (3, "plan is int"),
         ("", "plan is '', no file"),
         ("a\0b", "no file can be called so"),
+        ("a\ud800b", "plan is 'a\\\\ud800b', no file can be called so"),
         ("x" * 5000, "5000 letters are too long"),
         ("x/" * 2500, "5000 letters are too long"),
         ("y" * 300 + ".yaml", "305 letters are too long"),
