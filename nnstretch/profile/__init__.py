@@ -6,7 +6,6 @@ profile_request.py     what a run is asked for, and its result
 budget.py              seconds of each phase
 interleaved_timing.py  interleaved timing
 fusion_probe.py        which operators a backend fuses
-fusion_report.py       fused kernels beside the launches of ONNX Runtime
 uncertainty.py         which kernels are predicted badly
 check_profile.py       whether a profile still fits this machine
 validation.py          held-out networks

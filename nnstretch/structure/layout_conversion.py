@@ -1,7 +1,7 @@
 """Copies between channel-blocked (NCHWc) and plain tensors, for runtimes that use both.
 
-The rules were read off the optimised graphs of ONNX Runtime 1.31 (`profile/fusion_report.py` prints
-them again): a convolution works on blocks where its channels allow it; sums, activations and
+The rules were read off the optimised graphs of ONNX Runtime 1.31 (`scripts/predictors fusion`
+prints them again): a convolution works on blocks where its channels allow it; sums, activations and
 concatenations keep the layout they find; everything else wants plain tensors.
 """
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import itertools
 import json
 import random
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.fake_meter import FakeMeter, law_us
 from support.quiet_watch import quiet_watch
+from support.scripts import load_command
 
 from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.kernel import MOBILE_FUSION, ChannelBlockedLayout, FusionRules
@@ -34,7 +34,6 @@ from nnstretch.profile.sampling.kernel_generator import (
 from nnstretch.profile.sampling.kernel_sampler import KernelSampler
 from nnstretch.profile.sampling.kernel_spec import KernelSpec, kernel_of_spec, spec_of_kernel
 from nnstretch.profile.sampling.medleys import kernel_groups
-from nnstretch.profile.sampling.prior import main as make_prior
 from nnstretch.profile.sampling.sample import Sample, normalize_disturbed
 from nnstretch.profile.validation import NETWORKS
 
@@ -96,15 +95,15 @@ def test_neighbours_stay_near() -> None:
             assert kernel.macs / 8 < other.macs < kernel.macs * 8
 
 
-def test_no_network_of_the_validation_is_in_the_command_that_made_the_prior(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_network_of_the_validation_is_in_the_command_that_made_the_prior() -> None:
     """A network's name appears nowhere in the prior, so the command refuses by name."""
     assert len(NETWORKS) == len(set(NETWORKS)) == 20
-    monkeypatch.setattr(sys, "argv", ["prior", NETWORKS[0], "--out", "prior.csv"])
-    with pytest.raises(SystemExit):
-        make_prior()
-    assert f"{NETWORKS[0]} are kept for validation" in capsys.readouterr().err
+    parser = load_command("predictors").arguments()
+    args = parser.parse_args(["prior", NETWORKS[0], "--out", "prior.csv"])
+    with pytest.raises(
+        BadInput, match=f"{NETWORKS[0]}, command line, they are kept for validation"
+    ):
+        args.run(args)
 
 
 @pytest.mark.parametrize("counts", [False, True])

@@ -1,7 +1,6 @@
 """Kernels drawn, measured until the budget is spent, and kept.
 
 kernel_spec.py       kernel from operator and shapes
-prior.py             operators of a zoo of networks, as a table to draw from
 kernel_generator.py  kernels drawn from a prior
 perturbation.py      kernels near another one
 epilogues.py         what follows a drawn kernel, and its layout

@@ -1,8 +1,6 @@
 """Collect the operators of a zoo of networks, from which `nnstretch profile` draws its kernels.
 
-    python -m nnstretch.profile.sampling.prior NETWORK ... --out nnstretch/profile/prior.csv
-
-One row is one operator with its shapes and how often the networks use it. Networks named in
+The table that ships is nnstretch/profile/prior.csv. One row is one operator with its shapes and how often the networks use it. Networks named in
 nnstretch/profile/validation.py are refused: what is to be predicted must not be sampled.
 """
 
@@ -14,6 +12,7 @@ import io
 from collections import Counter
 from pathlib import Path
 
+from nnstretch.errors import BadInput
 from nnstretch.files.atomic import write_text
 from nnstretch.kernel import WEIGHTED, FusionRules
 from nnstretch.profile.sampling.kernel_spec import KernelSpec, spec_of_kernel
@@ -64,16 +63,16 @@ def format_shape(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape))
 
 
-def main() -> None:
-    """Write the prior of the networks that the command line names."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the part's arguments to its parser."""
     parser.add_argument("networks", nargs="+", metavar="NETWORK")
-    parser.add_argument("--out", type=Path, required=True)
-    args = parser.parse_args()
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE.csv")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the prior of the networks that the command line names."""
     if reserved := sorted(set(args.networks) & set(NETWORKS)):
-        parser.error(f"{', '.join(reserved)} are kept for validation")
+        raise BadInput(f"{', '.join(reserved)}, command line, they are kept for validation")
     count: Counter[KernelSpec] = Counter()
     networks: Counter[KernelSpec] = Counter()
     for network in args.networks:
@@ -82,7 +81,4 @@ def main() -> None:
         networks.update(set(specs))
         print(f"{network}: {len(specs)} operators", flush=True)
     write_text(args.out, prior_csv(count, networks))
-
-
-if __name__ == "__main__":
-    main()
+    return 0

@@ -1,6 +1,4 @@
-"""Print what a backend fuses, and whether our kernels of networks are what ONNX Runtime launches.
-
-    python -m nnstretch.profile.fusion_report [--backend onnxruntime] [NETWORK ...]
+"""What a backend fuses, and whether our kernels of networks are what ONNX Runtime launches.
 
 For networks, the launches of ONNX Runtime's own records are counted beside the kernels that the
 rules find.
@@ -57,14 +55,14 @@ def predicted_kernels(network: str, rules: FusionRules) -> Counter[str]:
     return Counter(kernel.op if kernel.kind == "reorder" else kernel.kind for kernel in kernels)
 
 
-def main() -> None:
-    """Print the rules of a backend, and the kernels of the networks that the command line names."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the part's arguments to its parser."""
     parser.add_argument("networks", nargs="*", metavar="NETWORK")
     parser.add_argument("--backend", default="onnxruntime")
-    args = parser.parse_args()
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the rules of a backend, and the kernels of the networks that the command line names."""
     meter = meter_for(args.backend)
     rules = meter.rules or fused_pairs(meter)
     print(json.dumps(rules_document(rules), indent=2))
@@ -73,7 +71,4 @@ def main() -> None:
         print(network)
         print(f"  kernels   {kernels.total()}: {dict(kernels.most_common())}")
         print(f"  launches  {launches.total()}: {dict(launches.most_common())}")
-
-
-if __name__ == "__main__":
-    main()
+    return 0
