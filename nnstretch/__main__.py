@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from io import TextIOWrapper
 
 from nnstretch._packages import TYPE_CHECKING
 
@@ -47,6 +48,13 @@ def occupy_closed_streams() -> None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 -- until the end
 
 
+def escape_what_streams_lack() -> None:
+    """Have letters that an output's encoding lacks printed as escape sequences."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 class Interrupts:
     """Handler of interrupts that remembers them: an import that one breaks may raise anything."""
 
@@ -62,6 +70,7 @@ class Interrupts:
 def main() -> int:
     """Run the command line of this process and return its exit code."""
     occupy_closed_streams()
+    escape_what_streams_lack()
     # Who starts a process in the background may have it ignore interrupts.
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         from nnstretch.cli import main as run

@@ -20,8 +20,17 @@ Backslashes before it would be taken for an escape.
 """
 
 
+MOST_COLUMNS = 10_000
+
+
 class Terminal(Console):
     """Console that prints text from files as it is, without reading markup from it."""
+
+    def __init__(self, **how: Any) -> None:
+        """Open the console; COLUMNS of 0, or of more than any terminal has, is not taken."""
+        super().__init__(**how)
+        if self._width is not None:
+            self._width = min(self._width, MOST_COLUMNS) or None
 
     def render_str(self, text: str, *, markup: bool | None = None, **how: Any) -> Text:
         """Render text without reading markup from it."""

@@ -235,3 +235,28 @@ def test_streams_that_are_closed_or_full_are_one_line(
     assert end.returncode == status
     assert said in end.stderr
     assert end.stderr.count("\n") == (1 if said else 0)
+
+
+def schedule(path: Path, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    words = [sys.executable, "-m", "nnstretch", "schedule", str(path), "--processors", "2"]
+    return subprocess.run(words, capture_output=True, check=False, env=os.environ | environment)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_letters_that_an_output_cannot_show_are_escaped(tmp_path: Path, encoding: str) -> None:
+    graph = tmp_path / "\u4e2d\udcff.stg"
+    graph.write_bytes((ROOT / "tests/data/task_graphs/sparse.stg").read_bytes())
+    end = schedule(graph, PYTHONIOENCODING=encoding)
+    assert (end.returncode, end.stderr) == (0, b"")
+    assert end.stdout.count(b"\n") > 30
+    assert end.stdout.decode(encoding).isascii() == (encoding != "utf-8")
+
+
+@pytest.mark.parametrize("columns", ["0", "99999999999"])
+def test_a_width_that_no_terminal_has_is_not_taken(columns: str) -> None:
+    end = schedule(ROOT / "tests/data/task_graphs/sparse.stg", COLUMNS=columns)
+    assert (end.returncode, end.stderr) == (0, b"")
+    usual = schedule(ROOT / "tests/data/task_graphs/sparse.stg", COLUMNS="80")
+    if columns == "0":
+        assert end.stdout == usual.stdout
+    assert len(end.stdout) >= len(usual.stdout)

@@ -161,6 +161,6 @@ def plan_of_trial(study: Study, number: int) -> str:
 
 def tell_interrupted(result: dict[str, Any]) -> None:
     """Print the best so far on standard error: standard output belongs to a finished study."""
-    from rich.console import Console
+    from nnstretch.cli.console import Terminal
 
-    show(result, Console(file=sys.stderr))
+    show(result, Terminal(file=sys.stderr))
