@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ def read_json(path: Path, most_bytes: int = MOST_JSON_BYTES) -> Any:
     """Read a JSON file. Raises UnknownName where there is none, BrokenFile for no JSON."""
     data = read_bytes(path, "file", most_bytes)
     try:
-        return parse_json(data)
+        return parse_json(data.removeprefix(BOM_UTF8))
     except ValueError as error:
         raise BrokenFile(f"not JSON, {path}, {one_line(error)[:200]}") from None
 

@@ -94,10 +94,13 @@ def file_sha256(path: Path, what: str) -> str:
 
 
 def read_text(path: Path, what: str, most_bytes: int = MOST_TEXT_BYTES) -> str:
-    """Read a text file. Raises UnknownName or BrokenFile."""
+    """Read a text file, without the mark that some editors put before UTF-8.
+
+    Raises UnknownName or BrokenFile.
+    """
     data = read_bytes(path, what, most_bytes)
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BrokenFile(f"{what} {path} is no text, byte {error.start}, {error.reason}") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import socket
 import struct
@@ -189,3 +190,16 @@ def test_a_sound_header_is_taken(tmp_path: Path) -> None:
     path = tmp_path / "sound.safetensors"
     path.write_bytes(weights(f'{{"__metadata__":{{"a":"b"}},"a":{{{TENSOR}}}}}'))
     check_header(path)
+
+
+def test_the_mark_that_editors_put_before_a_text_is_none_of_it(tmp_path: Path) -> None:
+    """A spreadsheet's CSV began with a column of another name."""
+    for name, text in {
+        "plan.yaml": "a: 1\n",
+        "ops.csv": "config,part\n",
+        "tasks.json": "{}",
+    }.items():
+        path = tmp_path / name
+        path.write_bytes(codecs.BOM_UTF8 + text.encode())
+        assert read_text(path, "text") == text
+    assert read_json(tmp_path / "tasks.json") == {}
