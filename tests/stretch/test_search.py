@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 
 import pytest
@@ -361,6 +361,13 @@ def test_shares_above_one_are_refused() -> None:
         BadInput, match="min_depth is 2, search settings, it must be a share between 0 and 1"
     ):
         SegmentLimits(min_depth=2)
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(SegmentLimits)])
+def test_limits_are_numbers(name: str) -> None:
+    for odd in (None, "0.5", True, math.nan, 10**400, b"x", [0.5]):
+        with pytest.raises(BadInput, match=f"^{name} is "):
+            SegmentLimits(**{name: odd})
 
 
 def test_equal_macs_network_has_the_macs_it_is_compared_at() -> None:
