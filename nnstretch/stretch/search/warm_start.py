@@ -52,7 +52,10 @@ def warm_up(search: ExactSearch) -> None:
 
     tell = partial(tell_stage, "few widths")
     tables = CostTables(space)
-    options = price_options(tables, tell, coarse_cuts(space.last, search.limits.min_meetings))
+    priced = price_options(tables, tell, coarse_cuts(space.last, search.limits.min_meetings))
+    numbers = option_numbers(search.options)
+    # A search may have been given fewer segments than its space has.
+    options = tuple(option for option in priced if option.key in numbers)
     coarse = ExactSearch(tables, options, search.limits, gap, tell)
     try:
         coarse.run()
