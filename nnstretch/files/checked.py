@@ -53,6 +53,17 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     return hints
 
 
+def check_settings(settings: object) -> None:
+    """Check the fields of a dataclass. Raises BadInput with the name of one of another kind."""
+    for name, kind in _field_kinds(type(settings)).items():
+        check_argument(kind, getattr(settings, name), name)
+
+
+@cache
+def _field_kinds(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
 def check_argument(kind: Any, value: Any, name: str) -> None:
     """Check one argument. Raises BadInput with its name."""
     arms = get_args(kind) if get_origin(kind) in (types.UnionType, Union) else (kind,)

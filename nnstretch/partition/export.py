@@ -24,6 +24,7 @@ from nnstretch.export.onnx.sections import (
     section_file,
 )
 from nnstretch.export.subgraph_specs import ExportRequest
+from nnstretch.files.checked import check_settings, checked
 from nnstretch.graph import Graph
 from nnstretch.partition.branched_stages import SegmentRange, pipeline_of, with_contention
 from nnstretch.partition.build_manifest import ModuleFile, build_manifest
@@ -63,7 +64,11 @@ class StageOptions:
     replicas: Mapping[str, int] = field(default_factory=dict)
     """Threads that call a Python stage at once, by `before` or `after`."""
 
+    def __post_init__(self) -> None:
+        check_settings(self)
 
+
+@checked
 def export_partition(
     partition: Partition,
     weights: Mapping[str, torch.Tensor],

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import inf
 
 from nnstretch.errors import BadInput
+from nnstretch.files.checked import check_settings, checked
 from nnstretch.graph import Graph
 from nnstretch.partition.search.compute_layers import compute_layers
 from nnstretch.partition.search.lower_bound import bottleneck_bound_us
@@ -136,13 +137,17 @@ class PartitionRequest:
 
     stages: int | None = None
     """None for as many as are best, up to the number of processors."""
-    processors: tuple[str, ...] = ()
+    processors: Sequence[str] = ()
     """Empty for all of the chip."""
     replicas: bool = False
     """Whether processors that are left over may double a stage."""
     top: int = 1
 
+    def __post_init__(self) -> None:
+        check_settings(self)
 
+
+@checked
 def partitions(
     graph: Graph,
     soc: Soc,

@@ -6,6 +6,7 @@ The verb writes bundles that compute the network.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations, pairwise
@@ -21,7 +22,7 @@ from support.pipeline_graphs import residual
 from nnstretch.bundle.bundle import read_bundle
 from nnstretch.bundle.pipeline_view import stage_inputs
 from nnstretch.cli import run_verb
-from nnstretch.errors import BadInput, NoPlan, UnknownName, UnsupportedOp
+from nnstretch.errors import BadInput, NnstretchError, NoPlan, UnknownName, UnsupportedOp
 from nnstretch.kernel import ChannelBlockedLayout
 from nnstretch.partition.branched_stages import best_grouping
 from nnstretch.partition.partition import Partition, PartitionRequest, partitions
@@ -417,3 +418,22 @@ def test_bad_command_lines_are_refused_in_one_line(
     assert message in error
     assert error.count("\n") == 1
     assert not list(net.glob("x.nns"))
+
+
+ODD = (True, -1, 0, 1.5, math.nan, 10**400, "cpu", b"x", {}, (None,), (1,), object(), len)
+
+
+@pytest.mark.parametrize("name", ["stages", "processors", "replicas", "top"])
+def test_a_request_is_checked_by_the_names_of_its_fields(name: str) -> None:
+    for odd in ODD:
+        if name == "replicas" and isinstance(odd, bool):
+            continue
+        with pytest.raises(NnstretchError, match=f"{name} is |stages, .* candidates"):
+            partitions(GRAPH, MI9, PartitionRequest(**{name: odd}))
+
+
+def test_odd_arguments_of_a_partition_are_told_by_their_names() -> None:
+    for name, odd in {"graph": None, "soc": "mi9", "request": 2, "cost_model": 1}.items():
+        sound: dict[str, Any] = {"graph": GRAPH, "soc": MI9, "request": PartitionRequest()}
+        with pytest.raises(BadInput, match=f"^{name} is "):
+            partitions(**(sound | {name: odd}))

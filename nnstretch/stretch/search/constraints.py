@@ -12,13 +12,13 @@ never published, so they are settings here.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from nnstretch.errors import BadInput
-from nnstretch.files.checked import check_argument
+from nnstretch.files.checked import check_settings
 from nnstretch.soc import Soc
 from nnstretch.trial import SegmentCost, Trial, Violation
 
@@ -128,8 +128,7 @@ class SegmentLimits:
     """Highest share of the original network's MACs between two meeting points."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            check_argument(float, getattr(self, field.name), field.name)
+        check_settings(self)
         for name in ("alpha", "beta", "max_fork"):
             value = getattr(self, name)
             if not value > 0:
