@@ -394,6 +394,8 @@ SINGLE: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray]]] = {
         [node("InstanceNormalization", "x", "w", "b")],
         {"w": floats(4), "b": floats(4, seed=1)},
     ),
+    "LRN over five channels": ([node("LRN", "x", size=5, alpha=0.5, beta=0.6, bias=2.0)], {}),
+    "LRN over three channels": ([node("LRN", "x", size=3, alpha=0.5)], {}),
     "LayerNormalization": (
         [node("LayerNormalization", "x", "w", "b", axis=-1)],
         {"w": floats(8), "b": floats(8, seed=1)},

@@ -73,9 +73,29 @@ def group_norm(call: NodeContext) -> OnnxValue:
     return call.emit("group_norm", x, groups, *weights, epsilon(call), False)
 
 
+def local_response_norm(call: NodeContext) -> OnnxValue:
+    """Translate LRN: each number over a power of the mean square of its neighbours in channels.
+
+    Raises UnsupportedOp for other tensors than maps, and for an even number of neighbours.
+    """
+    x, size = call.input(0), call.get_attribute("size")
+    if x.rank != 4 or size % 2 == 0:
+        why = f"over {size} channels of {x.rank} dimensions, known are odd numbers and 4 dimensions"
+        raise call.unsupported_error(why)
+    side, window = size // 2, (size, 1, 1)
+    squares = call.emit("unsqueeze", call.emit("mul.Tensor", x, x), 1)
+    wide = call.emit("constant_pad_nd", squares, (0, 0, 0, 0, side, side), 0.0)
+    mean = call.emit("squeeze.dim", call.emit("avg_pool3d", wide, window, (1, 1, 1)), 1)
+    scaled = call.emit("mul.Tensor", mean, call.get_attribute("alpha", 1e-4))
+    shifted = call.emit("add.Tensor", scaled, call.get_attribute("bias", 1.0))
+    power = call.emit("pow.Tensor_Scalar", shifted, call.get_attribute("beta", 0.75))
+    return call.emit("div.Tensor", x, power)
+
+
 NORM_RULES: dict[str, TranslationRule] = {
     "BatchNormalization": batch_norm,
     "InstanceNormalization": instance_norm,
     "LayerNormalization": layer_norm,
+    "LRN": local_response_norm,
     "GroupNormalization": group_norm,
 }
