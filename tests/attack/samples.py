@@ -91,6 +91,14 @@ def network() -> nn.Module:
     )
 
 
+def classifier() -> nn.Module:
+    """Make a network of three classes."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3)
+    )
+
+
 def make_samples(folder: Path) -> None:
     """Write a file of every kind."""
     texts = {"net.py": FACTORY, "plan.yaml": PLAN, "recipe.yaml": RECIPE, "ops.csv": OPS}

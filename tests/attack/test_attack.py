@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from attack.calls import call, sound_calls
+from attack.calls import call, quantizing, sound_calls
 from attack.commands import SOUND, command
 from attack.hostile import damage
 from attack.processes import interrupted, with_closed_streams
@@ -29,6 +29,7 @@ from attack.watch import Finding, resident_bytes, watch, watch_command
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+import nnstretch
 from nnstretch.cli import main
 from nnstretch.errors import NnstretchError
 
@@ -129,6 +130,11 @@ def test_no_odd_argument_of_a_public_function_ends_otherwise_than_it_should(
     shutil.rmtree(tmp_path / "case" / "trained", ignore_errors=True)
     findings = attack(SECONDS * 2 / 9, lambda data: call(data, calls))
     assert not findings, report(findings)
+
+
+def test_every_public_name_is_attacked(sound: Path) -> None:
+    attacked = {*sound_calls(sound), *services(), *quantizing()}
+    assert set(nnstretch.__all__) <= attacked
 
 
 @pytest.mark.slow
