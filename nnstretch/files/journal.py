@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +68,27 @@ def append_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         raise BadInput(
             f"cannot write {path}, {error.strerror}, what was written before is kept"
         ) from None
+
+
+@contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Let no other process write the journals of a folder that is there. Raises BadInput where one
+    does, or for a folder that cannot be opened. The system forgets it when a process is killed.
+    """
+    import fcntl
+
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise BadInput(f"cannot open {folder}, {error.strerror}, name another --out") from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BadInput(
+                f"{folder} is written by another process, --out, wait for its end or name another"
+                " folder"
+            ) from None
+        yield
+    finally:
+        os.close(handle)

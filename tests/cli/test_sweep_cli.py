@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from nnstretch.cli import main
+from nnstretch.files.journal import only_writer
 
 pytest.importorskip("joblib")
 WORKLOAD = """\
@@ -127,6 +128,50 @@ def test_the_journal_of_another_sweep_is_not_continued(
     sweep.write_text(SWEEP.replace("trials: 2", "trials: 3"))
     assert main(["simulate", "sweep", str(sweep), "--out", str(sweep.parent / "out")]) == 1
     assert "another sweep is in" in capsys.readouterr().err
+
+
+FILES = {
+    "graph.json": '{"tasks": ["a"], "processors": ["cpu"], "cost": {"a": {"cpu": 1}}}',
+    "times.csv": "0\n5\n",
+    "sweep.yaml": "workload: workload.yaml\ntrials: 2\n",
+    "workload.yaml": """\
+pool: {cpu: 1}
+applications:
+- {name: listed, model: graph.json, arrivals: {csv: times.csv}}
+- {name: again, model: graph.json, arrivals: {period_ms: 1}, instances: 3}
+""",
+}
+
+
+@pytest.mark.parametrize("name", ["graph.json", "times.csv"])
+def test_a_sweep_whose_files_have_changed_is_not_continued(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file, text in FILES.items():
+        (tmp_path / file).write_text(text)
+    out = tmp_path / "out"
+    run(capsys, tmp_path / "sweep.yaml", out)
+    before = contents(out)
+    (tmp_path / name).write_text(FILES[name].replace("1}}", "2}}").replace("5", "6"))
+    assert main(["simulate", "sweep", str(tmp_path / "sweep.yaml"), "--out", str(out)]) == 1
+    refusal = capsys.readouterr().err
+    assert f"{name} has changed since {out} was begun" in refusal
+    assert refusal.count("\n") == 1
+    assert contents(out) == before
+    (tmp_path / name).write_text(FILES[name])
+    run(capsys, tmp_path / "sweep.yaml", out)
+
+
+def test_two_sweeps_do_not_write_one_journal(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = sweep.parent / "out"
+    out.mkdir()
+    with only_writer(out):
+        assert main(["simulate", "sweep", str(sweep), "--out", str(out)]) == 1
+    assert f"{out} is written by another process, --out" in capsys.readouterr().err
+    assert list(out.iterdir()) == []
+    run(capsys, sweep, out)
 
 
 @pytest.mark.slow

@@ -11,5 +11,6 @@ result_json.py   the result as JSON data
 show.py          the result as text
 watcher.py       what is kept and written of the first run
 sweep.py         `simulate sweep`: pools, policies, rates, trials
+sweep_files.py   files that a sweep reads, by which journals of another state are told
 sweep_tables.py  its page, table and pictures
 """

@@ -12,11 +12,12 @@ A sweep names its workload and what is varied:
     trials: 5                   of seed, seed + 1, ...
 
 Every finished configuration is a line of FOLDER/journal.jsonl: a sweep that was killed goes on
-where it stopped, and ends in the same bytes. All cores compute (--workers N for fewer), by joblib;
---dask hands the work to the scheduler of a Dask cluster. FOLDER/report.html shows latency against
-rate, policies, pools and queues; the same is in FOLDER/sweep.md and its pictures, and `nnstretch
-report FOLDER/journal.jsonl` makes the page again. --decision-times adds what decisions took on this
-host, by how many tasks waited; only that differs from run to run.
+where it stopped, and ends in the same bytes; it is refused where a file that it reads has changed
+since. All cores compute (--workers N for fewer), by joblib; --dask hands the work to the scheduler
+of a Dask cluster. FOLDER/report.html shows latency against rate, policies, pools and queues; the
+same is in FOLDER/sweep.md and its pictures, and `nnstretch report FOLDER/journal.jsonl` makes the
+page again. --decision-times adds what decisions took on this host, by how many tasks waited; only
+that differs from run to run.
 """
 
 from __future__ import annotations
@@ -52,13 +53,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> dict[str, Any]:
     """Run the verb and return its result as JSON data. Raises BadInput."""
     from nnstretch.cli.loaded_model import load_soc_of
-    from nnstretch.cli.progress import progress
     from nnstretch.cli.simulate.applications import source_json
-    from nnstretch.cli.simulate.sweep_tables import write_tables
-    from nnstretch.files.journal import append_rows, read_journal
+    from nnstretch.cli.simulate.sweep_files import file_digests
+    from nnstretch.files.journal import only_writer
     from nnstretch.files.workload.sweep_yaml import read_sweep
     from nnstretch.files.workload.workload_yaml import read_workload
-    from nnstretch.report.simulations.sweep_data import DECISIONS, JOURNAL, sweep_data
     from nnstretch.schedule.policies.table import find_policy
 
     check(args)
@@ -68,13 +67,38 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     for policy in sweep.policies or (workload.policy,):
         find_policy(policy)
     configurations = list(sweep.configurations(workload))
+    soc = None if workload.soc is None else load_soc_of(workload.soc)
+    head = {
+        "sweep": digest(workload, configurations),
+        "files": file_digests(workload, path.parent),
+        **source_json(workload, soc),
+    }
     args.out.mkdir(parents=True, exist_ok=True)
+    with only_writer(args.out):
+        return swept(args, workload, configurations, path.parent, head)
+
+
+def swept(
+    args: argparse.Namespace,
+    workload: WorkloadFile,
+    configurations: Sequence[Configuration],
+    folder: Path,
+    head: dict[str, Any],
+) -> dict[str, Any]:
+    """Simulate what the journal lacks, write tables, and return the result as JSON data.
+
+    `head` is the journal's first line. Raises BadInput for a journal of something else.
+    """
+    from nnstretch.cli.progress import progress
+    from nnstretch.cli.simulate.sweep_files import check_same_sweep
+    from nnstretch.cli.simulate.sweep_tables import write_tables
+    from nnstretch.files.journal import append_rows, read_journal
+    from nnstretch.report.simulations.sweep_data import DECISIONS, JOURNAL, sweep_data
+
     journal, decisions = args.out / JOURNAL, args.out / DECISIONS
     rows = read_journal(journal)
-    soc = None if workload.soc is None else load_soc_of(workload.soc)
-    head = {"sweep": digest(workload, configurations)} | source_json(workload, soc)
-    if rows and rows[0] != head:
-        raise BadInput(f"another sweep is in {args.out}, --out, name another folder")
+    if rows:
+        check_same_sweep(rows[0], head, args.out)
     done = rows[1:]
     waiting = configurations[len(done) :]
     if args.decision_times and not waiting and not decisions.exists():
@@ -84,7 +108,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     with progress("simulating") as tick, workers_of(args):
         if not rows:
             append_rows(journal, [head])
-        for row, times in results(workload, waiting, path.parent, args.workers):
+        for row, times in results(workload, waiting, folder, args.workers):
             append_rows(journal, [row])
             if args.decision_times:
                 append_rows(decisions, [times])
