@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,23 @@ def test_fields_of_the_contract_and_equal_seeds(
         del result["scheduling_us"]
     assert first == second
     assert simulate(capsys, queue, "--seed", "4")["app_latency_ms"] != first["app_latency_ms"]
+
+
+def test_an_application_of_which_nothing_ends_is_not_taken_for_one_alone(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "workload.yaml"
+    late = "{name: late, costs_ms: {cpu: 5}, deadline_ms: 1, arrivals: {times_ms: [0, 0]}}"
+    calm = "{name: calm, costs_ms: {cpu: 5}, arrivals: {times_ms: [0, 0]}}"
+    path.write_text(f"pool: {{cpu: 1}}\npolicy: least_slack_drop\napplications: [{late}, {calm}]\n")
+    call = ["simulate", str(path), "--report", str(tmp_path / "page.html")]
+    assert main([*call, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert [app["slowdown"] for app in result["apps"]] == [None, 1.5]
+    assert (result["antt"], result["jain_fairness"]) == (None, None)
+    assert result["stp"] == pytest.approx(1 / 1.5)
+    assert main(call) == 0
+    assert re.search(r"late +│ 0 of 2 +│ - +│ - +│ - +│ - +│ 2 +│ - ", capsys.readouterr().out)
 
 
 def test_replications_give_intervals_and_people_get_a_table(

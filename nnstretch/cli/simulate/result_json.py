@@ -19,7 +19,7 @@ def result_json(
     apps = [app_json([result.runs[number] for result in results]) for number in range(count)]
 
     def mean(value: Callable[[SimulationResult], float]) -> float:
-        return measured([value(result) for result in results]).mean
+        return mean_of(results, value)
 
     everything = [all_latencies(result) for result in results]
     latency_ms, interval_ms = latency_json(everything)
@@ -45,19 +45,31 @@ def result_json(
             for processor in settings.processors
         },
         "tasks": tasks / len(results),
-        "jain_fairness": mean(jain_fairness),
-        "antt": mean(antt),
+        "jain_fairness": known_mean([jain_fairness(result) for result in results]),
+        "antt": known_mean([antt(result) for result in results]),
         "stp": mean(stp),
-        "open": {
-            "mean": mean(lambda result: result.mean_open),
-            "most": max(result.open_over_time.most for result in results),
-            "by_littles_law": mean(by_littles_law),
-            "over_time": {
-                "step_ms": results[0].open_over_time.step_us / 1000,
-                "mean": results[0].open_over_time.means(),
-            },
-        },
+        "open": open_json(results),
         "energy_mj": energy_mj(settings, results),
+    }
+
+
+def mean_of(
+    results: Sequence[SimulationResult], value: Callable[[SimulationResult], float]
+) -> float:
+    """Return the mean of a value over replications."""
+    return measured([value(result) for result in results]).mean
+
+
+def open_json(results: Sequence[SimulationResult]) -> dict[str, Any]:
+    """Return how many instances were open at once; over time, of the first replication."""
+    return {
+        "mean": mean_of(results, lambda result: result.mean_open),
+        "most": max(result.open_over_time.most for result in results),
+        "by_littles_law": mean_of(results, by_littles_law),
+        "over_time": {
+            "step_ms": results[0].open_over_time.step_us / 1000,
+            "mean": results[0].open_over_time.means(),
+        },
     }
 
 
@@ -77,7 +89,7 @@ def app_json(runs: Sequence[ApplicationRun]) -> dict[str, Any]:
         "execution_ms": sum(run.execution_us for run in runs) / ended / 1000 if ended else 0.0,
         "cumulative_ms": sum(run.cumulative_us for run in runs) / ended / 1000 if ended else 0.0,
         "alone_ms": runs[0].alone_us / 1000,
-        "slowdown": measured([run.slowdown for run in runs]).mean,
+        "slowdown": known_mean([run.slowdown for run in runs]),
     }
 
 
@@ -115,16 +127,42 @@ def utilisation(result: SimulationResult, processor: str) -> float:
     return result.busy_us[processor] / result.makespan_us if result.makespan_us else 0.0
 
 
-def jain_fairness(result: SimulationResult) -> float:
-    """Return Jain's index of the applications' slowdowns: 1 where all suffer alike."""
-    slowdowns = [run.slowdown for run in result.runs]
-    squares = sum(slowdown**2 for slowdown in slowdowns)
-    return sum(slowdowns) ** 2 / (len(slowdowns) * squares)
+def known_mean(values: Sequence[float | None]) -> float | None:
+    """Return the mean over replications; None where one of them has no value."""
+    known = [value for value in values if value is not None]
+    return measured(known).mean if len(known) == len(values) else None
 
 
-def antt(result: SimulationResult) -> float:
-    """Return the average normalized turnaround time: the mean slowdown of applications."""
-    return sum(run.slowdown for run in result.runs) / len(result.runs)
+def slowdowns(result: SimulationResult) -> list[float] | None:
+    """Return the slowdowns of applications that arrived; None where one of them never ended."""
+    known: list[float] = []
+    for run in result.runs:
+        if run.slowdown is not None:
+            known.append(run.slowdown)
+        elif run.arrived:
+            return None
+    return known or None
+
+
+def jain_fairness(result: SimulationResult) -> float | None:
+    """Return Jain's index of the applications' slowdowns: 1 where all suffer alike.
+
+    None where one of them never ended.
+    """
+    known = slowdowns(result)
+    if known is None:
+        return None
+    squares = sum(slowdown**2 for slowdown in known)
+    return sum(known) ** 2 / (len(known) * squares)
+
+
+def antt(result: SimulationResult) -> float | None:
+    """Return the average normalized turnaround time: the mean slowdown of applications.
+
+    None where one of them never ended.
+    """
+    known = slowdowns(result)
+    return None if known is None else sum(known) / len(known)
 
 
 def stp(result: SimulationResult) -> float:

@@ -17,16 +17,8 @@ def show(result: dict[str, Any], console: Console) -> None:
     warn_uncalibrated(result, console)
     table = Table("application", "ended", "mean ms", "p50", "p95", "p99", "missed", "slowdown")
     for app in result["apps"]:
-        latency, interval = app["latency_ms"], app["latency_interval_95_ms"]
-        mean = f"{latency['mean']:.4g}"
-        if interval is not None:
-            mean += f" ± {interval['mean'][1] - latency['mean']:.2g}"
-        percentiles = [f"{latency[name]:.4g}" for name in ("p50", "p95", "p99")]
         ended = f"{app['ended']} of {app['arrived']}"
-        table.add_row(
-            *(app["name"], ended, mean, *percentiles),
-            *(str(app["deadline_misses"]), f"{app['slowdown']:.2f}"),
-        )
+        table.add_row(app["name"], ended, *latency_cells(app))
     console.print(table)
     used = ", ".join(f"{name} {share:.0%}" for name, share in result["utilisation"].items())
     console.print(f"{result['policy']}: makespan {result['makespan_ms']:.4g} ms, busy {used}")
@@ -42,6 +34,19 @@ def show(result: dict[str, Any], console: Console) -> None:
             console.print(f"{what} {result[what]}", highlight=False, soft_wrap=True)
     if "log" in result:
         console.print(f"logs in {result['log']}", highlight=False, soft_wrap=True)
+
+
+def latency_cells(app: dict[str, Any]) -> list[str]:
+    """Return what the table says of an application's latencies, misses and slowdown."""
+    latency, interval = app["latency_ms"], app["latency_interval_95_ms"]
+    misses, slowdown = str(app["deadline_misses"]), app["slowdown"]
+    if not app["ended"]:
+        return [*["-"] * 4, misses, "-"]
+    mean = f"{latency['mean']:.4g}"
+    if interval is not None:
+        mean += f" ± {interval['mean'][1] - latency['mean']:.2g}"
+    percentiles = [f"{latency[name]:.4g}" for name in ("p50", "p95", "p99")]
+    return [mean, *percentiles, misses, "-" if slowdown is None else f"{slowdown:.2f}"]
 
 
 def show_replay(replay: dict[str, Any], console: Console) -> None:

@@ -54,7 +54,8 @@ class ApplicationView:
     deadline_misses: Count
     latency_ms: LatencyView
     execution_ms: Size
-    slowdown: Size
+    slowdown: Size | None = None
+    """None where none ended."""
 
 
 @tolerant
