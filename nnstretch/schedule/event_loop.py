@@ -9,8 +9,8 @@ from time import perf_counter
 from nnstretch.errors import DeadlineMissed, Stuck
 from nnstretch.protocols import Executor, Policy, ProcessorState
 from nnstretch.schedule.costs.cost_rows import CostRows
-from nnstretch.schedule.loop.arrivals import Arrivals
 from nnstretch.schedule.loop.decision_times import DecisionTimes
+from nnstretch.schedule.loop.impossible_choice import impossible_choice
 from nnstretch.schedule.loop.open_task import OpenTask
 from nnstretch.schedule.loop.processor_queue import ProcessorQueue, Queueing
 from nnstretch.schedule.loop.ready_queue import ReadyQueue
@@ -22,9 +22,9 @@ from nnstretch.trace import Failure, Span, TimerEvent, Trace
 class EventLoop:
     """Tasks that wait, what each processor has been given, and the policy between them.
 
-    With `costs` processors have an expected time when they are free, which policies read; an end
-    corrects it. `on_give` is told of every task that is given to a processor, `on_drop` of those
-    that the policy gives up, `on_change` when processors have failed or are back.
+    With `costs` processors have an expected time when they are free, corrected by ends. `on_give`
+    is told of tasks that processors are given, `on_drop` of those that are given up by the policy
+    or with their processors, `on_change` when processors have failed or are back.
     """
 
     def __init__(
@@ -111,24 +111,18 @@ class EventLoop:
         if costs is not None:
             costs.observe(open_task.costs, event, index)
             if costs.arrivals is not None:
-                self._note_data(costs.arrivals, open_task, event, index)
+                costs.arrivals.note_end(event, index, self._tasks.readers(open_task))
         if open_task.graph is None:
             del self._open[name]
         else:
             self._ready += self._tasks.finish(open_task)
         return True
 
-    def _note_data(self, arrivals: Arrivals, open_task: OpenTask, span: Span, index: int) -> None:
-        """Note when data of a task that has ended are where its readers may run."""
-        for reader in self._tasks.readers(open_task):
-            arrivals.note(span.task, index, span.end_us, reader)
-        arrivals.forget(span.task.name)
-
     def requeue(self, name: str) -> None:
         """Let a task start again that was handed over and did not end; others are ignored."""
-        open_task = self._open.get(name)
-        if open_task is not None:
+        if (open_task := self._open.get(name)) is not None:
             self._announce(open_task)
+            self._give_up_stranded((open_task,))
 
     def task(self, name: str) -> Task:
         """Return an open task as it was added, wherever it was moved."""
@@ -140,13 +134,12 @@ class EventLoop:
 
     def is_given(self, name: str) -> bool:
         """Return whether a processor has been given an open task."""
-        open_task = self._open.get(name)
-        return open_task is not None and open_task.place is not None
+        return name in self._open and self._open[name].place is not None
 
     def dispatch(self) -> None:
         """Ask the policy until it declines, and hand over as far as executors have room."""
         failed = self._executor.failed()
-        if failed is not self._failed:
+        if failed is not self._failed and failed != self._failed:
             self._hear_failed(failed)
         if self._freed:
             for queue in self._freed:
@@ -177,10 +170,7 @@ class EventLoop:
 
     def unfinished(self) -> list[str]:
         """Return tasks never given to a processor: those that may start first."""
-        open_tasks = self._open.items()
-        waiting = [name for name, open_task in open_tasks if open_task.waits]
-        needy = self._tasks.needs_something
-        return waiting + [name for name, open_task in open_tasks if needy(open_task)]
+        return self._tasks.unfinished()
 
     def _announce_ready(self) -> None:
         """Tell the policy what may start at this instant, in the order in which it was added."""
@@ -192,7 +182,17 @@ class EventLoop:
                 open_task.waits = True
                 self.waiting += 1
                 add(open_task.task)
+        if self._failed:
+            self._give_up_stranded(tuple(self._ready))
         self._ready.clear()
+
+    def _give_up_stranded(self, open_tasks: Iterable[OpenTask]) -> None:
+        """Give up tasks whose processors have all failed."""
+        if self._failed and self._costs is not None and self._on_drop is not None:
+            waiting = [open_task.task for open_task in open_tasks if open_task.waits]
+            for task in filter(self._costs.is_stranded, waiting):
+                if task.name in self._open:
+                    self._on_drop(task)
 
     def _announce(self, open_task: OpenTask) -> None:
         open_task.waits = True
@@ -201,14 +201,15 @@ class EventLoop:
 
     def _decide(self, now_us: float) -> list[ProcessorQueue]:
         chosen: list[ProcessorQueue] = []
-        pick, states, costs = self._policy.pick, self.states, self._costs
-        open_tasks = self._open
+        pick, states, costs, by_name = self._policy.pick, self.states, self._costs, self._open
         while self.waiting:
             choice = pick(now_us, states)
             if choice is None:
                 break
             task, state = choice
-            open_task = open_tasks[task.name]
+            open_task = by_name.get(task.name)
+            if open_task is None or not open_task.waits or not (state is None or state.open):
+                raise impossible_choice(self._policy, task, state, open_task)
             open_task.waits = False
             self.waiting -= 1
             if state is None:
@@ -245,9 +246,9 @@ class EventLoop:
 
     def _hear_failed(self, failed: frozenset[str]) -> None:
         """Close processors that have failed; what was only reserved there waits again."""
-        had_failed, self._failed = self._failed, failed
-        if failed == had_failed:
-            return
+        self._failed = failed
+        if self._costs is not None:
+            self._costs.hear_failed(failed)
         for queue in self._queues:
             state = queue.state
             state.alive = state.name not in failed
@@ -262,6 +263,7 @@ class EventLoop:
                 self._announce(self._tasks.renew(given))
         if self._on_change is not None:
             self._on_change()
+        self._give_up_stranded(tuple(self._open.values()))
 
 
 def run_tasks(
@@ -271,8 +273,7 @@ def run_tasks(
     costs: CostRows | None = None,
     queueing: Queueing = Queueing.BOUNDED,
 ) -> Trace:
-    """Run every task once, none before the tasks it needs, and report the spans in the order they
-    ended.
+    """Run every task once, none before those it needs; report spans in the order they ended.
 
     Raises what a task raised, Stuck where tasks are left that nobody may start.
     """

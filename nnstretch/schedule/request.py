@@ -81,6 +81,14 @@ def deadline_error(number: int, at_us: float) -> DeadlineMissed:
     return DeadlineMissed(f"request {number} missed its deadline at {at_us / 1000:.3f} ms, service")
 
 
+def stranded_error(task: Task, failed: Collection[str]) -> ProcessorFailed:
+    """Return the error of a request of which a task has a time on no processor that is left."""
+    return ProcessorFailed(
+        f"request {task.request} cannot run, service, {', '.join(sorted(failed))} has failed and"
+        f" {task.subgraph} has no time on another processor"
+    )
+
+
 def no_processor_error(number: int) -> ProcessorFailed:
     """Return the error of a request without a processor that could serve it."""
     return ProcessorFailed(f"request {number} cannot run, service, every processor has failed")

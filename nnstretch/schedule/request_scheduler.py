@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from nnstretch.errors import Cancelled, ProcessorFailed, Stuck
+from nnstretch.errors import Cancelled, NnstretchError, ProcessorFailed, Stuck
 from nnstretch.protocols import Executor, Policy
 from nnstretch.schedule.costs.cost_rows import CostRows
 from nnstretch.schedule.event_loop import EventLoop
@@ -24,6 +24,7 @@ from nnstretch.schedule.request import (
     Request,
     deadline_error,
     no_processor_error,
+    stranded_error,
 )
 from nnstretch.soc import Processor
 from nnstretch.task import Task, TaskTimes
@@ -60,6 +61,7 @@ class RequestScheduler:
         self._processors = tuple(processors)
         self.alive = self._processors
         self._executor = executor
+        self._costs = costs
         self._answered = answered
         self._ended = ended
         self._rebalancer = rebalancer
@@ -136,6 +138,9 @@ class RequestScheduler:
         if not self._executor.more():
             self.loop.dispatch()
         event = self._executor.wait()
+        if type(event) is Span and self.heard is None:  # what `handle` does, without its call
+            self._end(event)
+            return True
         if event is None:
             if self._open:
                 raise Stuck(
@@ -206,8 +211,11 @@ class RequestScheduler:
             self._rebalancer.on_dispatch(task, processor.name, self._executor.now_us)
 
     def _on_drop(self, task: Task) -> None:
-        """End a request that the policy gives up."""
-        self._close(task.request, deadline_error(task.request, task.deadline_us))
+        """End a request that the policy gives up, or whose processors have all failed."""
+        error: NnstretchError = deadline_error(task.request, task.deadline_us)
+        if self._costs is not None and self._costs.is_stranded(task):
+            error = stranded_error(task, self._costs.failed)
+        self._close(task.request, error)
 
     def _on_change(self) -> None:
         """Serve on what is left; where nothing is, every open request ends with an error."""

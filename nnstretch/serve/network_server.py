@@ -93,7 +93,7 @@ class NetworkServer(ScheduledServer):
     def _schedule(self) -> RequestScheduler:
         settings, clock = self.settings, self._threads
         costs = cost_rows(settings)
-        setting = policy_setting(settings, costs, clock)
+        setting = policy_setting(settings, costs, clock, lambda n: self._scheduler.is_open(n))
         return RequestScheduler(
             settings.processors,
             PriorityClasses(lambda: find_policy(settings.policy).make(setting)),

@@ -228,3 +228,40 @@ def test_a_task_that_the_policy_gives_up_is_named() -> None:
 
     with pytest.raises(DeadlineMissed, match="t0 cannot end in time"):
         run_tasks(tasks(1), GivesUp(), VirtualExecutor((ONE,), {("g", "one"): 1.0}))
+
+
+class ChoosesWrongly(Recorder):
+    """First in, first out, with one mistake that people make."""
+
+    def __init__(self, mistake: str) -> None:
+        super().__init__()
+        self.mistake = mistake
+
+    def pick(self, now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:
+        if not self.waiting:
+            return None
+        if self.mistake == "stays in its list":
+            return self.waiting[0], processors[0]
+        if self.mistake == "task of its own":
+            return Task("mine", "g"), processors[0]
+        return self.waiting.pop(0), processors[0]
+
+
+@pytest.mark.parametrize("queueing", Queueing)
+@pytest.mark.parametrize(
+    ("mistake", "words"),
+    [
+        ("stays in its list", "t0 for one, policy, it was chosen before"),
+        ("task of its own", "mine for one, policy, it has ended, was withdrawn or never came"),
+        ("looks at no queue", "t1 for one, policy, that processor is not open"),
+    ],
+)
+def test_a_policy_that_chooses_what_it_may_not_is_told_so(
+    mistake: str, words: str, queueing: Queueing
+) -> None:
+    policy, clock = ChoosesWrongly(mistake), VirtualExecutor((ONE,), {("g", "one"): 1.0})
+    if mistake == "looks at no queue" and queueing is Queueing.UNBOUNDED:
+        assert len(run_tasks(tasks(3), policy, clock, queueing=queueing).spans) == 3
+        return
+    with pytest.raises(BadInput, match=f"^ChoosesWrongly chose {words}"):
+        run_tasks(tasks(3), policy, clock, queueing=queueing)

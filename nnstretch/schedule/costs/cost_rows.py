@@ -61,6 +61,11 @@ class CostRows:
         self._kinds: dict[WorkKey, list[Kind]] = {}
         self.arrivals = Arrivals(transfers_us, len(processors)) if transfers_us else None
         self._watchers: list[Callable[[Kind], None]] = []
+        self.withdrawn = 0
+        """Tasks of which it has heard that they were withdrawn."""
+        self.failed: frozenset[str] = frozenset()
+        """Processors that have failed and are not back."""
+        self._failed_watchers: list[Callable[[], None]] = []
 
     def kind(self, task: Task) -> Kind:
         """Return the kind of a task, the key of its row."""
@@ -88,6 +93,26 @@ class CostRows:
         costs = self._by_kind.get(kind)
         return self._new_kind(task, kind).mask if costs is None else costs.mask
 
+    def watch_failed(self, watcher: Callable[[], None]) -> None:
+        """Let a policy that keeps tasks by where they may go hear of failed processors."""
+        self._failed_watchers.append(watcher)
+
+    def hear_failed(self, failed: frozenset[str]) -> None:
+        """Hear which processors have failed and are not back: rows stay as they are."""
+        self.failed = failed
+        for watcher in self._failed_watchers:
+            watcher()
+
+    def alive_row(self, row: Row) -> Row:
+        """Return a row that is infinite where processors have failed."""
+        pairs = zip(self._names, row, strict=True)
+        return tuple([inf if name in self.failed else cost_us for name, cost_us in pairs])
+
+    def is_stranded(self, task: Task) -> bool:
+        """Return whether no processor that is left has a time for a task, wherever it is placed."""
+        names = (name for name in self._names if name not in self.failed)
+        return not any((task.work, name) in self._costs.quiet_us for name in names)
+
     def ready_us(self, task: Task) -> Sequence[float] | None:
         """Return when a task's data are on each processor; None where they are there already."""
         return None if self.arrivals is None else self.arrivals.row(task)
@@ -112,6 +137,7 @@ class CostRows:
 
     def forget(self, name: str) -> None:
         """Forget a task that was withdrawn."""
+        self.withdrawn += 1
         if self.arrivals is not None:
             self.arrivals.forget(name)
 

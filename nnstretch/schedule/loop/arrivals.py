@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from nnstretch.task import Task, WorkKey
+from nnstretch.trace import Span
 
 Transfers = Mapping[tuple[WorkKey, WorkKey], float]
 """Microseconds by (what writes, what reads), paid unless both are on one processor."""
@@ -25,6 +26,12 @@ class Arrivals:
         for other in range(self._processors):
             there_us = end_us if other == index else copied_us
             row[other] = max(row[other], there_us)
+
+    def note_end(self, span: Span, index: int, readers: Iterable[Task]) -> None:
+        """Hear that a task has ended, whose data these tasks read."""
+        for reader in readers:
+            self.note(span.task, index, span.end_us, reader)
+        self.forget(span.task.name)
 
     def row(self, task: Task) -> Sequence[float] | None:
         """Return when a task's data are on each processor; None where it reads none."""

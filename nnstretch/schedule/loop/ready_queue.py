@@ -122,6 +122,12 @@ class ReadyQueue:
         graph = open_task.graph
         return graph is not None and graph.unmet[open_task.number - graph.first] > 0
 
+    def unfinished(self) -> list[str]:
+        """Return tasks never given to a processor: those that may start first."""
+        waiting = [name for name, open_task in self.by_name.items() if open_task.waits]
+        needy = self.needs_something
+        return waiting + [name for name, open_task in self.by_name.items() if needy(open_task)]
+
     def remove(self, name: str) -> OpenTask | None:
         """Forget a task, whether or not it has been handed out; return it if it was open."""
         open_task = self.by_name.pop(name, None)

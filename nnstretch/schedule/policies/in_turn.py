@@ -83,10 +83,21 @@ class RandomOrder:
         return None
 
 
+class CheapestTypeInTurn(InTurn):
+    """First in, first out, to processors in turn of the type that costs a task least.
+
+    While all of that type that can run it have failed, of the cheapest type that is left.
+    """
+
+    def __init__(self, costs: CostRows) -> None:
+        super().__init__(CheapestType(costs).mask)
+        costs.watch_failed(self.sort_anew)
+
+
 class CheapestType:
     """Which processors are of the type that costs a task least, whatever their load.
 
-    Of types that cost the same the last one.
+    Of types that cost the same the last one; those that have failed count where nothing is left.
     """
 
     def __init__(self, costs: CostRows) -> None:
@@ -94,6 +105,7 @@ class CheapestType:
         self._types = [processor.kind for processor in costs.processors]
         self._masks: dict[Kind, int] = {}
         costs.watch(self._cost_changed)
+        costs.watch_failed(self._masks.clear)
 
     def mask(self, task: Task) -> int:
         """Return the mask of these processors."""
@@ -107,6 +119,9 @@ class CheapestType:
         self._masks.pop(kind, None)
 
     def _mask(self, row: Row) -> int:
+        if self._costs.failed:
+            alive = self._costs.alive_row(row)
+            row = row if min(alive) == inf else alive
         best_us, best = inf, ""
         for kind in reversed(list(dict.fromkeys(self._types))):
             cost_us = min(us for us, name in zip(row, self._types, strict=True) if name == kind)

@@ -14,7 +14,7 @@ from nnstretch.schedule.policies.in_order import (
     LargestMeanFirst,
     LeastSlack,
 )
-from nnstretch.schedule.policies.in_turn import CheapestType, InTurn, RandomOrder
+from nnstretch.schedule.policies.in_turn import CheapestTypeInTurn, InTurn, RandomOrder
 from nnstretch.schedule.policies.over_pairs import (
     EarliestPair,
     EarliestStart,
@@ -44,6 +44,8 @@ class PolicySetting:
     """What a job of each plan consists of, for static schedules."""
     wake: Callable[[float], None] | None = None
     """Asks for a decision at a time of the loop's clock, for static schedules."""
+    is_open: Callable[[int], bool] | None = None
+    """Whether a request has not ended, for static schedules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ POLICIES: Mapping[str, PolicyEntry] = {
         "O(n) a round",
     ),
     "met": PolicyEntry(
-        lambda s: InTurn(CheapestType(s.costs).mask),
+        lambda s: CheapestTypeInTurn(s.costs),
         "first task, cheapest type of processor, in turn",
         f"{CEDR}, MET",
         "last type; one pointer for all types",
@@ -178,21 +180,21 @@ POLICIES: Mapping[str, PolicyEntry] = {
         "O(P)",
     ),
     "heft": PolicyEntry(
-        lambda s: PlannedJobs(s.costs, s.graphs, place_by_heft, s.wake),
+        lambda s: PlannedJobs(s.costs, s.graphs, place_by_heft, s.wake, s.is_open),
         "HEFT plans each arriving job into the gaps of earlier ones",
         "Topcuoglu, Hariri, Wu, TPDS 13(3), 2002",
         FIRST_TASK,
         "O(needs x P + log n) a task when its job arrives",
     ),
     "cpop": PolicyEntry(
-        lambda s: PlannedJobs(s.costs, s.graphs, place_by_cpop, s.wake),
+        lambda s: PlannedJobs(s.costs, s.graphs, place_by_cpop, s.wake, s.is_open),
         "CPOP plans each arriving job into the gaps of earlier ones",
         "Topcuoglu, Hariri, Wu, TPDS 13(3), 2002",
         FIRST_TASK,
         "O(needs x P + log n) a task when its job arrives",
     ),
     "peft": PolicyEntry(
-        lambda s: PlannedJobs(s.costs, s.graphs, place_by_peft, s.wake),
+        lambda s: PlannedJobs(s.costs, s.graphs, place_by_peft, s.wake, s.is_open),
         "PEFT plans each arriving job into the gaps of earlier ones",
         "Arabnejad, Barbosa, TPDS 25(3), 2014",
         FIRST_TASK,

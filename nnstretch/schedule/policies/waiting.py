@@ -100,6 +100,15 @@ class FirstInFirstOut:
                 groups[mask] = deque(entry for entry in group if not withdrawn.holds(entry))
             withdrawn.clear()
 
+    def sort_anew(self) -> None:
+        """Ask again where each waiting task may go."""
+        entries = [entry for group in self._groups.values() for entry in group]
+        self._groups.clear()
+        for entry in sorted(entries, key=itemgetter(0)):
+            if not self._withdrawn.holds(entry):
+                self._groups.setdefault(self._mask_of(entry[1]), deque()).append(entry)
+        self._withdrawn.clear()
+
     def take(self, processors: Sequence[ProcessorState]) -> tuple[Task, int] | None:
         """Remove the first task that an open processor can run; return it with its mask."""
         first: deque[tuple[int, Task]] | None = None

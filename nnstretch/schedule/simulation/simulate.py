@@ -58,13 +58,14 @@ class ApplicationRun:
     """Sum over instances of what their tasks took."""
 
     @property
-    def slowdown(self) -> float:
-        """Return the mean latency over that of an instance alone.
+    def slowdown(self) -> float | None:
+        """Return the mean latency over that of an instance alone: 1 where one alone takes no time.
 
-        1 where none has ended, or one alone takes no time.
+        None where none has ended.
         """
-        is_known = self.latencies.count and self.alone_us
-        return self.latencies.mean_us / self.alone_us if is_known else 1.0
+        if not self.latencies.count:
+            return None
+        return self.latencies.mean_us / self.alone_us if self.alone_us else 1.0
 
 
 @dataclass(slots=True)
@@ -116,10 +117,10 @@ class Simulation:
         """Of open instances that vary: how long before they had been there, and when they are
         due from then on."""
         costs = cost_rows(settings)
-        self._clock = clock_of(settings, self._durations, self._is_open)
+        self._clock = clock_of(settings, self._durations, self._is_wanted)
         self.scheduler = RequestScheduler(
             settings.processors,
-            make_policy(settings, costs, self._clock),
+            make_policy(settings, costs, self._clock, self._is_open),
             self._clock,
             self._answered,
             settings.times_us,
@@ -171,8 +172,11 @@ class Simulation:
         ends_us = deadline_us if self._settings.ends_at_deadline else inf
         self.scheduler.submit(Request(number, tasks, ends_us, False, run))
 
-    def _is_open(self, task: Task) -> bool:
+    def _is_wanted(self, task: Task) -> bool:
         return self.scheduler.is_open(task.request)
+
+    def _is_open(self, request: int) -> bool:
+        return self.scheduler.is_open(request)
 
     def _ended(self, span: Span) -> None:
         result, duration_us = self.result, span.end_us - span.start_us
@@ -223,16 +227,23 @@ def cost_rows(settings: SimulationSettings) -> CostRows:
     return costs
 
 
-def make_policy(settings: SimulationSettings, costs: CostRows, clock: Executor) -> Policy:
+def make_policy(
+    settings: SimulationSettings, costs: CostRows, clock: Executor, is_open: Callable[[int], bool]
+) -> Policy:
     """Return the policy, in strict classes where applications differ in priority."""
-    entry, setting = find_policy(settings.policy), policy_setting(settings, costs, clock)
+    entry, setting = find_policy(settings.policy), policy_setting(settings, costs, clock, is_open)
     if len({application.priority for application in settings.applications}) > 1:
         return PriorityClasses(lambda: entry.make(setting))
     return entry.make(setting)
 
 
-def policy_setting(settings: SimulationSettings, costs: CostRows, clock: Executor) -> PolicySetting:
-    """Return what a policy is made of."""
+def policy_setting(
+    settings: SimulationSettings,
+    costs: CostRows,
+    clock: Executor,
+    is_open: Callable[[int], bool] | None = None,
+) -> PolicySetting:
+    """Return what a policy is made of; `is_open` says of requests whether they have not ended."""
     graphs: dict[str, TaskGraph] = {}
     for application in settings.applications:
         graphs[application.name] = TaskGraph(
@@ -243,7 +254,7 @@ def policy_setting(settings: SimulationSettings, costs: CostRows, clock: Executo
     def wake(at_us: float) -> None:
         clock.set_timer(at_us, "planned start")
 
-    return PolicySetting(costs, settings.seed, graphs=graphs, wake=wake)
+    return PolicySetting(costs, settings.seed, graphs=graphs, wake=wake, is_open=is_open)
 
 
 def application_run(application: Application, settings: SimulationSettings) -> ApplicationRun:

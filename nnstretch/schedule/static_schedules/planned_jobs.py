@@ -24,6 +24,8 @@ from nnstretch.task_graph import TaskGraph
 
 JobKey = tuple[str, int]
 """Plan and request of a task."""
+MOST_GIVEN = 64
+"""Jobs that were given to processors and may be kept: no more than processors are open."""
 EPSILON = 1e-9
 """Share of a time that its float may be off."""
 
@@ -66,8 +68,9 @@ class PlannedSlot:
 class PlannedJobs:
     """Policy that plans each job as `place_all` does; `wake` asks for a decision at a time.
 
-    `graphs` is by the plan that a job's tasks belong to. A task of which no plan is there any more
-    (it failed, or its processor did) goes where it ends first.
+    `is_open` says whether a request has not ended: the plan of one that was ended early is
+    forgotten. `graphs` is by the plan that a job's tasks belong to. A task of which no plan is
+    there any more (it failed, or its processor did) goes where it ends first.
     """
 
     def __init__(
@@ -76,11 +79,17 @@ class PlannedJobs:
         graphs: Mapping[str, TaskGraph],
         place_all: PlaceAll,
         wake: Callable[[float], None] | None = None,
+        is_open: Callable[[int], bool] | None = None,
     ) -> None:
         self._costs = costs
         self._graphs = graphs
         self._place_all = place_all
         self._wake = wake
+        self._is_open = is_open
+        self._withdrawn = 0
+        """Tasks that had been withdrawn when jobs were looked through last."""
+        self._given: set[JobKey] = set()
+        """Jobs of which processors have been given every task; some may have failed."""
         self._indexed: dict[str, IndexedGraph] = {}
         self._jobs: dict[JobKey, PlannedJob] = {}
         self._orders: list[list[PlannedSlot]] = [[] for _ in costs.processors]
@@ -105,13 +114,26 @@ class PlannedJobs:
         """Forget a task, and all of its job that is only planned."""
         self._loose.pop(task.name, None)
         self._arrived = [waiting for waiting in self._arrived if waiting.name != task.name]
-        job = self._jobs.pop((task.plan, task.request), None)
+        self._forget(task.plan, task.request)
+
+    def _forget(self, plan: str, request: int) -> None:
+        job = self._jobs.pop((plan, request), None)
         if job is not None:
             for order in self._orders:
                 order[:] = [slot for slot in order if slot.job is not job]
 
+    def _forget_ended(self) -> None:
+        """Forget jobs whose requests were ended early, though none of their tasks waited."""
+        self._withdrawn = self._costs.withdrawn
+        if self._is_open is not None:
+            for plan, request in tuple(self._jobs):
+                if not self._is_open(request):
+                    self._forget(plan, request)
+
     def pick(self, now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:
         """Return the next task in the order of some processor that can start it now."""
+        if self._costs.withdrawn != self._withdrawn:
+            self._forget_ended()
         if self._arrived:
             self._plan_arrived(now_us, processors)
         self._awaits_data = False
@@ -146,7 +168,8 @@ class PlannedJobs:
         arrived, self._arrived = self._arrived, []
         for task in arrived:
             key = task.plan, task.request
-            if key not in self._jobs and task.plan in self._graphs:
+            is_new = key not in self._jobs and key not in self._given
+            if is_new and task.plan in self._graphs:
                 if self._is_late(now_us, processors):
                     self._replay(now_us, processors)
                 self._jobs[key] = self._plan(task.plan, now_us, processors)
@@ -243,8 +266,14 @@ class PlannedJobs:
     def _count_down(self, slot: PlannedSlot) -> None:
         """Forget a job of which all slots are taken out of their orders."""
         slot.job.open -= 1
-        if not slot.job.open and slot.task is not None:
-            self._jobs.pop((slot.task.plan, slot.task.request), None)
+        if slot.job.open or slot.task is None:
+            return
+        key = slot.task.plan, slot.task.request
+        self._jobs.pop(key, None)
+        if self._is_open is not None:
+            if len(self._given) > MOST_GIVEN:
+                self._given = {given for given in self._given if self._is_open(given[1])}
+            self._given.add(key)
 
     def _release(self, place: int) -> None:
         """Let the tasks of a lost processor go where they end first."""
