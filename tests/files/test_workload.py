@@ -75,6 +75,7 @@ def test_arrivals_of_a_csv_and_those_that_go_back(tmp_path: Path) -> None:
         ("1\nx\n", "'x', .* line 2, no time"),
         ("nan\n", "nan, .* line 1"),
         ("-1\n", "-1, .* line 1"),
+        ("1\n1e308\n", "1e308, .* line 2, a time is from 0 to 1e\\+12 ms"),
         ("# nothing\n", "no times"),
     ):
         with pytest.raises(BrokenFile, match=message):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from math import isfinite
 from pathlib import Path
 
 from nnstretch.errors import BrokenFile, one_line
 from nnstretch.files.read import as_path, read_text
 
 MOST_BYTES = 256 << 20
+MOST_MS = 1e12
+"""As of times in a workload."""
 
 
 def read_arrivals(path: str | Path) -> tuple[float, ...]:
@@ -28,8 +29,10 @@ def read_arrivals(path: str | Path) -> tuple[float, ...]:
             if number == 1:
                 continue
             raise BrokenFile(f"{one_line(text)[:60]!r}, {path} line {number}, no time") from None
-        if not isfinite(time_ms) or time_ms < 0:
-            raise BrokenFile(f"{text[:60]}, {path} line {number}, a time is 0 ms or more")
+        if not 0 <= time_ms <= MOST_MS:
+            raise BrokenFile(
+                f"{text[:60]}, {path} line {number}, a time is from 0 to {MOST_MS:g} ms"
+            )
         if times_ms and time_ms < times_ms[-1]:
             raise BrokenFile(f"{time_ms:g} ms, {path} line {number}, {times_ms[-1]:g} is before it")
         times_ms.append(time_ms)
