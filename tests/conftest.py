@@ -20,6 +20,9 @@ TOO_OLD = str(Path(__file__).parent / "support" / "too_old")
 sys.path.insert(0, TOO_OLD)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (TOO_OLD, os.environ.get("PYTHONPATH"))))
 
+# What libraries make while they are imported stays, and is looked through in vain.
+gc.disable()
+
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
@@ -35,6 +38,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path not in long)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Let garbage collections look at what tests make, not at every library's objects."""
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the seed of the attack where it took part, however it ended."""
     ran = terminalreporter.getreports("passed") + terminalreporter.getreports("failed")
@@ -43,12 +52,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="module")
-def quick_collections() -> Iterator[None]:
-    """Let `gc.collect` look at what this module's tests make, not at every library's objects."""
+def quick_collections() -> None:
+    """Let `gc.collect` look at what this module's tests make, not at what was there before."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture

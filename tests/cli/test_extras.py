@@ -28,6 +28,12 @@ REQUIREMENTS = [
 ]
 EXTRAS = read_extras(REQUIREMENTS)
 NETWORK = "torchvision:resnet18"
+SMALL = """
+from torch import nn
+
+def make():
+    return nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.ReLU())
+"""
 COMMANDS = {
     "inspect": [NETWORK],
     "import": [str(ROOT / "tests/data/nn_stretch/example_R-34-CD.yaml"), "--out", "plan.yaml"],
@@ -110,7 +116,8 @@ def test_help_needs_no_extra(tmp_path: Path, verb: str) -> None:
 
 @pytest.mark.slow
 def test_export_needs_no_lightning(tmp_path: Path) -> None:
-    names = ("export", NETWORK, "--input", "1,3,32,32", "--out", "net.nns")
+    (tmp_path / "net.py").write_text(SMALL)
+    names = ("export", "net.py:make", "--input", "1,3,32,32", "--out", "net.nns")
     program = BLOCKED.format(
         names={"pytorch_lightning", "lightning_fabric", "torchmetrics"},
         requirements=REQUIREMENTS,
@@ -130,7 +137,8 @@ def test_export_needs_no_lightning(tmp_path: Path) -> None:
 def test_a_package_that_is_missed_late_is_named_too(
     tmp_path: Path, verb: str, missing: str
 ) -> None:
-    words = [*verb.split(), *COMMANDS[verb], "--input", "1,3,32,32"]
+    (tmp_path / "net.py").write_text(SMALL)
+    words = [verb, "net.py:make", *COMMANDS[verb][1:], "--input", "1,3,32,32"]
     program = BLOCKED.format(names={missing}, requirements=REQUIREMENTS, arguments=words)
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=tmp_path

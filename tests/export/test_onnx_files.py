@@ -81,6 +81,7 @@ def test_attention_over_windows_or_without_heads_is_exported(
     torch.testing.assert_close(torch.from_numpy(computed), WindowAttention()(x))
 
 
+@pytest.mark.slow
 def test_tables_that_are_kept_change_no_byte_and_are_put_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

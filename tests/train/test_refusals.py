@@ -101,26 +101,16 @@ def test_a_plan_gives_way_to_itself_only(tmp_path: Path) -> None:
 def test_a_recipe_is_not_replaced_by_what_it_became(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    recipe = write(tmp_path / "recipe.yaml", "# mine\nseed: 3\n")
-    assert command(["train", str(recipe), *QUICK, "--out", str(tmp_path)]) == 1
+    folder, out = tmp_path / "mine", str(tmp_path / "out")
+    folder.mkdir()
+    recipe = str(write(folder / "recipe.yaml", "# mine\nseed: 3\n"))
+    quick = ["--model", f"{write(tmp_path / 'net.py', FACTORY)}:make", *QUICK]
+    assert command(["train", recipe, *quick, "--out", str(folder)]) == 1
     assert "its recipe.yaml is of no training and would be replaced" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["recipe.yaml"]
-    assert command(["train", str(recipe), *QUICK, "--out", str(tmp_path / "out")]) == 0
-    assert (
-        command(
-            [
-                "train",
-                str(tmp_path / "out" / "recipe.yaml"),
-                "--optimizer.lr",
-                "0.01",
-                "--json",
-                "--overwrite",
-                "--out",
-                str(tmp_path / "out"),
-            ]
-        )
-        == 0
-    )
+    assert [path.name for path in folder.iterdir()] == ["recipe.yaml"]
+    assert command(["train", recipe, *quick, "--out", out]) == 0
+    again = ["train", f"{out}/recipe.yaml", "--optimizer.lr", "0.01", "--json", "--overwrite"]
+    assert command([*again, "--out", out]) == 0
 
 
 def test_each_process_needs_an_image_to_judge(tmp_path: Path) -> None:

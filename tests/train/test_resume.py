@@ -111,6 +111,7 @@ def test_loading_processes_go_on_with_the_images_that_come_next(
     assert same_weights(whole, halves)
 
 
+@pytest.mark.slow
 def test_a_training_from_shards_goes_on_within_a_step_of_several_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

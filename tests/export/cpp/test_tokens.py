@@ -47,6 +47,7 @@ class Logits(nn.Module):
         return self.model(input_ids=token, use_cache=False).logits
 
 
+@pytest.mark.slow
 def test_rows_of_ids_are_read_and_others_refused(
     cpp_runtime: CppRuntime,  # noqa: F811
     tmp_path: Path,
