@@ -11,6 +11,7 @@ from functools import cached_property
 from math import inf, prod
 
 from nnstretch.errors import BadInput
+from nnstretch.files.checked import check_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Interference:
     """Share of the processor's speed that remains for the bundle's tasks."""
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if not (0 <= self.start_us < self.end_us and 0 < self.share <= 1):
             raise BadInput(
                 f"busy from {self.start_us:g} to {self.end_us:g} us at share {self.share:g},"
@@ -40,6 +42,14 @@ class Outage:
     at_us: float
     until_us: float = inf
 
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if not 0 <= self.at_us <= self.until_us:
+            raise BadInput(
+                f"lost from {self.at_us:g} to {self.until_us:g} us, processor {self.processor},"
+                " needed is a start before an end"
+            )
+
 
 @dataclass(frozen=True)
 class Disturbances:
@@ -47,6 +57,9 @@ class Disturbances:
 
     busy: tuple[Interference, ...] = ()
     fails: tuple[Outage, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_settings(self)
 
     def lost_us(self, processor: str, from_us: float) -> float:
         """Return when a processor is next lost: `from_us` where it is away, infinity for never."""

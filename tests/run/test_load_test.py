@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from support.bundles import branched_latency_us, several_plans
 
@@ -60,3 +62,17 @@ def test_disturbances_of_what_is_not_there_are_refused() -> None:
         load_test(several_plans(), Workload(1, disturbances=outage))
     with pytest.raises(BadInput, match="a start before an end"):
         Workload(1, disturbances=Disturbances((Interference("cpu", 5.0, 5.0),)))
+
+
+def test_disturbances_are_of_known_kinds() -> None:
+    for odd in (None, True, "cpu@1:2", ["x"], (None,), ("cpu",), {}, 1.0):
+        for field in ("busy", "fails"):
+            with pytest.raises(BadInput, match=f"^{field} is "):
+                Disturbances(**{field: odd})
+    for odd in (None, "1", True, math.nan, 10**400, -1.0):
+        with pytest.raises(BadInput, match=r"at_us is|lost from -1"):
+            Outage("cpu", odd)
+        with pytest.raises(BadInput, match=r"start_us is|busy from -1"):
+            Interference("cpu", odd, 5.0)
+    with pytest.raises(BadInput, match="lost from 2 to 1 us, processor cpu"):
+        Outage("cpu", 2.0, 1.0)

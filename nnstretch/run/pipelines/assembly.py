@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from nnstretch.bundle.bundle import Bundle
 from nnstretch.bundle.pipeline_view import functions_of
-from nnstretch.errors import UnknownName
+from nnstretch.errors import BadInput, UnknownName
+from nnstretch.files.limits import shorten
 from nnstretch.run.pipelines.item_buffer import ItemBuffer, StagePacing
 from nnstretch.run.pipelines.item_tensors import dead_tensors
 from nnstretch.run.pipelines.stage_functions import (
@@ -72,12 +73,15 @@ def assemble_pipeline(
 ) -> AssembledPipeline:
     """Return the parts of a bundle's pipeline. `backends`: by sub-graph.
 
-    Raises BadInput for a missing function, or a core that this process may not use.
+    Raises BadInput for a missing function, a pace of other steps, or a core that this process may
+    not use.
     """
     pipeline, manifest, pace = required_pipeline(bundle), bundle.manifest, options.pace
     devices = device_stages(bundle, backends) if pace is None else frozenset[str]()
     copied = devices if pace is None else stages_with_copies(manifest)
     graph = stage_graph(pipeline, manifest, copied)
+    if pace is not None:
+        check_pace(pace, graph)
     limit = in_flight_limit(graph) + options.results
     stages = {stage.name: stage for stage in pipeline.stages}
     names = [replica_processors(stages[node.stage], bundle, node.part) for node in graph]
@@ -93,6 +97,16 @@ def assemble_pipeline(
             cores[number] = cores[number] if node.part else assigned[node.stage]
     executor = pipeline_executor(graph, items.stage_function, cores)
     return AssembledPipeline(graph, limit, items, cores, executor)
+
+
+def check_pace(pace: StagePacing, graph: StageGraph) -> None:
+    """Check that a pace has a time for each replica of each step. Raises BadInput."""
+    needed = [node.replicas for node in graph]
+    if [len(times_us) for times_us in pace.durations_us] != needed:
+        raise BadInput(
+            f"durations_us is {shorten(pace.durations_us)}, pace of a pipeline, needed is a time"
+            f" for each replica of its steps, of which there are {shorten(needed)}"
+        )
 
 
 def _dead_after(graph: StageGraph, bundle: Bundle) -> list[tuple[str, ...]]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from time import perf_counter
 from typing import Any
 
-from nnstretch.errors import Cancelled, StageFailed, describe_error
+from nnstretch.errors import BadInput, Cancelled, StageFailed, describe_error
+from nnstretch.files.checked import check_settings
+from nnstretch.files.limits import shorten
 from nnstretch.run.pipelines.item_tensors import Values
 from nnstretch.run.pipelines.stage_functions import PythonStage, SubgraphStage
 from nnstretch.schedule.cpu_affinity import sleep_until
@@ -86,6 +89,14 @@ class StagePacing:
     durations_us: tuple[tuple[float, ...], ...]
     """By step and replica; 0 for what takes as long as it takes."""
     dilation: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if not all(0 <= time_us < inf for times_us in self.durations_us for time_us in times_us):
+            times = shorten(self.durations_us)
+            raise BadInput(f"durations_us is {times}, pace of a pipeline, times begin at 0")
+        if not 0 < self.dilation < inf:
+            raise BadInput(f"dilation is {self.dilation:g}, pace of a pipeline, needed is above 0")
 
 
 def no_copy(values: Values) -> None:

@@ -5,6 +5,7 @@ Write on arrays, go away, close it from within, fork.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from nnstretch.errors import BadInput, Cancelled, StageFailed, Stuck
 from nnstretch.partition.connect import PipelineConfig
 from nnstretch.partition.module_graph import Module
 from nnstretch.pipeline import TensorDecl
+from nnstretch.run.pipelines.item_buffer import StagePacing
 from nnstretch.run.pipelines.pipeline import Pipeline
 
 
@@ -269,3 +271,21 @@ def test_bounds_of_a_pipeline_are_checked(fields: dict[str, Any], message: str) 
 def test_what_is_no_function_is_refused_at_once() -> None:
     with pytest.raises(BadInput, match="what was passed is no function but int"):
         Pipeline(chain(2, (0,)), {"stages:m0": 1})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("durations_us", "dilation", "why"),
+    [
+        (None, 1.0, "durations_us is None"),
+        ((1.0, 2.0), 1.0, "durations_us is"),
+        (((1.0,),), 1.0, r"durations_us is \(\(1\.0,\),\), pace .* each replica .* \[1, 1\]"),
+        (((1.0, 2.0), (1.0,)), 1.0, "durations_us is .* each replica"),
+        (((-1.0,), (1.0,)), 1.0, "durations_us is .* begin at 0"),
+        (((math.nan,), (1.0,)), 1.0, "durations_us is"),
+        (((1.0,), (1.0,)), 0.0, "dilation is 0"),
+        (((1.0,), (1.0,)), 10**400, "dilation is"),
+    ],
+)
+def test_a_pace_has_a_time_for_each_replica(durations_us: Any, dilation: Any, why: str) -> None:
+    with pytest.raises(BadInput, match=why):
+        Pipeline(chain(2), pace=StagePacing(durations_us, dilation))
