@@ -11,7 +11,7 @@ infer.py           infer requests and answers of the Open Inference Protocol
 descriptions.py    metadata, configuration and statistics of models
 request_body.py    bodies of requests, within limits of time and memory
 application.py     the protocol as an HTTP application
-connections.py     connections that may not hang: time limits and errors below HTTP
+connections.py     connections that may not hang: limits of time and number, errors below HTTP
 metrics.py         counts for Prometheus
 http_server.py     sockets, signals, and the end
 """

@@ -1,9 +1,11 @@
-"""Connections that may not hang: a time limit for headers, and errors below HTTP as JSON."""
+"""Connections that may not hang: limits of time and number, and errors below HTTP as JSON."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import resource
 import socket
 from typing import Any
 
@@ -13,6 +15,7 @@ HEADERS_S = 10.0
 """Until all headers of a request must be there."""
 SKIP_S = 1.0
 """How long headers without an end are read on."""
+MOST_CONNECTIONS = 4096
 MOST_HEAD_BYTES = 64 << 10
 """Of headers, and of what stands behind chunks of a body: the parser knows no limit."""
 
@@ -21,6 +24,7 @@ class TimedConnection(HttpToolsProtocol):
     """Connection of uvicorn that ends where a request's headers do not come in time."""
 
     headers_s = HEADERS_S
+    most = MOST_CONNECTIONS
     _timer: asyncio.TimerHandle | None = None
     _begun = False
     """Whether some of a request has come, and not all of its headers."""
@@ -33,7 +37,12 @@ class TimedConnection(HttpToolsProtocol):
         """Begin a connection."""
         super().connection_made(transport)
         send_at_once(transport)
-        self._begin_timer()
+        if len(self.connections) > self.most:
+            self._is_refused = True
+            message = f"{self.most} connections are open, the limit"
+            self._refuse(b"503 Service Unavailable\r\nretry-after: 1", message)
+        else:
+            self._begin_timer()
 
     def data_received(self, data: bytes) -> None:
         """Hear of bytes; refuse headers, and end bodies, that the parser would keep for ever."""
@@ -127,6 +136,17 @@ def send_at_once(transport: asyncio.Transport) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-def connection_class(headers_s: float) -> type[Any]:
-    """Return the class of connections with a time limit."""
-    return type("TimedConnection", (TimedConnection,), {"headers_s": headers_s})
+def connection_class(headers_s: float, most: int) -> type[Any]:
+    """Return the class of connections with a time limit, of which so many may be open."""
+    return type("TimedConnection", (TimedConnection,), {"headers_s": headers_s, "most": most})
+
+
+def most_connections() -> int:
+    """Return how many connections may be open: three quarters of the files that the process may
+    still open, beyond which the system refuses any.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return MOST_CONNECTIONS
+    left = soft - len(os.listdir("/dev/fd"))
+    return max(1, min(MOST_CONNECTIONS, left * 3 // 4))

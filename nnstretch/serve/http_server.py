@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
 import stat
@@ -10,18 +11,23 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
-from nnstretch.errors import BadInput
+from nnstretch.errors import BadInput, describe_error, one_line
 from nnstretch.serve.application import InferenceApplication
-from nnstretch.serve.connections import HEADERS_S, connection_class
+from nnstretch.serve.connections import HEADERS_S, connection_class, most_connections
 
+LOG = logging.getLogger("nnstretch")
 KEEP_ALIVE_S = 75
 SEND_S = 10
 """How long the end waits for answers that are being sent."""
 POLL_S = 0.02
 BACKLOG = 512
+ACCEPTED_SHARE = 12
+"""Connections are accepted so many at a time, as a share of those that may be open: what is too
+many is closed before more come."""
 LONGEST_SOCKET_PATH = 107
 
 
@@ -31,10 +37,17 @@ class DrainingServer(uvicorn.Server):
     The first signal drains: what is new is refused with 503. The second ends at once.
     """
 
-    def __init__(self, application: InferenceApplication, headers_s: float = HEADERS_S) -> None:
+    def __init__(
+        self,
+        application: InferenceApplication,
+        headers_s: float = HEADERS_S,
+        most: int | None = None,
+    ) -> None:
+        """Create a server; `most` connections may be open, one more is answered 503."""
+        most = most_connections() if most is None else most
         config = uvicorn.Config(
             application.routes(),
-            http=connection_class(headers_s),
+            http=connection_class(headers_s, most),
             ws="none",
             lifespan="off",
             loop="asyncio",
@@ -43,6 +56,7 @@ class DrainingServer(uvicorn.Server):
             access_log=False,
             server_header=False,
             timeout_keep_alive=KEEP_ALIVE_S,
+            backlog=max(1, most // ACCEPTED_SHARE),
             timeout_graceful_shutdown=SEND_S,
         )
         super().__init__(config)
@@ -50,6 +64,13 @@ class DrainingServer(uvicorn.Server):
         self.interrupted = False
         """Whether a second signal ended it before everything was answered."""
         self._drain_task: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen; the system keeps more waiting than are accepted at a time."""
+        asyncio.get_running_loop().set_exception_handler(log_in_one_line)
+        await super().startup(sockets=sockets)
+        for listener in sockets or ():
+            listener.listen(BACKLOG)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -79,6 +100,13 @@ class DrainingServer(uvicorn.Server):
         while self._application.server.open_count:
             await asyncio.sleep(POLL_S)
         self.should_exit = True
+
+
+def log_in_one_line(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what went wrong outside of all requests, such as a connection that was not accepted."""
+    error = context.get("exception")
+    what = "" if error is None else f", {describe_error(error)}"
+    LOG.error("%s%s", one_line(context["message"]), what)
 
 
 def serve_http(http: DrainingServer, listener: socket.socket) -> None:

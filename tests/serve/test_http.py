@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
+import resource
 import socket
 import threading
 import time
@@ -23,6 +25,8 @@ from support.serving import (
 )
 
 from nnstretch.serve import application, infer, number_lists
+from nnstretch.serve.connections import most_connections
+from nnstretch.serve.http_server import log_in_one_line
 from nnstretch.serve.request_body import HttpLimits
 
 INFER = "/v2/models/net/infer"
@@ -266,6 +270,41 @@ def test_trailers_without_an_end_close_the_connection(tmp_path: Path) -> None:
     data = POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\nA: " + b"a" * (16 << 20)
     with http_service(tmp_path) as service, pytest.raises(OSError, match=r"reset|pipe"):
         service.send(data)
+
+
+def test_more_connections_than_may_be_open_get_503_until_there_is_room(tmp_path: Path) -> None:
+    with http_service(tmp_path, most=3) as service:
+        address = ("127.0.0.1", service.port)
+        idle = [socket.create_connection(address, timeout=30) for _ in range(3)]
+        status, headers, answer = service.ask("GET", "/v2/health/ready")
+        assert (status, headers["retry-after"]) == (503, "1")
+        assert error_of(answer) == "3 connections are open, the limit"
+        for connection in idle:
+            connection.close()
+        ends_s = time.monotonic() + 10
+        while service.ask("GET", "/v2/health/ready")[0] != 200:
+            assert time.monotonic() < ends_s
+
+
+def test_connections_are_fewer_than_the_files_that_may_be_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for soft, least, most in ((1024, 500, 768), (64, 1, 48), (1, 1, 1), (-1, 4096, 4096)):
+        limits = (soft, soft)
+        monkeypatch.setattr(resource, "getrlimit", lambda _kind, limits=limits: limits)
+        assert least <= most_connections() <= most
+
+
+def test_what_goes_wrong_outside_of_requests_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    loop = asyncio.new_event_loop()
+    error = OSError(24, "Too many open files")
+    log_in_one_line(loop, {"message": "socket.accept() out of system resource", "exception": error})
+    log_in_one_line(loop, {"message": "two\nlines"})
+    loop.close()
+    told = capsys.readouterr().err
+    assert "Too many open files" in told.splitlines()[0]
+    assert told.count("\n") == 2
+    assert "Traceback" not in told
 
 
 def test_the_second_part_of_an_answer_does_not_wait_for_the_first(service: HttpService) -> None:

@@ -84,10 +84,12 @@ def serving(
 class HttpService:
     """A server over HTTP on a thread of this process."""
 
-    def __init__(self, server: NetworkServer, limits: HttpLimits, headers_s: float) -> None:
-        metrics = Metrics(server)
+    def __init__(
+        self, server: NetworkServer, limits: HttpLimits, headers_s: float, most: int | None = None
+    ) -> None:
+        application = InferenceApplication(server, Metrics(server), "test", limits)
         self.server = server
-        self.http = DrainingServer(InferenceApplication(server, metrics, "test", limits), headers_s)
+        self.http = DrainingServer(application, headers_s, most)
         self._listener = tcp_listener("127.0.0.1", 0)
         self.port: int = self._listener.getsockname()[1]
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -149,11 +151,12 @@ def http_service(
     workload: str = ONE,
     limits: HttpLimits = HttpLimits(),  # noqa: B008 (frozen)
     headers_s: float = 10.0,
+    most: int | None = None,
 ) -> Iterator[HttpService]:
     applications, factors = loaded(folder, workload)
     options = HostOptions(factors=factors)
     server = NetworkServer(applications.settings, applications.networks, options)
-    service = HttpService(server, limits, headers_s)
+    service = HttpService(server, limits, headers_s, most)
     try:
         yield service
     finally:
