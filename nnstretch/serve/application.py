@@ -227,6 +227,9 @@ def with_errors(endpoint: Endpoint) -> Endpoint:
             return await endpoint(request)
         except ClientDisconnect:
             return Response(status_code=GONE)
+        except asyncio.CancelledError:  # uvicorn waits for nobody any more
+            message = "the request was not there in time, server, it has ended"
+            return error_response(503, message)
         except HTTPException:
             raise
         except NnstretchError as error:

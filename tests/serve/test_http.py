@@ -24,7 +24,7 @@ from support.serving import (
     json_request,
 )
 
-from nnstretch.serve import application, infer, number_lists
+from nnstretch.serve import application, http_server, infer, number_lists
 from nnstretch.serve.connections import most_connections
 from nnstretch.serve.http_server import log_in_one_line
 from nnstretch.serve.request_body import HttpLimits
@@ -375,6 +375,22 @@ def test_the_first_signal_answers_what_is_open_and_refuses_what_is_new(tmp_path:
         service.thread.join(30)
         assert not service.thread.is_alive()
         assert not service.http.interrupted
+
+
+def test_a_request_that_is_not_there_when_the_server_has_ended_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "SEND_S", 0.2)
+    with (
+        http_service(tmp_path) as service,
+        socket.create_connection(("127.0.0.1", service.port), timeout=30) as half,
+    ):
+        half.sendall(POST + b"Content-Length: 100\r\n\r\n{")
+        assert service.ask("GET", "/v2/health/ready")[0] == 200
+        service.signal()
+        head, _, body = b"".join(iter(lambda: half.recv(65536), b"")).partition(b"\r\n\r\n")
+    assert (head.split()[1], b"retry-after: 1" in head) == (b"503", True)
+    assert error_of(body) == "the request was not there in time, server, it has ended"
 
 
 def test_the_second_signal_ends_at_once(tmp_path: Path) -> None:
