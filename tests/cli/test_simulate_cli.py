@@ -170,6 +170,17 @@ def test_what_does_not_fit_is_refused_in_one_line(
     assert message in refusal(capsys, queue)
 
 
+def test_a_graph_without_processors_wants_a_pool(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "one.stg").write_text("1\n0 0 0\n1 5 1 0\n2 0 1 1\n")
+    path = tmp_path / "workload.yaml"
+    path.write_text("applications: [{name: a, model: one.stg, arrivals: {times_ms: [0]}}]\n")
+    assert "no pool, workload, one.stg names no processors" in refusal(capsys, path)
+    path.write_text(f"pool: {{cpu: 2}}\n{path.read_text()}")
+    assert simulate(capsys, path, "--check")["checked_tasks"] == 3, "with both dummies"
+
+
 def test_an_application_without_arrivals_is_refused(
     capsys: pytest.CaptureFixture[str], queue: Path
 ) -> None:

@@ -109,21 +109,29 @@ def source_json(workload: WorkloadFile, soc: Soc | None) -> dict[str, Any]:
 
 
 def read_graphs(workload: WorkloadFile, folder: Path) -> dict[str, TaskGraph]:
-    """Read the task graphs of a workload, by application."""
+    """Read the task graphs of a workload, by application. Raises as `pool_text` and the reader."""
     from nnstretch.files.task_graphs.read_task_graph import read_task_graph
 
     graphs: dict[str, TaskGraph] = {}
     for settings in workload.applications:
         if settings.model is not None and settings.model.endswith(GRAPHS):
             path = beside(settings.model, folder)
-            counts = pool_text(workload) if path.suffix == ".stg" else None
+            counts = pool_text(workload, path) if path.suffix == ".stg" else None
             graphs[settings.name] = read_task_graph(path, counts)
     return graphs
 
 
-def pool_text(workload: WorkloadFile) -> str | None:
-    """Return how many processors there are, as the reader of a graph without any wants it."""
-    return None if workload.pool is None else str(sum(workload.pool.values()))
+def pool_text(workload: WorkloadFile, path: Path) -> str:
+    """Return how many processors there are, as the reader of a graph without any wants it.
+
+    Raises BadInput for a workload without a pool.
+    """
+    if workload.pool is None:
+        raise BadInput(
+            f"no pool, workload, {path.name} names no processors: write how many there are, such"
+            " as pool: {cpu: 4}"
+        )
+    return str(sum(workload.pool.values()))
 
 
 def timed_tasks(
