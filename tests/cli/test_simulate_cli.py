@@ -194,6 +194,7 @@ def test_a_log_that_is_a_file_is_refused(
     (tmp_path / "log").write_text("")
     assert "name a folder" in refusal(capsys, queue, "--log", str(tmp_path / "log"))
     assert "--replications is 0" in refusal(capsys, queue, "--replications", "0")
+    assert "--soc mi9 beside --replay" in refusal(capsys, queue, "--replay", "r", "--soc", "mi9")
     assert "--seed is -1" in refusal(capsys, queue, "--seed", "-1")
     assert "--svg, its name must end in .svg" in refusal(capsys, queue, "--svg", "page.html")
     assert "--report, its name must end in .html" in refusal(capsys, queue, "--report", "page")

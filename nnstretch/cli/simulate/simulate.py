@@ -147,6 +147,8 @@ def check(args: argparse.Namespace) -> None:
         )
     if args.seed is not None and args.seed < 0:
         raise BadInput(f"--seed is {args.seed}, command line, write 0 or more")
+    if args.replay is not None and args.soc is not None:
+        raise BadInput(f"--soc {args.soc} beside --replay, command line, a record has its own chip")
     check_ending(args.svg, ".svg", "--svg")
     check_ending(args.report, ".html", "--report")
     files = [file for file in (args.trace, args.report, args.svg) if file is not None]
