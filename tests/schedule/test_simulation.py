@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
 from dataclasses import replace
 from math import factorial
 
@@ -296,12 +297,23 @@ def test_quantiles_of_many_latencies_are_close(values: list[float], share: float
     assert together.mean_us == pytest.approx((few.total_us + many.total_us) / together.count)
 
 
+def overloaded(instances: int) -> SimulationSettings:
+    """Three of four instances are given up."""
+    gaps, late_us = ExponentialArrivals(SERVICE_US / 4), 5 * SERVICE_US
+    setting = queue(gaps, instances, durations="exponential", policy="least_slack_drop")
+    late = replace(setting.applications[0], deadline_us=late_us)
+    return replace(setting, applications=(late,))
+
+
 @pytest.mark.slow
-def test_memory_does_not_grow_with_the_number_of_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nnstretch.schedule.simulation.latencies.EXACT", 8_000)
+@pytest.mark.parametrize("setting", [lambda n: queue_of("M/M/1", 0.5, n), overloaded])
+def test_memory_does_not_grow_with_the_number_of_tasks(
+    setting: Callable[[int], SimulationSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nnstretch.schedule.simulation.latencies.EXACT", 4_000)
     peaks = []
     for instances in (30_000, 60_000):
-        simulation = Simulation(queue_of("M/M/1", 0.5, instances))
+        simulation = Simulation(setting(instances))
         tracemalloc.start()
         simulation.run()
         peaks.append(tracemalloc.get_traced_memory()[1])

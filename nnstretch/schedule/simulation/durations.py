@@ -44,6 +44,9 @@ class DurationSource(Protocol):
     def duration_us(self, task: Task, processor: str) -> float | None:
         """Return how long a task takes on a processor, us; None where nobody knows."""
 
+    def forget(self, tasks: Sequence[Task]) -> None:
+        """Forget the tasks of an instance that was given up."""
+
 
 class DrawnDurations:
     """Random factors on expected times: exponential, or log-normal with a spread."""
@@ -72,6 +75,11 @@ class DrawnDurations:
         time_us = self._times_us.get((task.work, processor))
         return None if time_us is None else time_us * self._factors.pop(task.name)
 
+    def forget(self, tasks: Sequence[Task]) -> None:
+        """Forget the factors of tasks that did not start."""
+        for task in tasks:
+            self._factors.pop(task.name, None)
+
 
 class SampledDurations:
     """Measured times: a task is as lucky among its samples wherever it is sent."""
@@ -95,6 +103,11 @@ class SampledDurations:
             return None
         rank = min(self._ranks.pop(task.name), MOST_RANK)
         return samples_us[int(rank * len(samples_us))]
+
+    def forget(self, tasks: Sequence[Task]) -> None:
+        """Forget the ranks of tasks that did not start."""
+        for task in tasks:
+            self._ranks.pop(task.name, None)
 
 
 class RecordedDurations:
@@ -124,6 +137,11 @@ class RecordedDurations:
     def duration_us(self, task: Task, _processor: str) -> float | None:
         """Return what a task took, wherever that was."""
         return self._durations_us.pop(task.name)
+
+    def forget(self, tasks: Sequence[Task]) -> None:
+        """Forget what tasks took that did not start."""
+        for task in tasks:
+            self._durations_us.pop(task.name, None)
 
 
 def random_of(randoms: dict[str, Random], seed: int, application: str) -> Random:

@@ -200,6 +200,8 @@ class Simulation:
         if request.error is not None:
             run.dropped += 1
             run.missed += 1
+            if self._durations is not None:
+                self._durations.forget(request.tasks)
         else:
             run.latencies.add(latency_us)
             if latency_us > due_us:
