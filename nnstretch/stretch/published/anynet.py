@@ -19,109 +19,91 @@ from nnstretch.stretch.published.anynet_yaml import AnyNetConfig, read_config
 from nnstretch.structure.cuts import INPUT, OUTPUT
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedNetwork:
     """A published network and where its stages end in the module we stretch."""
 
     model: str
     block: str
     stem_width: int
-    head_width: int
     stem_end: str
+    head_width: int = 0
     stage_ends: tuple[str, ...]
     strides: tuple[int, ...]
-    kernels: tuple[int, ...]
-    inner: tuple[float, ...]
+    kernels: tuple[int, ...] = ()
+    inner: tuple[float, ...] = ()
     """Bottleneck or expansion factor of every stage; empty where blocks have none."""
-    group_width: int | None
-    activation: str
+    group_width: int | None = None
+    activation: str = "relu"
     squeeze: bool = False
 
 
-EN_STRIDES, EN_KERNELS, EN_INNER = (
-    (1, 2, 2, 2, 1, 2, 1),
-    (3, 3, 5, 3, 5, 5, 3),
-    (1, 6, 6, 6, 6, 6, 6),
-)
-LAYERS = ("layer1", "layer2", "layer3", "layer4")
+RESNET_ENDS = ("layer1", "layer2", "layer3", "layer4")
+RESNET_STRIDES, REGNET_STRIDES = (1, 2, 2, 2), (2, 2, 2, 2)
+EFFICIENTNET_STRIDES = (1, 2, 2, 2, 1, 2, 1)
+EFFICIENTNET_KERNELS = (3, 3, 5, 3, 5, 5, 3)
+EFFICIENTNET_INNER = (1, 6, 6, 6, 6, 6, 6)
 FAMILIES = (
     PublishedNetwork(
-        "torchvision:resnet34",
-        "res_basic_block",
-        64,
-        0,
-        "maxpool",
-        LAYERS,
-        (1, 2, 2, 2),
-        (),
-        (),
-        None,
-        "relu",
+        model="torchvision:resnet34",
+        block="res_basic_block",
+        stem_width=64,
+        stem_end="maxpool",
+        stage_ends=RESNET_ENDS,
+        strides=RESNET_STRIDES,
     ),
     PublishedNetwork(
-        "torchvision:resnet50",
-        "res_bottleneck_block",
-        64,
-        0,
-        "maxpool",
-        LAYERS,
-        (1, 2, 2, 2),
-        (),
-        (0.25,) * 4,
-        None,
-        "relu",
+        model="torchvision:resnet50",
+        block="res_bottleneck_block",
+        stem_width=64,
+        stem_end="maxpool",
+        stage_ends=RESNET_ENDS,
+        strides=RESNET_STRIDES,
+        inner=(0.25,) * 4,
     ),
     PublishedNetwork(
-        "torchvision:regnet_x_1_6gf",
-        "res_bottleneck_block",
-        32,
-        0,
-        "stem",
-        tuple(f"trunk_output.block{i}" for i in range(1, 5)),
-        (2, 2, 2, 2),
-        (),
-        (1,) * 4,
-        24,
-        "relu",
+        model="torchvision:regnet_x_1_6gf",
+        block="res_bottleneck_block",
+        stem_width=32,
+        stem_end="stem",
+        stage_ends=tuple(f"trunk_output.block{i}" for i in range(1, 5)),
+        strides=REGNET_STRIDES,
+        inner=(1,) * 4,
+        group_width=24,
     ),
     PublishedNetwork(
-        "timm:regnetx_040",
-        "res_bottleneck_block",
-        32,
-        0,
-        "stem",
-        ("s1", "s2", "s3", "s4"),
-        (2, 2, 2, 2),
-        (),
-        (1,) * 4,
-        40,
-        "relu",
+        model="timm:regnetx_040",
+        block="res_bottleneck_block",
+        stem_width=32,
+        stem_end="stem",
+        stage_ends=("s1", "s2", "s3", "s4"),
+        strides=REGNET_STRIDES,
+        inner=(1,) * 4,
+        group_width=40,
     ),
     PublishedNetwork(
-        "timm:efficientnet_lite4",
-        "mbconv",
-        32,
-        1280,
-        "bn1",
-        tuple(f"blocks.{i}" for i in range(7)),
-        EN_STRIDES,
-        EN_KERNELS,
-        EN_INNER,
-        None,
-        "relu6",
+        model="timm:efficientnet_lite4",
+        block="mbconv",
+        stem_width=32,
+        stem_end="bn1",
+        head_width=1280,
+        stage_ends=tuple(f"blocks.{i}" for i in range(7)),
+        strides=EFFICIENTNET_STRIDES,
+        kernels=EFFICIENTNET_KERNELS,
+        inner=EFFICIENTNET_INNER,
+        activation="relu6",
     ),
     PublishedNetwork(
-        "torchvision:efficientnet_b5?dropout=0&stochastic_depth_prob=0",
-        "mbconv",
-        48,
-        2048,
-        "features.0",
-        tuple(f"features.{i}" for i in range(1, 8)),
-        EN_STRIDES,
-        EN_KERNELS,
-        EN_INNER,
-        None,
-        "silu",
+        model="torchvision:efficientnet_b5?dropout=0&stochastic_depth_prob=0",
+        block="mbconv",
+        stem_width=48,
+        stem_end="features.0",
+        head_width=2048,
+        stage_ends=tuple(f"features.{i}" for i in range(1, 8)),
+        strides=EFFICIENTNET_STRIDES,
+        kernels=EFFICIENTNET_KERNELS,
+        inner=EFFICIENTNET_INNER,
+        activation="silu",
         squeeze=True,
     ),
 )
