@@ -77,14 +77,14 @@ def crossing_values(graph: Graph, unit_of: Sequence[int]) -> tuple[str, ...]:
     carriers = depends_on_input(graph) | set(graph.outputs)
     unit = stage_of_value(graph, unit_of, carriers)
     sizes = {node.name for node in graph.nodes if is_size(node)}
-    crossing = [
-        name
-        for node in graph.nodes
-        if node.name in unit and not is_size(node)
-        for name in node.inputs
-        if name in unit and name not in sizes and unit[name] != unit[node.name]
-    ]
-    return tuple(dict.fromkeys(crossing))
+    crossing: dict[str, None] = {}
+    for node in graph.nodes:
+        if node.name not in unit or is_size(node):
+            continue
+        for name in node.inputs:
+            if name in unit and name not in sizes and unit[name] != unit[node.name]:
+                crossing[name] = None
+    return tuple(crossing)
 
 
 def body_of(staged: StagedGraph, stage: int) -> tuple[Node, ...]:

@@ -121,13 +121,15 @@ def enqueue_times_us(
     enqueued behind a running one.
     """
     slow = [processor for processor in processors if processor.enqueue_us]
-    branches = [sub for sub in manifest.subgraphs if sub.role == "branch"]
-    return {
-        (work_key(sub.name, plan), processor.name): processor.enqueue_us
-        for sub in branches
-        for processor in slow
-        if not processor.asynchronous or manifest.sync_us.get(sub.segment, 0.0) > 0.0
-    }
+    times_us: dict[tuple[WorkKey, str], float] = {}
+    for sub in manifest.subgraphs:
+        if sub.role != "branch":
+            continue
+        synchronises = manifest.sync_us.get(sub.segment, 0.0) > 0.0
+        for processor in slow:
+            if synchronises or not processor.asynchronous:
+                times_us[work_key(sub.name, plan), processor.name] = processor.enqueue_us
+    return times_us
 
 
 def task_durations_us(
@@ -154,8 +156,9 @@ def task_durations_us(
         name: max(0.0, manifest.sync_us.get(segment, 0.0) - paid_us.get(segment, 0.0))
         for segment, name in ends
     }
-    return {
-        (work_key(sub.name, plan), processor): time_us + sync_us.get(sub.name, 0.0)
-        for sub in manifest.subgraphs
-        for processor, time_us in sub.predicted_us.items()
-    }
+    durations_us: dict[tuple[WorkKey, str], float] = {}
+    for sub in manifest.subgraphs:
+        work = work_key(sub.name, plan)
+        for processor, time_us in sub.predicted_us.items():
+            durations_us[work, processor] = time_us + sync_us.get(sub.name, 0.0)
+    return durations_us
