@@ -20,14 +20,14 @@ class GanttStyle:
     """Measures of a chart in pixels; baselines count from the top of what they label."""
 
     left_px: float
-    row_px: float
-    gap_px: float
-    title_px: float
-    between_px: float
-    title_baseline_px: float
-    name_baseline_px: float
-    bar_px: float
-    label_baseline_px: float
+    row_px: float = 26.0
+    gap_px: float = 4.0
+    title_px: float = 26.0
+    between_px: float = 16.0
+    title_baseline_px: float = 16.0
+    name_baseline_px: float = 17.0
+    bar_px: float = 26.0
+    label_baseline_px: float = 17.0
     label_look: str = "on-bar"
     label_margin_px: float = 6
     least_bar_px: float = 1.2
@@ -126,8 +126,13 @@ def draw_gantt(
     return svg.svg(WIDTH_PX, height, title, spoken, axis, *drawn, class_=look)
 
 
-def idle_row(place: PlacedPanel, row: str) -> Markup:
-    """Draw the background of a row: what no bar covers is idle time."""
+def draw_row(place: PlacedPanel, row: str, *bars: Markup, look: str | None = None) -> Markup:
+    """Draw a row with its name, its share of time at work, and bars on what is else idle."""
+    idle, name, busy = _idle_row(place, row), row_name(place, row), _busy_share(place, row)
+    return svg.group(idle, name, busy, *bars, class_=look)
+
+
+def _idle_row(place: PlacedPanel, row: str) -> Markup:
     left_px = place.style.left_px
     width = place.x(place.panel.length_us) - left_px
     tip = f"{row}: idle where nothing is drawn"
@@ -142,8 +147,7 @@ def row_name(place: PlacedPanel, row: str) -> Markup:
     return svg.text(right_px, baseline, name, class_="lane-name", anchor="end")
 
 
-def busy_share(place: PlacedPanel, row: str) -> Markup:
-    """Draw the share of time that a row works, at its right."""
+def _busy_share(place: PlacedPanel, row: str) -> Markup:
     words = f"{percent(place.panel.busy[row], 0)} busy"
     baseline = place.row_top(row) + place.style.name_baseline_px
     return svg.text(place.x(place.panel.length_us) + 8, baseline, words, class_="small")

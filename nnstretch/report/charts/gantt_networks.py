@@ -12,11 +12,9 @@ from nnstretch.report.charts.gantt import (
     GanttStyle,
     PlacedPanel,
     bar_table,
-    busy_share,
     draw_bar,
     draw_gantt,
-    idle_row,
-    row_name,
+    draw_row,
 )
 from nnstretch.report.charts.palette import colour_class
 from nnstretch.report.format_numbers import ms, plain_ms, signed_percent
@@ -25,17 +23,7 @@ from nnstretch.report.load.data import RunSummary, Timeline, TimelineSpan
 from nnstretch.report.load.trace import meetings_us
 from nnstretch.report.load.trace_diff import timing_of
 
-STYLE = GanttStyle(
-    left_px=56.0,
-    row_px=26.0,
-    gap_px=4.0,
-    title_px=26.0,
-    between_px=16.0,
-    title_baseline_px=16.0,
-    name_baseline_px=17.0,
-    bar_px=26.0,
-    label_baseline_px=17.0,
-)
+STYLE = GanttStyle(left_px=56.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +91,7 @@ def _draw_row(parts: tuple[TimelineSpan, ...], processor: str, place: PlacedPane
     top = place.row_top(processor)
     on_it = (part for part in parts if part.span.processor == processor)
     bars = join(draw_bar(bar_of(part), place, top) for part in on_it)
-    idle = idle_row(place, processor)
-    name = row_name(place, processor)
-    busy = busy_share(place, processor)
-    return svg.group(idle, name, bars, busy, class_=colour_class(processor))
+    return draw_row(place, processor, bars, look=colour_class(processor))
 
 
 def bar_of(part: TimelineSpan, source: str = "") -> GanttBar:

@@ -11,11 +11,9 @@ from nnstretch.report.charts.gantt import (
     GanttStyle,
     PlacedPanel,
     bar_table,
-    busy_share,
     draw_bar,
     draw_gantt,
-    idle_row,
-    row_name,
+    draw_row,
 )
 from nnstretch.report.charts.palette import item_class
 from nnstretch.report.format_numbers import ms, plain_ms
@@ -89,7 +87,7 @@ def _draw_panel(window: StreamWindow, place: PlacedPanel, inputs: StageInputs) -
 
 def _draw_row(window: StreamWindow, row: str, place: PlacedPanel) -> Markup:
     pale = join(_pale(span, place) for span in window.others if span.processor == row)
-    return svg.group(idle_row(place, row), row_name(place, row), busy_share(place, row), pale)
+    return draw_row(place, row, pale)
 
 
 def _pale(span: Span, place: PlacedPanel) -> Markup:

@@ -12,11 +12,9 @@ from nnstretch.report.charts.gantt import (
     GanttPanel,
     GanttStyle,
     PlacedPanel,
-    busy_share,
     draw_bar,
     draw_gantt,
-    idle_row,
-    row_name,
+    draw_row,
 )
 from nnstretch.report.charts.palette import item_class
 from nnstretch.report.html import Markup, join
@@ -72,14 +70,6 @@ def _style(processors: Sequence[str], window: TimeWindow) -> GanttStyle:
     longest = max(map(len, processors))
     return GanttStyle(
         left_px=min(max(LETTER_PX * longest + 16, LEAST_LEFT_PX), MOST_LEFT_PX),
-        row_px=26.0,
-        gap_px=4.0,
-        title_px=26.0,
-        between_px=16.0,
-        title_baseline_px=16.0,
-        name_baseline_px=17.0,
-        bar_px=26.0,
-        label_baseline_px=17.0,
         axis_unit=window.unit,
         axis_unit_us=window.unit_us,
         axis_origin_us=window.start_us,
@@ -98,9 +88,7 @@ def _draw_row(
     for number, span in enumerate(spans):
         colour = item_class(span.task.request if by_request else number)
         bars.append(svg.group(draw_bar(_bar(span, place, window), place, top), class_=colour))
-    return svg.group(
-        idle_row(place, processor), row_name(place, processor), *bars, busy_share(place, processor)
-    )
+    return draw_row(place, processor, *bars)
 
 
 def _bar(span: Span, place: PlacedPanel, window: TimeWindow) -> GanttBar:

@@ -8,29 +8,16 @@ from nnstretch.report.charts.gantt import (
     GanttPanel,
     GanttStyle,
     PlacedPanel,
-    busy_share,
     draw_bar,
     draw_gantt,
-    idle_row,
-    row_name,
+    draw_row,
 )
 from nnstretch.report.charts.palette import item_class
 from nnstretch.report.chips.chip_view import ChipView
 from nnstretch.report.format_numbers import ms
 from nnstretch.report.html import Markup, join
 
-STYLE = GanttStyle(
-    left_px=80.0,
-    row_px=26.0,
-    gap_px=5.0,
-    title_px=26.0,
-    between_px=12.0,
-    title_baseline_px=16.0,
-    name_baseline_px=17.0,
-    bar_px=26.0,
-    label_baseline_px=17.0,
-    least_bar_px=0.6,
-)
+STYLE = GanttStyle(left_px=80.0, gap_px=5.0, between_px=12.0, least_bar_px=0.6)
 
 
 def engine_gantt(view: ChipView) -> Markup:
@@ -44,9 +31,7 @@ def engine_gantt(view: ChipView) -> Markup:
     title = f"Engines of one cluster, {ms(view.latency_us / 1000)} for {view.chip.per_cluster}"
 
     def draw(_: int, place: PlacedPanel) -> Markup:
-        rows = [
-            svg.group(idle_row(place, e), row_name(place, e), busy_share(place, e)) for e in engines
-        ]
+        rows = [draw_row(place, engine) for engine in engines]
         bars: list[Markup] = []
         for span in view.engines:
             work = f"works {ms(span.busy_us / 1000)} from {ms(span.start_us / 1000)}"
