@@ -12,13 +12,13 @@ from nnstretch.accelerate.best_schedule import best_schedule
 from nnstretch.accelerate.bounds import least_times_us
 from nnstretch.accelerate.chip_graph import ChipGraph, chip_graph
 from nnstretch.accelerate.engines.engine_use import engine_use
-from nnstretch.accelerate.engines.placed_program import residencies_of
+from nnstretch.accelerate.engines.placed_program import Spill, residencies_of
 from nnstretch.accelerate.machine.rates import SECOND_US, ChipRates
 from nnstretch.accelerate.operator_work import matrix_shape
 from nnstretch.accelerate.policies import ClusterSchedule, ScheduleOptions, schedule_cluster
 from nnstretch.accelerate.schedule_file import ChipScheduleFile, schedule_by_hand
 from nnstretch.accelerate.steps.split import work
-from nnstretch.chip.instances import DDR, LOCAL, SHARED, Instruction
+from nnstretch.chip.instances import DDR, LOCAL, SHARED, Group, Instruction
 from nnstretch.errors import BadInput, BadPlan
 from nnstretch.graph import Graph
 
@@ -176,33 +176,37 @@ def result_json(result: AccelerateResult, model: str) -> dict[str, Any]:
         "iterations": result.iterations,
         "kernels": schedule.kernels,
         "instructions": len(schedule.instructions),
-        "group_list": [
-            {
-                "name": group.name,
-                "operators": list(group.operators),
-                "factor": group.split.factor,
-                "axis": group.split.axis,
-                "fits": group.split.fits,
-                "peak_bytes": group.peak_bytes,
-            }
-            for group in schedule.groups
-        ],
+        "group_list": [group_json(group) for group in schedule.groups],
         "order": [instance.name for instance in schedule.order],
-        "spills": [
-            {
-                "tensor": spill.tensor,
-                "from": spill.source,
-                "to": spill.target,
-                "bytes": spill.size_bytes,
-                "rule": spill.rule,
-            }
-            for spill in schedule.placed.spills
-        ],
+        "spills": [spill_json(spill) for spill in schedule.placed.spills],
         "recomputed_macs": recomputed_macs(result),
         "assumed": list(machine.assumed),
         "scheduling_s": result.scheduling_s,
         "max_abs_error": None,
         "modelled": True,
+    }
+
+
+def group_json(group: Group) -> dict[str, Any]:
+    """Return a group as JSON data."""
+    return {
+        "name": group.name,
+        "operators": list(group.operators),
+        "factor": group.split.factor,
+        "axis": group.split.axis,
+        "fits": group.split.fits,
+        "peak_bytes": group.peak_bytes,
+    }
+
+
+def spill_json(spill: Spill) -> dict[str, Any]:
+    """Return what leaves a buffer as JSON data."""
+    return {
+        "tensor": spill.tensor,
+        "from": spill.source,
+        "to": spill.target,
+        "bytes": spill.size_bytes,
+        "rule": spill.rule,
     }
 
 

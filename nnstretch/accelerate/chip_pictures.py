@@ -6,7 +6,7 @@ computes and moves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nnstretch.accelerate.accelerate import AccelerateResult
@@ -15,7 +15,7 @@ from nnstretch.accelerate.engines.simulate import end_times_us
 from nnstretch.accelerate.machine.rates import MATRIX
 from nnstretch.accelerate.operator_work import matrix_shape
 from nnstretch.accelerate.policies import ClusterSchedule
-from nnstretch.chip.instances import LOCAL, SHARED
+from nnstretch.chip.instances import LOCAL, SHARED, Instance
 
 FORMAT = 1
 Bounds = dict[int, tuple[float, float]]
@@ -38,12 +38,7 @@ def chip_document(result: AccelerateResult, answer: Mapping[str, Any]) -> dict[s
         "peak_macs_per_us": machine.macs_per_s(schedule.rates.element_type) / 1e6,
         "ddr_bytes_per_us": machine.ddr.bytes_per_s / 1e6,
         "groups": group_rows(result, kernels),
-        "kernels": [
-            {"name": instance.name, "group": instance.group, "start_us": span[0], "end_us": span[1]}
-            for number, instance in enumerate(schedule.order)
-            for span in [kernels.get(number)]
-            if span is not None
-        ],
+        "kernels": kernel_rows(schedule.order, kernels),
         "engines": engine_spans(schedule, starts, ends),
         "buffers": [
             {
@@ -73,6 +68,17 @@ def kernel_bounds(schedule: ClusterSchedule, starts: list[float], ends: list[flo
         first_us, last_us = kernels.get(item.kernel, (start_us, end_us))
         kernels[item.kernel] = min(first_us, start_us), max(last_us, end_us)
     return kernels
+
+
+def kernel_rows(order: Sequence[Instance], kernels: Bounds) -> list[dict[str, Any]]:
+    """Return when each instance is computed; one without instructions is left out."""
+    rows: list[dict[str, Any]] = []
+    for number, instance in enumerate(order):
+        if number in kernels:
+            start_us, end_us = kernels[number]
+            times = {"start_us": start_us, "end_us": end_us}
+            rows.append({"name": instance.name, "group": instance.group, **times})
+    return rows
 
 
 def group_rows(result: AccelerateResult, kernels: Bounds) -> list[dict[str, Any]]:

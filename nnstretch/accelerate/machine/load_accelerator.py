@@ -147,10 +147,8 @@ def build_accelerator(file: AcceleratorFile, policy: str) -> Accelerator:
             f"{', '.join(unknown)} of {file.name} never published, policy {policy} needs"
             f" {'it' if len(unknown) == 1 else 'them'}, give --assume FIELD=VALUE"
         )
-    matrix = file.matrix
-    rates: Mapping[str, float] = (
-        {} if matrix.int8_rate is None else {"int8": matrix.int8_rate.amount}
-    )
+    int8_rate = file.matrix.int8_rate
+    rates: Mapping[str, float] = {} if int8_rate is None else {"int8": int8_rate.amount}
     assumed = tuple(name for name, entry in entries(file) if entry.kind == "assumed")
     return Accelerator(
         name=file.name,
@@ -158,15 +156,7 @@ def build_accelerator(file: AcceleratorFile, policy: str) -> Accelerator:
         cores=int(file.cores.amount),
         clock_hz=file.clock.amount,
         element_types=file.types.value,
-        matrix=MatrixUnit(
-            int(matrix.rows.amount),
-            int(matrix.columns.amount),
-            matrix.fill.amount,
-            1.0 if matrix.positions is None else matrix.positions.amount,
-            0.0 if matrix.depthwise is None else matrix.depthwise.amount,
-            matrix.whole_tiles is not None and matrix.whole_tiles.value,
-            0 if matrix.weight_tiles is None else int(matrix.weight_tiles.amount),
-        ),
+        matrix=matrix_unit(file),
         vector=VectorUnit(
             file.vector.lanes.amount, file.vector.simple.amount, file.vector.special.amount
         ),
@@ -184,6 +174,20 @@ def build_accelerator(file: AcceleratorFile, policy: str) -> Accelerator:
         ddr_fallback=file.fallback == DDR,
         type_rates=rates,
         assumed=assumed,
+    )
+
+
+def matrix_unit(file: AcceleratorFile) -> MatrixUnit:
+    """Return the matrix unit of a description; what it leaves out changes nothing."""
+    matrix = file.matrix
+    return MatrixUnit(
+        int(matrix.rows.amount),
+        int(matrix.columns.amount),
+        matrix.fill.amount,
+        1.0 if matrix.positions is None else matrix.positions.amount,
+        0.0 if matrix.depthwise is None else matrix.depthwise.amount,
+        matrix.whole_tiles is not None and matrix.whole_tiles.value,
+        0 if matrix.weight_tiles is None else int(matrix.weight_tiles.amount),
     )
 
 

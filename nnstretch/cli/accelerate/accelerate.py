@@ -77,6 +77,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default=20.0,
         help="time for what best simulates (default: 20); other policies simulate nothing",
     )
+    add_results(parser)
+    add_inputs(parser)
+
+
+def add_results(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that take a schedule as given, and those that ask for more than one."""
     parser.add_argument(
         "--schedule",
         metavar="FILE.yaml",
@@ -110,7 +116,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trace", metavar="FILE.json", help="timeline of the engines, for Perfetto"
     )
-    add_inputs(parser)
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
