@@ -12,7 +12,7 @@ from functools import cached_property
 
 from nnstretch.accelerate.graph_rewriter import ADDRESSES, NOTHING, GraphRewriter
 from nnstretch.chip.boxes import Box, box_elements, hull, whole
-from nnstretch.errors import UnsupportedOp
+from nnstretch.errors import BadInput, UnsupportedOp
 from nnstretch.graph import ELEMENT_BYTES, Graph, Node, TensorSpec
 from nnstretch.structure.slices.operator_sets import ELEMENTWISE, RESHAPES
 from nnstretch.structure.slices.rules import RULES, input_boxes
@@ -110,6 +110,12 @@ class ChipGraph:
         dtype = self.specs[name].dtype
         return self.element_bytes if "float" in dtype else ELEMENT_BYTES[dtype]
 
+    def same_elements(self, first: str, second: str) -> bool:
+        """Return whether two tensors have as many elements of one type: one may replace another."""
+        specs = self.specs[first], self.specs[second]
+        types = {"float" if "float" in spec.dtype else spec.dtype for spec in specs}
+        return len(types) == 1 and specs[0].shape == specs[1].shape
+
     def read_boxes(self, name: str, box: Box) -> dict[str, Box]:
         """Return the part of each tensor, weights included, behind a part of a node's output."""
         boxes: dict[str, Box] = {}
@@ -154,6 +160,8 @@ def chip_graph(graph: Graph, element_type: str) -> ChipGraph:
     for node in graph.nodes:
         rewriter.add(node)
     rewritten = rewriter.finish()
+    if all(node.kind in ADDRESSES for node in rewritten.nodes):
+        raise BadInput(f"nothing to compute, {graph.name}, its outputs are its inputs or weights")
     for node in rewritten.nodes:
         if node.kind not in RULES:
             raise UnsupportedOp(

@@ -46,32 +46,36 @@ class Arena:
         for name, end in ends.items():
             size = -(-end * self.scale[name] // self.chip.element_bytes) + 1
             self.arrays[name] = torch.full((size,), float("nan"))
-        self.integers: dict[str, torch.Tensor] = {}
-        """Whole numbers keep their type, beside the arrays of the accelerator's."""
+        self.draw = torch.Generator().manual_seed(0)
+        self.typed: dict[str, torch.Tensor] = {}
+        """Whole numbers and truths keep their type, beside the arrays at the same addresses."""
 
     def view(self, storage: Storage) -> torch.Tensor:
         """Return a storage as a tensor in its buffer's array."""
         shape = box_shape(storage.box)
-        if storage.name in self.integers:
-            return self.integers[storage.name]
+        if not self.holds_numbers(storage):
+            if storage.name not in self.typed:
+                dtype = getattr(torch, self.chip.specs[storage.tensor].dtype)
+                self.typed[storage.name] = torch.zeros(shape, dtype=dtype)
+            return self.typed[storage.name]
         start = self.placed.addresses[storage.name] * self.scale[storage.scope]
         first = start // self.chip.element_bytes
         return self.arrays[storage.scope][first : first + box_elements(storage.box)].view(shape)
 
+    def holds_numbers(self, storage: Storage) -> bool:
+        """Return whether a storage lies in the array of the accelerator's type."""
+        return "float" in self.chip.specs[storage.tensor].dtype
+
     def fill_inputs(self, inputs: Tensors) -> None:
         """Write the network's inputs where DDR holds them."""
         for name, tensor in inputs.items():
-            storage = self.placed.program.storages[f"in/{name}"]
-            if not tensor.dtype.is_floating_point:
-                self.integers[storage.name] = tensor
-            else:
-                self.view(storage).copy_(tensor)
+            self.view(self.placed.program.storages[f"in/{name}"]).copy_(tensor)
 
     def take(self, step: ChipStep) -> None:
         """Fill the place of a step's result with rubbish, where it does not write over an input."""
         storage = self.placed.program.storages[step.writes]
         if storage.first_step == step.number and not storage.fixed:
-            self.view(storage).fill_(float("nan"))
+            self.spoil([self.placed.region(storage.name)])
 
     def release(self, step: ChipStep) -> None:
         """Fill the places of tensors that no later step reads with rubbish."""
@@ -79,16 +83,26 @@ class Arena:
             storage = self.placed.program.storages[reading.storage]
             dies = storage.last_step == step.number and not storage.fixed
             if dies and storage.name != step.writes:
-                self.view(storage).fill_(float("nan"))
+                self.spoil([self.placed.region(storage.name)])
 
     def spoil(self, regions: Sequence[Region]) -> None:
-        """Fill the slots of a tile loop with rubbish."""
+        """Fill addresses with rubbish."""
         for region in regions:
             if region.buffer in self.arrays:
                 scale = self.scale[region.buffer]
                 start = region.start * scale // self.chip.element_bytes
                 stop = region.stop * scale // self.chip.element_bytes
                 self.arrays[region.buffer][start:stop] = float("nan")
+        for name, tensor in self.typed.items():
+            place = self.placed.region(name)
+            if any(overlap(place, region) for region in regions):
+                tensor.copy_(torch.rand(tensor.shape, generator=self.draw) < 0.5)
+
+
+def overlap(first: Region, second: Region) -> bool:
+    """Return whether two regions have a byte in common."""
+    shared = first.start < second.stop and second.start < first.stop
+    return first.buffer == second.buffer and shared
 
 
 def execute(
@@ -201,7 +215,8 @@ def largest_error(
 ) -> tuple[float, float]:
     """Return the largest difference, and that of the largest output; NaN counts as infinite."""
     largest = relative_error = 0.0
-    for result, truth in zip(outputs.values(), expected, strict=True):
+    for result, expected_output in zip(outputs.values(), expected, strict=True):
+        truth = expected_output.to(result.dtype)
         difference = (result - truth).abs().nan_to_num(nan=float("inf")).max().item()
         scale = truth.abs().max().item() or 1.0
         largest, relative_error = max(largest, difference), max(relative_error, difference / scale)

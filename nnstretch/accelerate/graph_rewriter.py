@@ -68,6 +68,8 @@ class GraphRewriter:
             self.add_pad(node)
         elif node.kind == "scaled_dot_product_attention":
             self.add_attention(node)
+        elif node.kind == "matmul" and self.reads_vector(node):
+            self.add_vector_product(node)
         else:
             self.append(node)
 
@@ -168,8 +170,11 @@ class GraphRewriter:
 
     def add_attention(self, node: Node) -> None:
         """Add attention as scores, scale, mask, softmax and product."""
-        query, key, value = (ValueRef(name) for name in (node.inputs * 3)[:3])
-        q, k = self.specs[query.name], self.specs[key.name]
+        query, key, value = (ValueRef(name) for name in list(refs(node.args))[:3])
+        q = self.specs[query.name]
+        if dict(node.kwargs).get("enable_gqa"):
+            key, value = (self.shared_heads(node, heads, q) for heads in (key, value))
+        k = self.specs[key.name]
         rank = len(q.shape)
         turned = (*k.shape[:-2], k.shape[-1], k.shape[-2])
         scores = TensorSpec((*q.shape[:-1], k.shape[-2]), q.dtype)
@@ -181,13 +186,51 @@ class GraphRewriter:
         ready = ValueRef(f"{name}_scores")
         mask = argument(node, 3)
         if isinstance(mask, ValueRef):
-            masked = (ready, ValueRef(mask.name))
-            self.derive(node, f"{name}_masked", "add.Tensor", masked, scores)
+            masked: tuple[str, tuple[Argument, ...]] = ("add.Tensor", (ready, mask))
+            if self.specs[mask.name].dtype == "bool":
+                masked = ("where.ScalarOther", (mask, ready, float("-inf")))
+            self.derive(node, f"{name}_masked", *masked, scores)
             ready = ValueRef(f"{name}_masked")
         if argument(node, 5, False):
             raise UnsupportedOp(f"causal attention, node {name}, an accelerator needs its mask")
         self.derive(node, f"{name}_softmax", "softmax.int", (ready, -1), scores)
         self.derive(node, name, "matmul", (ValueRef(f"{name}_softmax"), value), node.output)
+
+    def shared_heads(self, node: Node, heads: ValueRef, query: TensorSpec) -> ValueRef:
+        """Add a view of keys or values in which each head stands for all queries that share it."""
+        spec = self.specs[heads.name]
+        *outer, count, tokens, width = spec.shape
+        times = query.shape[-3] // count
+        name = f"{node.name}_{heads.name}"
+        shapes = (*outer, count, 1, tokens, width), (*outer, count, times, tokens, width)
+        narrow, wide = (TensorSpec(shape, spec.dtype) for shape in shapes)
+        self.derive(node, f"{name}_apart", "unsqueeze", (heads, len(outer) + 1), narrow)
+        self.derive(node, f"{name}_shared", "expand", (ValueRef(f"{name}_apart"), shapes[1]), wide)
+        joined = TensorSpec((*outer, count * times, tokens, width), spec.dtype)
+        self.derive(node, name, "reshape", (ValueRef(f"{name}_shared"), joined.shape), joined)
+        return ValueRef(name)
+
+    def reads_vector(self, node: Node) -> bool:
+        """Return whether a node reads a tensor of one dimension."""
+        return any(len(self.specs[name].shape) == 1 for name in node.inputs)
+
+    def add_vector_product(self, node: Node) -> None:
+        """Add a product with a vector as one of matrices: a row before it, a column behind it."""
+        operands: list[Argument] = []
+        shape = list(node.output.shape)
+        for place, name in reversed(list(enumerate(refs(node.args)))):
+            spec = self.specs[name]
+            if len(spec.shape) == 1:
+                sizes = (1, *spec.shape) if place == 0 else (*spec.shape, 1)
+                shape.insert(len(shape) - (place == 0), 1)
+                view = f"{node.name}_vector{place}"
+                column = TensorSpec(sizes, spec.dtype)
+                self.derive(node, view, "unsqueeze", (ValueRef(name), place), column)
+                name = view
+            operands.insert(0, ValueRef(name))
+        dot, product = f"{node.name}_dot", TensorSpec(tuple(shape), node.output.dtype)
+        self.derive(node, dot, "matmul", tuple(operands), product)
+        self.derive(node, node.name, "view", (ValueRef(dot), node.output.shape), node.output)
 
     def derive(
         self, node: Node, name: str, op: str, args: tuple[Argument, ...], spec: TensorSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.errors import BadInput
+from nnstretch.errors import BadInput, CannotCapture
 from nnstretch.graph import Graph
 
 if TYPE_CHECKING:
@@ -57,8 +57,21 @@ class NetworkBatches:
                 if self._program is None:
                     self._program = export_program(self.module, examples, self.name)
                 known = read_program(self._program, batch, self.name)
+                if known.graph.inputs and known.graph.inputs[0].spec.shape[:1] != (batch,):
+                    known = self.read_again(examples, batch) or known
         self._captured = known
         return known.graph
+
+    def read_again(self, examples: tuple[torch.Tensor, ...], batch: int) -> CapturedNetwork | None:
+        """Export a network that was traced for another batch again, None where it has its own."""
+        from nnstretch.capture.exported_program import export_program
+        from nnstretch.capture.program_reader import read_program
+
+        try:
+            self._program = export_program(self.module, examples, self.name)
+        except CannotCapture:
+            return None
+        return read_program(self._program, batch, self.name)
 
     @property
     def weights(self) -> Mapping[str, torch.Tensor]:

@@ -9,7 +9,7 @@ from nnstretch.chip.boxes import Box, box_shape, intersect, relative, whole
 from nnstretch.graph import Argument, Node, TensorSpec, ValueRef
 from nnstretch.structure.arguments import argument, conv_groups
 from nnstretch.structure.macs import CONVOLUTIONS
-from nnstretch.structure.slices.operator_sets import RESHAPES
+from nnstretch.structure.slices.operator_sets import RESHAPES, TRANSPOSES
 from nnstretch.structure.slices.rules import input_boxes
 from nnstretch.structure.slices.views import permutation, slice_bounds
 from nnstretch.structure.slices.windows import conv_geometry, window_geometry, window_range
@@ -195,7 +195,16 @@ def _pad(node: Node, box: Box, specs: Specs, parts: Tensors) -> torch.Tensor:
 def _embedding(node: Node, box: Box, specs: Specs, parts: Tensors) -> torch.Tensor:
     import torch
 
-    return torch.nn.functional.embedding(parts[node.inputs[1]], parts[node.inputs[0]])
+    # What the chip computed lies among numbers with a point.
+    index = parts[node.inputs[1]]
+    rows = index.long() if index.is_floating_point() else index
+    return torch.nn.functional.embedding(rows, parts[node.inputs[0]])
+
+
+def _masked(node: Node, box: Box, specs: Specs, parts: Tensors) -> torch.Tensor:
+    # What the chip compared lies as 0 and 1 among numbers with a point.
+    truths = {name: part.bool() for name, part in parts.items() if specs[name].dtype == "bool"}
+    return call_operator(node, {**parts, **truths})
 
 
 def _gated(node: Node, box: Box, specs: Specs, parts: Tensors) -> torch.Tensor:
@@ -236,13 +245,14 @@ CALLS: dict[str, Call] = {
     **dict.fromkeys(("max_pool2d", "avg_pool2d", "max_pool1d", "avg_pool1d"), _pool),
     **dict.fromkeys(("adaptive_avg_pool2d", "adaptive_avg_pool1d"), _adaptive_pool),
     **dict.fromkeys(RESHAPES, _reshape),
-    **dict.fromkeys(("permute", "transpose", "t", "numpy_T", "swapaxes"), _permute),
+    **dict.fromkeys(TRANSPOSES, _permute),
     "slice": _slice,
     "select": _select,
     **dict.fromkeys(("expand", "expand_as"), _expand),
     **dict.fromkeys(("cat", "concat"), _cat),
     "constant_pad_nd": _pad,
     "embedding": _embedding,
+    **dict.fromkeys(("where", "masked_fill"), _masked),
     "glu": _gated,
     **dict.fromkeys(("upsample_nearest2d", "pixel_shuffle", "channel_shuffle"), _samples),
     **dict.fromkeys(("layer_norm", "group_norm", "instance_norm"), _rows),

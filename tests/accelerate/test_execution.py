@@ -237,7 +237,11 @@ def test_networks_compute_their_numbers(model: str, batch: int, machine: str) ->
         (f"{NETWORKS}:conformer", 3, "stcp920"),
         ("torchvision:resnet18", 1, "nvdla-64"),
         ("torchvision:resnet50", 1, "nvdla-64"),
+        ("torchvision:resnet50", 1, "ethos-u55-128"),
+        ("torchvision:mobilenet_v2", 1, "nvdla-64"),
         ("torchvision:mobilenet_v2", 1, "ethos-u55-128"),
+        ("torchvision:densenet121", 1, "nvdla-64"),
+        ("torchvision:densenet121", 1, "ethos-u55-128"),
     ],
 )
 def test_published_pairs_compute_their_numbers(model: str, batch: int, machine: str) -> None:

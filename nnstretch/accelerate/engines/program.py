@@ -216,7 +216,8 @@ class ProgramBuilder:
             if storage is None or storage not in readings or name in instance.writes:
                 continue
             whole_storage = self.storages[storage].box == instance.boxes[layer[-1]]
-            same = self.chip.specs[name].shape == first.output.shape
+            same = self.chip.same_elements(name, layer[0])
+            same = same and self.chip.same_elements(name, layer[-1])
             users = self.chip.readers.get(name, ())
             dies = all(last_place.get(user, -1) <= last_place[layer[-1]] for user in users)
             owner = storage.partition("/")[0] == instance.name and "/+" not in storage

@@ -82,9 +82,8 @@ def overwritten(chip: ChipGraph, name: str, place: int, last_read: dict[str, int
     node = chip.nodes[name]
     if node.kind not in IN_PLACE:
         return None
-    shape = node.output.shape
     for source in node.inputs:
         dies = last_read.get(source) == place and chip.roots[source] == source
-        if dies and source not in chip.weights and chip.specs[source].shape == shape:
+        if dies and source not in chip.weights and chip.same_elements(source, name):
             return source
     return None

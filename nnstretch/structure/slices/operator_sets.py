@@ -19,5 +19,5 @@ ELEMENTWISE = frozenset(ACTIVATIONS) | frozenset(_ELEMENTWISE.split())
 _RESHAPES = "view _unsafe_view reshape view_as reshape_as flatten unflatten squeeze unsqueeze"
 RESHAPES = frozenset(_RESHAPES.split())
 POOLS = frozenset({"max_pool2d", "avg_pool2d", "max_pool1d", "avg_pool1d"})
-TRANSPOSES = frozenset({"permute", "transpose", "t", "numpy_T", "swapaxes"})
+TRANSPOSES = frozenset({"permute", "transpose", "t", "numpy_T", "mT", "swapaxes"})
 REDUCTIONS = frozenset({"mean", "sum", "amax", "amin", "linalg_vector_norm"})

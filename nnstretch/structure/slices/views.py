@@ -18,6 +18,8 @@ def permutation(node: Node, rank: int) -> tuple[int, ...]:
         return tuple(axis % rank for axis in node.args[1])  # type: ignore[union-attr, operator, misc]
     if node.kind in ("t", "numpy_T"):
         return tuple(reversed(order))
+    if node.kind == "mT":
+        return (*order[:-2], rank - 1, rank - 2)
     first, second = int(node.args[1]) % rank, int(node.args[2]) % rank  # type: ignore[arg-type]
     order[first], order[second] = order[second], order[first]
     return tuple(order)
@@ -87,7 +89,10 @@ def widen(ranges: list[tuple[int, int]], source: tuple[int, ...]) -> list[tuple[
 
 def elementwise_boxes(node: Node, box: Box, specs: Specs) -> Reads:
     """Return what a part of an element-wise operator reads."""
-    return {name: broadcast_box(specs[name].shape, box) for name in node.inputs}
+    reads = {name: broadcast_box(specs[name].shape, box) for name in node.inputs}
+    if node.kind == "prelu" and specs[node.inputs[1]].elements > 1:
+        reads[node.inputs[1]] = (box[1],)  # one slope for each channel, the second dimension
+    return reads
 
 
 def cat_boxes(node: Node, box: Box, specs: Specs) -> Reads:

@@ -1,0 +1,130 @@
+"""Operators that few networks have: the schedule carried out computes the network's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import embedding, prelu, scaled_dot_product_attention
+
+from nnstretch.accelerate.accelerate import AccelerateRequest, accelerate
+from nnstretch.accelerate.engines.verify_plan import verify_plan
+from nnstretch.accelerate.execute import check
+from nnstretch.accelerate.machine.load_accelerator import load_accelerator
+from nnstretch.accelerate.machine.rates import ChipRates
+from nnstretch.accelerate.network_batches import NetworkBatches
+from nnstretch.accelerate.policies import ScheduleOptions
+from nnstretch.errors import BadInput
+
+
+class Layered(nn.Module):
+    """A linear layer of 16 features and what a function makes of it."""
+
+    def __init__(self, compute: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 16)
+        self.vector = nn.Parameter(torch.randn(16))
+        self.row = nn.Parameter(torch.randn(6))
+        self.table = nn.Parameter(torch.randn(9, 16))
+        self.register_buffer("allowed", torch.ones(6, 6, dtype=torch.bool).tril())
+        self.compute = compute
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Compute the layer, then the function of it."""
+        return self.compute(self, self.layer(x))
+
+
+def attend(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return scaled_dot_product_attention(x, x.sin(), x, attn_mask=mask)
+
+
+def attend_to(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return scaled_dot_product_attention(x, y, y)
+
+
+FUNCTIONS: dict[str, Callable[[Layered, torch.Tensor], torch.Tensor]] = {
+    "mask of a buffer": lambda net, x: attend(x, net.allowed),
+    "mask that is computed": lambda net, x: attend(x, (x @ x.mT).tanh() + 1 > 0.2),
+    "mask of numbers": lambda net, x: attend(x, (x @ x.mT).tanh()),
+    "product with a vector": lambda net, x: x @ net.vector,
+    "vector before a product": lambda net, x: net.row @ x,
+    "product with its own row": lambda net, x: x[..., 0] @ net.row,
+    "where": lambda net, x: torch.where(x > 0, x, 0.1 * x),
+    "masked_fill": lambda net, x: x.masked_fill(x.abs() > 1, 0.5),
+    "values where they are true": lambda net, x: (x > 0) * x + (x.sin() > 0.5) * x.cos(),
+    "index that is computed": lambda net, x: embedding((x[..., 0] > 0).long() + 3, net.table),
+}
+
+
+def share_heads(x: torch.Tensor) -> torch.Tensor:
+    """Four heads of queries share two of keys and values."""
+    query, key = x.unflatten(-1, (4, 4)).mT, x[..., :8].unflatten(-1, (2, 4)).mT
+    query, key = query.transpose(1, 3), key.transpose(1, 3)
+    return scaled_dot_product_attention(query, key, key.cos(), enable_gqa=True)
+
+
+FUNCTIONS |= {
+    "heads that share keys": lambda net, x: share_heads(x),
+    "slope of each channel": lambda net, x: prelu(x, net.row),
+    "one slope": lambda net, x: prelu(x, net.row[:1]),
+    "attention of one tensor to another": lambda net, x: attend_to(x, x.sin()),
+}
+
+
+def request(machine: str, assume: list[str], policy: str, batch: int) -> AccelerateRequest:
+    described = load_accelerator(machine, assume, policy)
+    rates = ChipRates(described, described.element_types[0])
+    return AccelerateRequest(rates, batch, ScheduleOptions(policy, parts_must_pay=False), batch)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize(
+    ("machine", "assume", "policy"),
+    [
+        ("stcp920", ["local_buffer.size=512B", "fallback=ddr"], "graphturbo"),
+        ("stcp920", [], "lb"),
+        ("nvdla-64", [], "ddr"),
+    ],
+)
+def test_an_operator_computes_its_numbers(
+    name: str, machine: str, assume: list[str], policy: str
+) -> None:
+    torch.manual_seed(0)
+    network = NetworkBatches(Layered(FUNCTIONS[name]), (torch.randn(1, 6, 16),), name)
+    result = accelerate(network.graph, request(machine, assume, policy, 3))
+    schedule = result.schedule
+    verify_plan(schedule.placed, schedule.rates)
+    examples = network.random_inputs(3)
+    inputs = {network.graph(3).inputs[0].name: examples[0]}
+    cores = schedule.rates.accelerator.cores
+    check(schedule.placed, cores, network.weights, inputs, network.outputs(examples))
+
+
+@pytest.mark.parametrize("compute", [lambda net, x: x, lambda net, x: x.flatten(1)])
+def test_a_network_that_computes_nothing_is_refused(
+    compute: Callable[[Layered, torch.Tensor], torch.Tensor],
+) -> None:
+    network = NetworkBatches(Layered(compute), (torch.randn(1, 6, 16),), "still")
+    network.module.layer = nn.Identity()
+    with pytest.raises(BadInput, match="nothing to compute, still"):
+        accelerate(network.graph, request("stcp920", [], "lb", 2))
+
+
+class Flexible(nn.Module):
+    """A network of any number of inputs, which torch.export traces for one batch only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 16)
+
+    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+        """Compute the sum of a layer of each."""
+        return sum((self.layer(x) for x in tensors), torch.zeros(()))
+
+
+def test_a_network_that_is_traced_for_one_batch_is_traced_again_for_another() -> None:
+    network = NetworkBatches(Flexible(), (torch.randn(1, 16), torch.randn(1, 16)), "flexible")
+    for batch in (4, 2, 1, 3):
+        assert network.graph(batch).inputs[1].spec.shape == (batch, 16)
