@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -19,6 +20,11 @@ from hypothesis import settings
 TOO_OLD = str(Path(__file__).parent / "support" / "too_old")
 sys.path.insert(0, TOO_OLD)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (TOO_OLD, os.environ.get("PYTHONPATH"))))
+
+# A shell has what it starts in the background ignore interrupts, and so would all that tests start:
+# those that interrupt would see nothing.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What libraries make while they are imported stays, and is looked through in vain.
 gc.disable()

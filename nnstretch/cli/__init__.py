@@ -30,7 +30,7 @@ from typing import Any
 
 from nnstretch.cli.arguments import VerbParser
 from nnstretch.cli.verbs import BY_NAME, VERB_NAMES, VERBS
-from nnstretch.errors import BadInput, NnstretchError, closest, one_line
+from nnstretch.errors import BadInput, NnstretchError, closest, one_line, shorten_message
 
 
 def verb_module(verb: str) -> ModuleType:
@@ -128,10 +128,8 @@ def run_verb(verb: str, argv: list[str]) -> int:
         # What the machine refuses; without a number it is a bug and is shown whole.
         if error.errno is None:
             raise
-        where = error.filename or "the system"
-        print(
-            f"nnstretch: {one_line(f'{verb} stopped, {where}, {error.strerror}')}", file=sys.stderr
-        )
+        stopped = f"{verb} stopped, {error.filename or 'the system'}, {error.strerror}"
+        print(f"nnstretch: {shorten_message(one_line(stopped))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as interrupt:
         print(

@@ -46,7 +46,7 @@ def check_ending(path: Path | None, ending: str, option: str) -> None:
 
 def check_folder(path: Path | None, option: str) -> None:
     """Refuse a folder of results that is something else. Raises BadInput."""
-    if path is not None and path.exists() and not path.is_dir():
+    if path is not None and as_path(path, option).exists() and not path.is_dir():
         raise BadInput(f"{option} is {path}, command line, it is a file, name a folder")
 
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.output_path import check_writable
 from nnstretch.errors import BrokenFile
+from nnstretch.files.read import as_path
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,6 +48,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.report import write_report
     from nnstretch.report.load.trace_diff import largest
 
+    as_path(args.folder, "FOLDER")
     check_writable(args.out, args.folder)
     source = story_of(args.folder)
     if source.is_file() and write_special(source, args.out):

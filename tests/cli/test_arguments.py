@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -123,3 +125,32 @@ def test_a_refusal_is_short_whatever_it_names(capsys: pytest.CaptureFixture[str]
     assert len(capsys.readouterr().err.splitlines()[-1]) < 2200
     assert main(["z" * 100_000]) == 2
     assert len(capsys.readouterr().err) < 400
+
+
+@pytest.mark.parametrize("path", ["x" * 5000, "a/" * 2500])
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["report", "PATH", "--out", "page.html"], "FOLDER is 'xx|FOLDER is 'a/a/"),
+        (["simulate", "workload.yaml", "--log", "PATH"], "--log is 'xx|--log is 'a/a/"),
+    ],
+)
+def test_a_path_that_is_too_long_is_refused_by_its_option(
+    words: list[str], option: str, path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([path if word == "PATH" else word for word in words]) == 1
+    said = capsys.readouterr().err
+    assert re.match(f"nnstretch: ({option}).* \\d{4} letters are too long\n$", said), said
+
+
+def test_what_the_system_refuses_is_short(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(args: object) -> None:
+        raise OSError(errno.EIO, "Input/output error", "x" * 5000)
+
+    monkeypatch.setattr("nnstretch.cli.report.main", refuse)
+    assert main(["report", "folder", "--out", "page.html"]) == 1
+    said = capsys.readouterr().err
+    assert said.endswith("x, Input/output error\n")
+    assert len(said) < 2100
