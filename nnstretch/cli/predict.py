@@ -93,7 +93,6 @@ def network(
     subject: LoadedModel, soc: Soc, processors: tuple[str, ...] | None, fallback: str | None
 ) -> dict[str, Any]:
     """Predict a network on each processor and return it as JSON data."""
-    from nnstretch.predict.described import described_machines
     from nnstretch.stretch.cost.cost_model import CostModel, uncovered_kernels
 
     names = processors or tuple(p.name for p in soc.processors)
@@ -106,21 +105,13 @@ def network(
     for name in names:
         if not uncovered_kernels(subject.graph, soc, (name,), cost_model):
             latency_ms[name] = cost_model.estimate_alone(subject.graph, name).latency_us / 1000
-    described = described_machines(soc, names)
-    machines: dict[str, Any] = {"accelerators": described} if described else {}
     return {
         "model": subject.spec,
         "soc": soc.name,
         "latency_ms": latency_ms,
         "error_ms": error_ms,
-        "kernels": prices.rows,
-        "uncovered": list(prices.uncovered),
-        "outside": prices.outside,
-        "fallbacks": cost_model.fallbacks,
-        "provenance": soc.provenance,
-        "calibrated": soc.calibrated,
-        "noisy": soc.noisy,
-    } | machines
+        **prices_json(prices, cost_model, names),
+    }
 
 
 @dataclass
@@ -170,10 +161,29 @@ def price_kernels(
     return prices
 
 
+def prices_json(
+    prices: KernelPrices, cost_model: CostModel, processors: Sequence[str]
+) -> dict[str, Any]:
+    """Return prices, and what there is to say of those who made them, as JSON data."""
+    from nnstretch.predict.described import described_machines
+
+    soc = cost_model.soc
+    described = described_machines(soc, processors)
+    return {
+        "kernels": prices.rows,
+        "uncovered": list(prices.uncovered),
+        "outside": prices.outside,
+        "fallbacks": cost_model.fallbacks,
+        "provenance": soc.provenance,
+        "calibrated": soc.calibrated,
+        "noisy": soc.noisy,
+        **({"accelerators": described} if described else {}),
+    }
+
+
 def plan_terms(subject: LoadedModel, soc: Soc, fallback: str | None) -> dict[str, Any]:
     """Predict a plan and return its latency's terms as JSON data."""
     from nnstretch.files.trial_json import segments_json
-    from nnstretch.predict.described import described_machines
     from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan
     from nnstretch.stretch.lowering.lower import lower
 
@@ -187,8 +197,6 @@ def plan_terms(subject: LoadedModel, soc: Soc, fallback: str | None) -> dict[str
     graphs = [(b.graph, (b.branch.processor,)) for s in lowered.segments for b in s.branches]
     prices = price_kernels(graphs, cost_model)
     segments = segments_json(trial, lowered)
-    described = described_machines(soc, subject.plan.processors)
-    machines: dict[str, Any] = {"accelerators": described} if described else {}
     return {
         "model": subject.spec,
         "soc": soc.name,
@@ -199,14 +207,8 @@ def plan_terms(subject: LoadedModel, soc: Soc, fallback: str | None) -> dict[str
         "macs": lowered.macs,
         "params": lowered.params,
         "segments": segments,
-        "kernels": prices.rows,
-        "uncovered": list(prices.uncovered),
-        "outside": prices.outside,
-        "fallbacks": cost_model.fallbacks,
-        "provenance": soc.provenance,
-        "calibrated": soc.calibrated,
-        "noisy": soc.noisy,
-    } | machines
+        **prices_json(prices, cost_model, subject.plan.processors),
+    }
 
 
 def show(result: dict[str, Any], console: Any) -> None:
@@ -217,33 +219,15 @@ def show(result: dict[str, Any], console: Any) -> None:
         table = Table("configuration", "predicted ms")
         for name, ms in result["plans"].items():
             table.add_row(name, f"{ms:.2f}")
+        console.print(table)
     elif "plan_latency_ms" in result:
-        console.print(
-            f"[bold]{result['model']}[/bold] on {result['soc']}: {result['plan_latency_ms']:.2f} ms"
-            f" ± {result['error_ms']:.2f} predicted"
-        )
-        table = Table("segment", "ms", "sync", "merge", "branches (in + compute + out, ms)")
-        for s in result["segments"]:
-            parts = "  |  ".join(
-                f"{b['processor']} {b['transfer_in_ms']:.2f} + {b['compute_ms']:.2f} +"
-                f" {b['transfer_out_ms']:.2f}"
-                for b in s["branches"]
-            )
-            table.add_row(
-                f"{s['start']} -> {s['end']}",
-                f"{s['latency_ms']:.2f}",
-                f"{s['sync_ms']:.2f}",
-                f"{s['merge_ms']:.2f}",
-                parts,
-            )
+        show_segments(result, console)
     else:
         table = Table("processor", "predicted ms", "± ms")
         for name, ms in result["latency_ms"].items():
-            table.add_row(
-                name,
-                *(("-", "-") if ms is None else (f"{ms:.2f}", f"{result['error_ms'][name]:.2f}")),
-            )
-    console.print(table)
+            error_ms = result["error_ms"][name]
+            table.add_row(name, *(("-", "-") if ms is None else (f"{ms:.2f}", f"{error_ms:.2f}")))
+        console.print(table)
     show_doubts(result, console)
     for name, kind in result.get("fallbacks", {}).items():
         console.print(
@@ -252,6 +236,25 @@ def show(result: dict[str, Any], console: Any) -> None:
     show_machines(result, console)
     warn_uncalibrated(result, console)
     console.print(f"source: {result['provenance']}")
+
+
+def show_segments(result: dict[str, Any], console: Any) -> None:
+    """Print a plan's latency and its terms, segment by segment."""
+    from rich.table import Table
+
+    console.print(
+        f"[bold]{result['model']}[/bold] on {result['soc']}: {result['plan_latency_ms']:.2f} ms"
+        f" ± {result['error_ms']:.2f} predicted"
+    )
+    table = Table("segment", "ms", "sync", "merge", "branches (in + compute + out, ms)")
+    for segment in result["segments"]:
+        branches: list[str] = []
+        for branch in segment["branches"]:
+            terms = (branch[f"{term}_ms"] for term in ("transfer_in", "compute", "transfer_out"))
+            branches.append(branch["processor"] + " " + " + ".join(f"{ms:.2f}" for ms in terms))
+        times = (f"{segment[f'{term}_ms']:.2f}" for term in ("latency", "sync", "merge"))
+        table.add_row(f"{segment['start']} -> {segment['end']}", *times, "  |  ".join(branches))
+    console.print(table)
 
 
 def show_doubts(result: dict[str, Any], console: Any) -> None:

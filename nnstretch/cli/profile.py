@@ -77,6 +77,26 @@ def count(text: str) -> int:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments to its parser."""
+    add_folders(parser)
+    parser.add_argument(
+        "--backend", default="onnxruntime", help="onnxruntime (default), litert, openvino or torch"
+    )
+    parser.add_argument("--dtype", help="float32, or int8 for litert (the default there)")
+    add_measured_kernels(parser)
+    parser.add_argument(
+        "--fresh", action="store_true", help="forget what was measured into this folder before"
+    )
+    parser.add_argument(
+        "--kernels",
+        type=count,
+        default=KERNELS,
+        help=f"most kernels to measure on one core (default {KERNELS})",
+    )
+    parser.add_argument("--seed", type=whole_number, default=0, help="of the draw of kernels")
+
+
+def add_folders(parser: argparse.ArgumentParser) -> None:
+    """Add the two folders, of which one is given."""
     folders = parser.add_mutually_exclusive_group(required=True)
     folders.add_argument(
         "--out",
@@ -88,10 +108,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="measure ten kernels of this profile again, and say whether it still fits",
     )
-    parser.add_argument(
-        "--backend", default="onnxruntime", help="onnxruntime (default), litert, openvino or torch"
-    )
-    parser.add_argument("--dtype", help="float32, or int8 for litert (the default there)")
+
+
+def add_measured_kernels(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the measurement: how long, where, and for which networks."""
     parser.add_argument(
         "--budget-s",
         type=seconds,
@@ -118,16 +138,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default="few",
         help="networks to check on afterwards: few (default), all, none, or names with commas",
     )
-    parser.add_argument(
-        "--fresh", action="store_true", help="forget what was measured into this folder before"
-    )
-    parser.add_argument(
-        "--kernels",
-        type=count,
-        default=KERNELS,
-        help=f"most kernels to measure on one core (default {KERNELS})",
-    )
-    parser.add_argument("--seed", type=whole_number, default=0, help="of the draw of kernels")
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:

@@ -15,6 +15,7 @@ refused and nothing is written.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from torch import nn
 
+    from nnstretch.export.quantize import QuantizedNetwork
     from nnstretch.train.recipe import Recipe
 
 CALIBRATION_IMAGES = 200
@@ -121,13 +123,18 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
             progress=tell,
             image_task=image_task_of(dataset, recipe.data),
         )
+    return result_json(result, paths, len(calibration))
+
+
+def result_json(result: QuantizedNetwork, paths: Sequence[Path], images: int) -> dict[str, Any]:
+    """Return both files and their accuracy as JSON data."""
     return {
         "file": str(paths[0]),
         "float_file": str(paths[1]),
         "size_bytes": len(result.int8_model),
         "float_size_bytes": len(result.float_model),
         **asdict(result.check),
-        "calibration_images": len(calibration),
+        "calibration_images": images,
         "float_operators": list(result.float_operators),
     }
 

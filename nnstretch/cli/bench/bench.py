@@ -79,6 +79,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"how many ({CALIBRATION_IMAGES})",
     )
+    add_length(parser)
+    parser.add_argument("--out", metavar="FILE.md", help="where to write the result as a page")
+
+
+def add_length(parser: argparse.ArgumentParser) -> None:
+    """Add the two ways to say how long to measure."""
     length = parser.add_mutually_exclusive_group()
     length.add_argument(
         "--runs",
@@ -93,7 +99,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="rounds for so long, instead of a number of them",
     )
-    parser.add_argument("--out", metavar="FILE.md", help="where to write the result as a page")
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:

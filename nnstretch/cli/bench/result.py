@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,24 +116,8 @@ def show(result: dict[str, Any], console: Any) -> None:
         title=f"{result['plan']}: {result['machine']}",
     )
     for variant in result["variants"]:
-        for name, row in variant["contenders"].items():
-            low, high = row["speedup_interval"]
-            quartiles = f"{row['q1_ms']:.3f} to {row['q3_ms']:.3f}"
-            cells = (
-                f"{row['median_ms']:.3f}",
-                quartiles,
-                f"{row['speedup']:.2f}x",
-                f"{low:.2f} to {high:.2f}",
-            )
-            table.add_row(
-                (
-                    ""
-                    if row is not next(iter(variant["contenders"].values()))
-                    else f"{variant['backend']} {variant['precision']}"
-                ),
-                name,
-                *cells,
-            )
+        for cells in contender_cells(variant):
+            table.add_row(*cells)
     console.print(table)
     for variant in result["variants"]:
         limit = (
@@ -148,3 +133,14 @@ def show(result: dict[str, Any], console: Any) -> None:
         console.print(f"[yellow]not measured: {name}, {why}[/yellow]")
     for warning in result["warnings"]:
         console.print(f"[yellow]{warning}[/yellow]")
+
+
+def contender_cells(variant: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield a row of the table for each contender; only the first one names the backend."""
+    backend = f"{variant['backend']} {variant['precision']}"
+    for name, row in variant["contenders"].items():
+        low, high = row["speedup_interval"]
+        quartiles = f"{row['q1_ms']:.3f} to {row['q3_ms']:.3f}"
+        speedup = (f"{row['speedup']:.2f}x", f"{low:.2f} to {high:.2f}")
+        yield (backend, name, f"{row['median_ms']:.3f}", quartiles, *speedup)
+        backend = ""

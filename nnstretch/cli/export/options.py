@@ -51,6 +51,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="file format of sub-graphs (default onnx), or cpp: a folder of C++",
     )
     add_cpp_arguments(parser)
+    add_int8_arguments(parser)
+    parser.add_argument("--soc", help=SOC_HELP + "; default: the plan's own, if it names one")
+    add_fallback(parser)
+    parser.add_argument(
+        "--processor",
+        help="where a network without a plan runs (default: the chip's first, or cpu)",
+    )
+    add_inputs(parser)
+
+
+def add_int8_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of int8: on what its ranges are measured, and when it is refused."""
     parser.add_argument(
         "--int8", action="store_true", help="int8 weights and activations (--format litert)"
     )
@@ -83,13 +95,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DB",
         help="signal-to-noise ratio that int8 must have where no label judges it (default 10)",
     )
-    parser.add_argument("--soc", help=SOC_HELP + "; default: the plan's own, if it names one")
-    add_fallback(parser)
-    parser.add_argument(
-        "--processor",
-        help="where a network without a plan runs (default: the chip's first, or cpu)",
-    )
-    add_inputs(parser)
 
 
 def check(args: argparse.Namespace) -> None:

@@ -35,6 +35,19 @@ def add_stage_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"items that may wait in front of a stage (default {DEFAULT_CAPACITY})",
     )
     add(
+        "--cores",
+        action="append",
+        metavar="STAGE=CORES",
+        help="CPU cores that a stage's threads are bound to, as in s0=0 or s1=2,3; stages are s0,"
+        " s1, ..., before, after",
+    )
+    add_python_stages(parser)
+
+
+def add_python_stages(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of stages in Python."""
+    add = parser.add_argument
+    add(
         "--before",
         default="",
         metavar="MODULE:FUNCTION",
@@ -45,13 +58,6 @@ def add_stage_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         metavar="MODULE:FUNCTION",
         help="Python stage that makes a result of the network's outputs",
-    )
-    add(
-        "--cores",
-        action="append",
-        metavar="STAGE=CORES",
-        help="CPU cores that a stage's threads are bound to, as in s0=0 or s1=2,3; stages are s0,"
-        " s1, ..., before, after",
     )
     add(
         "--python-replicas",

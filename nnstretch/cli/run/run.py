@@ -83,6 +83,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="one of several; without it the main plan, and of many requests the best now",
     )
+    add_files(parser)
+    add("--seed", type=seed_of, default=0, help="of the random input (0)")
+    run_requests.add_arguments(parser)
+    run_pipeline.add_arguments(parser)
+
+
+def add_files(parser: argparse.ArgumentParser) -> None:
+    """Add the files that are read and written."""
+    add = parser.add_argument
     add(
         "--input",
         action="append",
@@ -106,9 +115,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.json",
         help="where to write the timeline, Chrome/Perfetto JSON",
     )
-    add("--seed", type=seed_of, default=0, help="of the random input (0)")
-    run_requests.add_arguments(parser)
-    run_pipeline.add_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:

@@ -33,6 +33,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         ),
     )
     add_inputs(parser)
+    add_output(parser)
+    add_space(parser)
+    add_bounds(parser)
+    add_fallback(parser)
+    add_views(parser)
+    add_effort(parser)
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say which plans are listed and written."""
     parser.add_argument(
         "--top",
         type=whole_number,
@@ -57,10 +67,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="replace the plans in the FOLDER of --out-dir; a FILE is replaced without it, too",
     )
-    add_space(parser)
-    add_bounds(parser)
-    add_fallback(parser)
-    add_views(parser)
+
+
+def add_effort(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that end a search before its proof."""
     parser.add_argument(
         "--time-limit",
         type=seconds_of,
@@ -116,7 +126,7 @@ def add_space(parser: argparse.ArgumentParser) -> None:
     add_segment_limits(group)
 
 
-def add_segment_limits(group: argparse._ArgumentGroup) -> None:
+def add_segment_limits(group: argparse._ActionsContainer) -> None:
     """Add the limits of one segment and its branches."""
     group.add_argument(
         "--alpha",
@@ -148,11 +158,6 @@ def add_segment_limits(group: argparse._ArgumentGroup) -> None:
         default=0.2,
         help="share of channels that a branch keeps, at least (default 0.2)",
     )
-    add_max_fork(group)
-
-
-def add_max_fork(group: argparse._ActionsContainer) -> None:
-    """Add --max-fork."""
     group.add_argument(
         "--max-fork",
         metavar="N|Rx",

@@ -14,7 +14,7 @@ from nnstretch.cli.arguments import (
     names_of,
     whole_number,
 )
-from nnstretch.cli.search.arguments import add_max_fork, add_min_meetings
+from nnstretch.cli.search.arguments import add_min_meetings, add_segment_limits
 
 OBJECTIVES = ("latency", "measured", "accuracy", "both")
 SAMPLERS = ("tpe", "nsga2", "gp", "random")
@@ -117,20 +117,11 @@ def add_evaluation(parser: argparse.ArgumentParser) -> None:
 
 def add_limits(parser: argparse.ArgumentParser) -> None:
     """Add the limits that `search` has."""
-    for name, value, what in (
-        ("alpha", 0.5, "communication of a segment over its original latency, at most"),
-        ("beta", 0.8, "latency of a branch over the original segment's, at most"),
-        ("min-depth", 0.3, "share of blocks that a branch keeps, at least"),
-        ("min-width", 0.2, "share of channels that a branch keeps, at least"),
-    ):
-        parser.add_argument(
-            f"--{name}", type=finite_number, default=value, help=f"{what} (default {value})"
-        )
+    add_segment_limits(parser)
     for name in ("min-macs", "max-macs", "min-params"):
         parser.add_argument(
             f"--{name}", metavar="N|Rx", help="of the whole plan, absolute or as 0.885x"
         )
-    add_max_fork(parser)
     add_min_meetings(parser)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -17,8 +18,13 @@ from nnstretch.files.read import file_sha256
 from nnstretch.graph import InputShape
 
 if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.storages import BaseStorage
+
     from nnstretch.soc import Soc
+    from nnstretch.stretch.search.search_result import SearchResult
     from nnstretch.study.config import StudyConfig
+    from nnstretch.study.parameters import PlanSpace
     from nnstretch.study.worker import StudyWorker
     from nnstretch.train.recipe import Recipe
 
@@ -121,17 +127,10 @@ def worker_of(
     """Return the worker that runs the study's trials."""
     from nnstretch.stretch.cost.cost_model import CostModel
     from nnstretch.study.artifacts import ArtifactWriter
-    from nnstretch.study.config import (
-        lacks_optimum,
-        open_study,
-        search_optimum,
-        store_exact_optimum,
-    )
+    from nnstretch.study.config import search_optimum
     from nnstretch.study.evaluate import PlanEvaluator
     from nnstretch.study.objective import Objectives
     from nnstretch.study.parameters import PlanSpace
-    from nnstretch.study.samplers import make_pruner, make_sampler
-    from nnstretch.study.storage import has_study, open_storage
     from nnstretch.study.worker import StudyWorker
 
     if args.weights:
@@ -143,14 +142,7 @@ def worker_of(
     space = PlanSpace(analysis, setting.processors, setting.limits, soc.name)
     where = args.storage or str(out / "study.journal")
     search = partial(search_optimum, setting, analysis, soc, args.warm)
-    # A new study is refused for its bounds before anything of it is written.
-    best = None if has_study(where, name) else search()
-    storage = open_storage(where)
-    sampler = make_sampler(args.sampler, args.seed)
-    pruner = make_pruner("none" if args.no_prune else "median")
-    study = open_study(storage, name, setting, sampler, pruner)
-    if lacks_optimum(study):
-        store_exact_optimum(study, space, best or search(), args.warm)
+    study, storage = stored_study(args, where, name, setting, space, search)
     cost_model = CostModel(soc, args.fallback)
     evaluator = PlanEvaluator(
         analysis, cost_model, setting.processors, setting.limits, setting.bounds
@@ -160,3 +152,29 @@ def worker_of(
     artifacts = ArtifactWriter(out / "artifacts", soc)
     parts = (study, storage, setting, space, evaluator, objectives)
     return StudyWorker(*parts, args.trials, args.lease_s, artifacts)
+
+
+def stored_study(
+    args: argparse.Namespace,
+    where: str,
+    name: str,
+    setting: StudyConfig,
+    space: PlanSpace,
+    search: Callable[[], SearchResult | None],
+) -> tuple[Study, BaseStorage]:
+    """Open a study and its storage, made where they are new; a new study holds the exact optimum.
+
+    It is refused for its bounds before anything of it is written.
+    """
+    from nnstretch.study.config import lacks_optimum, open_study, store_exact_optimum
+    from nnstretch.study.samplers import make_pruner, make_sampler
+    from nnstretch.study.storage import has_study, open_storage
+
+    best = None if has_study(where, name) else search()
+    storage = open_storage(where)
+    sampler = make_sampler(args.sampler, args.seed)
+    pruner = make_pruner("none" if args.no_prune else "median")
+    study = open_study(storage, name, setting, sampler, pruner)
+    if lacks_optimum(study):
+        store_exact_optimum(study, space, best or search(), args.warm)
+    return study, storage

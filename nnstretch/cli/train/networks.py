@@ -113,11 +113,7 @@ def build_branched(
     """
     from nnstretch.capture import load_model
     from nnstretch.stretch import read_plan
-    from nnstretch.train.branched_start import (
-        branched_network,
-        has_pretrained_classifier,
-        has_pretrained_weights,
-    )
+    from nnstretch.train.branched_start import branched_network
 
     plan = read_plan(Path(plan_file))
     original = load_model(recipe.model)
@@ -133,27 +129,30 @@ def build_branched(
             " rescaled, or leave them out"
         )
     if own_weights is not None and teacher is not None:
-        original = load_weighted(
-            recipe.model, teacher
-        )  # which of its channels are compared follows from its weights
+        # Which of its channels are compared follows from its weights.
+        original = load_weighted(recipe.model, teacher)
     elif inherits or (weights is None and recipe.branched.inherit != "none"):
         original = started_or_loaded(recipe, weights)
-    teaches = (
-        has_pretrained_classifier(recipe.model)
-        if recipe.loss.distill
-        else has_pretrained_weights(recipe.model)
-    )
-    if recipe.loss.has_teacher and teacher is None and not inherits and not teaches:
-        raise BadInput(
-            f"{teacher_text(recipe)}, no teacher, give --weights of the original {recipe.model}, or"
-            " --teacher"
-        )
+    if recipe.loss.has_teacher and teacher is None and not inherits:
+        require_trained_model(recipe)
     module = branched_network(original, plan, recipe, own_weights)
     if aloud:
         tell_unexpected(recipe, original, module, weights)
     if not recipe.loss.has_teacher:
         return module, None
     return module, original if teacher is None else load_weighted(recipe.model, teacher)
+
+
+def require_trained_model(recipe: Recipe) -> None:
+    """Require a model that comes trained, as the loss needs a teacher. Raises BadInput."""
+    from nnstretch.train.branched_start import has_pretrained_classifier, has_pretrained_weights
+
+    teaches = has_pretrained_classifier if recipe.loss.distill else has_pretrained_weights
+    if not teaches(recipe.model):
+        raise BadInput(
+            f"{teacher_text(recipe)}, no teacher, give --weights of the original {recipe.model}, or"
+            " --teacher"
+        )
 
 
 def tell_unexpected(

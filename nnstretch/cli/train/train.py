@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments to its parser."""
-    from nnstretch.train.recipe_loader import recipe_settings, setting_descriptions, shipped_recipes
+    from nnstretch.train.recipe_loader import shipped_recipes
 
     parser.add_argument(
         "recipe",
@@ -68,6 +68,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--print_config", action="store_true", help="print the resolved recipe and train nothing"
     )
+    add_recipe_keys(parser)
+
+
+def add_recipe_keys(parser: argparse.ArgumentParser) -> None:
+    """Add an argument for each key of a recipe."""
+    from nnstretch.train.recipe_loader import recipe_settings, setting_descriptions
+
     group = parser.add_argument_group("recipe keys")
     means = setting_descriptions()
     for key, default in recipe_settings():
