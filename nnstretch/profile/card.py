@@ -19,6 +19,17 @@ from nnstretch.profile.sampling.sample import Sample
 from nnstretch.profile.validation import HeldOutNetwork, summary
 from nnstretch.soc import Soc
 
+MEASUREMENT = """\
+Kernels over maps of one size take turns, so that their caches are as warm as in a network; the
+latency of one is the mean of the faster half of its rounds. Every medley carries a reference
+kernel. A medley in which it was slow was measured again, and what stayed slow was divided by how
+slow, at most by 1.5.
+"""
+VALIDITY = """\
+Measured numbers belong to this machine and this version of the runtime. Measure again after either
+changed.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class CardFacts:
@@ -59,15 +70,7 @@ def card(facts: CardFacts) -> str:
             f"{count} kernels in {facts.spent_s:.0f} s"
             + (f", {facts.earlier_s:.0f} s of it in earlier runs" if facts.earlier_s else "")
             + ".",
-            (
-                "Kernels over maps of one size take turns, so that their caches are as warm as in a"
-                " network; the latency of one is the"
-            ),
-            (
-                "mean of the faster half of its rounds. Every medley carries a reference kernel. A"
-                " medley in which it was slow was"
-            ),
-            "measured again, and what stayed slow was divided by how slow, at most by 1.5.\n",
+            MEASUREMENT,
             "".join(f"- {note}\n" for note in facts.notes),
             f"{loss_line(facts.noise, facts.spent_s)}.\n",
             table("kind | kernels | from us | to us", by_kind(facts.samples)),
@@ -85,10 +88,7 @@ def card(facts: CardFacts) -> str:
             fusion(facts),
             "## Error\n",
             errors(facts),
-            (
-                "Measured numbers belong to this machine and this version of the runtime. Measure"
-                " again after either changed.\n"
-            ),
+            VALIDITY,
         ]
     )
 

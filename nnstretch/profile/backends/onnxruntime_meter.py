@@ -24,8 +24,8 @@ from nnstretch.profile.backends.onnxruntime_records import (
     quartile,
     records_by_round,
     session_options,
-    timed_calls,
 )
+from nnstretch.profile.interleaved_timing import wall_us
 from nnstretch.profile.kernel_models.onnx_builder import OnnxModelBuilder
 from nnstretch.profile.kernel_models.onnx_chains import CARRIER, SWEEP, TAIL, build
 from nnstretch.profile.sampling.kernel_spec import KernelSpec, kernel_of_spec
@@ -182,7 +182,7 @@ class OnnxRuntimeMeter:
             model.bytes(), session_options(), providers=["CPUExecutionProvider"]
         )
         feeds = inputs_for(session)
-        return quartile([timed_calls(lambda: session.run(None, feeds)) for _ in range(200)])
+        return quartile([wall_us(lambda: session.run(None, feeds)) for _ in range(200)])
 
     @cached_property
     def recording_us(self) -> float:
@@ -200,7 +200,7 @@ class OnnxRuntimeMeter:
             data, session_options(), providers=["CPUExecutionProvider"]
         )
         feeds = inputs_for(session)
-        plain = quartile([timed_calls(lambda: session.run(None, feeds)) for _ in range(60)]) / count
+        plain = quartile([wall_us(lambda: session.run(None, feeds)) for _ in range(60)]) / count
         with tempfile.TemporaryDirectory() as folder:
             options = session_options()
             options.enable_profiling = True

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from time import perf_counter_ns
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -63,13 +62,6 @@ def records_by_round(events: list[dict[str, Any]]) -> list[dict[int, list[dict[s
         else:
             runs[-1].setdefault(current, []).append(event)
     return runs
-
-
-def timed_calls(run: Callable[[], object]) -> float:
-    """Return the time of a run, us."""
-    start = perf_counter_ns()
-    run()
-    return (perf_counter_ns() - start) / 1000
 
 
 def quartile(values: Sequence[float]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
@@ -14,31 +15,8 @@ NEAR = 1.25
 """Most that a neighbour's channels differ by."""
 GROUP_WIDTHS = (2, 4, 8, 16, 24, 32, 40, 48, 64)
 SIDES = (
-    4,
-    5,
-    6,
-    7,
-    8,
-    10,
-    12,
-    13,
-    14,
-    16,
-    19,
-    20,
-    24,
-    28,
-    32,
-    38,
-    40,
-    48,
-    56,
-    64,
-    75,
-    80,
-    96,
-    112,
-    128,
+    *(4, 5, 6, 7, 8, 10, 12, 13, 14, 16, 19, 20, 24, 28, 32),
+    *(38, 40, 48, 56, 64, 75, 80, 96, 112, 128),
 )
 
 
@@ -145,17 +123,7 @@ def perturb_maps(
 
     shapes = tuple(changed(s) for s in recipe.shapes_in)
     if recipe.kind == "concat":
-        if (
-            len({s[2:] for s in shapes}) > 1
-            or len({s[2:] for s in recipe.shapes_in}) > 1
-            or recipe.shape_out[1] == recipe.shapes_in[0][1]
-        ):
-            return recipe
-        return replace(
-            recipe,
-            shapes_in=shapes,
-            shape_out=(shapes[0][0], sum(s[1] for s in shapes), *shapes[0][2:]),
-        )
+        return joined_channels(recipe, shapes)
     if recipe.kind in ("pool", "gap"):
         out = recipe.shape_out if len(recipe.shape_out) != 4 else changed(recipe.shape_out)
         if len(out) == 2:
@@ -170,6 +138,18 @@ def perturb_maps(
     return (
         replace(recipe, shapes_in=shapes, shape_out=top) if len(recipe.shape_out) == 4 else recipe
     )
+
+
+def joined_channels(recipe: KernelSpec, shapes: Sequence[Shape]) -> KernelSpec:
+    """Return a concatenation of other maps; unchanged where it joins no channels of equal maps."""
+    sides = {shape[2:] for shape in shapes}
+    sides_before = {shape[2:] for shape in recipe.shapes_in}
+    joins_nothing = recipe.shape_out[1] == recipe.shapes_in[0][1]
+    if len(sides) > 1 or len(sides_before) > 1 or joins_nothing:
+        return recipe
+    batch, _, *side = shapes[0]
+    channels = sum(shape[1] for shape in shapes)
+    return replace(recipe, shapes_in=tuple(shapes), shape_out=(batch, channels, *side))
 
 
 def perturb_side(side: int, rng: random.Random) -> int:
