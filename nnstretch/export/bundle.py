@@ -21,7 +21,7 @@ from nnstretch.export.subgraph_files import ExportedFiles, litert_files, onnx_fi
 from nnstretch.export.subgraph_specs import ExportRequest, Progress, SubgraphSpec, subgraph_specs
 from nnstretch.export.verify import ExportErrors, verify_files
 from nnstretch.files.checked import checked
-from nnstretch.files.plan_yaml import plan_text
+from nnstretch.files.plan_yaml import check_plan, plan_text
 from nnstretch.plan import Plan
 from nnstretch.soc import Soc
 from nnstretch.soc_instances import processor_kinds
@@ -62,6 +62,7 @@ def export(
     than rounding or int8 has a signal-to-noise ratio below 10 dB, UnsupportedOp where the format
     lacks an operator.
     """
+    check_plan(plan)
     return export_bundle(
         ExportRequest(module, plan, format, int8, calibration, trial, soc, seed, progress), path
     ).manifest

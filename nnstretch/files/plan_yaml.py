@@ -28,7 +28,7 @@ from typing import Annotated, Any
 
 from nnstretch.errors import BadPlan, BrokenFile
 from nnstretch.files.atomic import write_text
-from nnstretch.files.checked import checked
+from nnstretch.files.checked import check_settings, checked
 from nnstretch.files.decode import decode, require_format
 from nnstretch.files.limits import Length
 from nnstretch.files.plan_prediction import PlanPrediction
@@ -135,7 +135,30 @@ def plan_of(file: PlanFile) -> Plan:
 
 
 def plan_text(plan: Plan) -> str:
-    """Return YAML that reads back as the same plan; defaults are left out."""
+    """Return YAML that reads back as the same plan; defaults are left out.
+
+    Raises BadInput or BadPlan for a plan that was made in Python and no file can hold.
+    """
+    check_plan(plan)
+    return dump_yaml(plan_data(plan))
+
+
+def check_plan(plan: Plan) -> None:
+    """Check a plan that was made in Python as one of a file.
+
+    Raises BadInput with the name of a field of another kind, BadPlan for one out of range.
+    """
+    check_settings(plan)
+    for segment in plan.segments:
+        check_settings(segment)
+    try:
+        decode(PlanFile, plan_data(plan), "plan")
+    except ValueError as error:
+        raise BadPlan(f"{plan.model}, {error}") from None
+
+
+def plan_data(plan: Plan) -> dict[str, Any]:
+    """Return a plan as the file spells it."""
     merges = [segment.merge for segment in plan.segments]
     merge = max(MERGES, key=merges.count)
     data: dict[str, Any] = {"format": FORMAT, "model": plan.model, "input": list(plan.input_shape)}
@@ -146,8 +169,7 @@ def plan_text(plan: Plan) -> str:
     starts = ["input", *(segment.end for segment in plan.segments)]
     pairs = zip(plan.segments, starts, strict=False)
     rows = [row_of(segment, start, merge) for segment, start in pairs]
-    data |= {"merge": merge, "segments": rows}
-    return dump_yaml(data)
+    return data | {"merge": merge, "segments": rows}
 
 
 def row_of(segment: Segment, start: str, merge: str) -> dict[str, Any]:

@@ -4,9 +4,12 @@ culprit.
 
 from __future__ import annotations
 
+import math
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -290,3 +293,27 @@ def check_refusal(text: str) -> None:
         refusal = str(error)
     assert "\n" not in refusal
     assert plan is None or parse_plan(plan_text(plan), "plan.yaml") == plan
+
+
+FIELDS = [(kind, field.name) for kind in (Plan, Segment, Branch) for field in fields(kind)]
+
+
+@pytest.mark.parametrize(("kind", "name"), FIELDS)
+def test_a_plan_made_in_python_is_one_that_a_file_can_hold(
+    kind: type, name: str, tmp_path: Path
+) -> None:
+    """Widths of numpy ended in an error of the YAML library."""
+    for odd in (True, -1, 10**400, math.nan, b"x", [], {}, (1.5,), object(), np.int64(8), "a\nb"):
+        branch, other = Branch("cpu", width=8), Branch("dsp", width="0.5x")
+        segment = Segment("input", "output", (branch, other))
+        if kind is Branch:
+            segment = replace(segment, branches=(replace(branch, **{name: odd}), other))
+        if kind is Segment:
+            segment = replace(segment, **{name: odd})
+        plan = Plan("net.py:make", (1, 3, 16, 16), (segment,))
+        if kind is Plan:
+            plan = replace(plan, **{name: odd})
+        with pytest.raises(NnstretchError) as refused:
+            write_plan(tmp_path / "plan.yaml", plan)
+        assert name.removeprefix("input_") in str(refused.value)
+        assert not (tmp_path / "plan.yaml").exists()

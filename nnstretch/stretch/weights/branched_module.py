@@ -12,6 +12,7 @@ from nnstretch.capture.example_inputs import example_input
 from nnstretch.capture.rebuild_module import copy_weights
 from nnstretch.errors import BadInput
 from nnstretch.files.checked import checked
+from nnstretch.files.plan_yaml import check_plan
 from nnstretch.plan import Plan
 from nnstretch.stretch.lowering.lower import LoweredNetwork, LoweredSegment, lower
 from nnstretch.stretch.weights.inheritance import inherit_segments
@@ -109,6 +110,7 @@ def stretch(module: nn.Module, plan: Plan, inherit: bool = True) -> StretchedNet
     otherwise from PyTorch's own initialization. Raises BadPlan where plan and network disagree,
     CannotCapture where the network is no fixed graph.
     """
+    check_plan(plan)
     captured = trace(module, example_input(module, plan), plan.model)
     return build_module(lower(captured.graph, plan), captured.weights if inherit else None)
 
