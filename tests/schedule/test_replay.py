@@ -47,6 +47,8 @@ def served(
     spread: bool = False,
     beside_factor: float = BESIDE,
     deadline_us: float = 1e6,
+    gap_us: float = 9000.0,
+    priorities: tuple[int, ...] = (),
     **how: Any,
 ) -> ServiceRecord:
     """A record of a server that is itself simulated, so that everything of it is known."""
@@ -63,8 +65,8 @@ def served(
                 widths = (0.8, 0.9, 1.0, 1.1, 1.6) if spread else (1.0,)
                 samples_us[key] = [cost_us * width for width in widths]
     applications = [
-        Application(name, own_tasks(name, tasks[name]), ExponentialArrivals(9000.0), requests,
-                    deadline_us=deadline_us)
+        Application(name, own_tasks(name, tasks[name]), ExponentialArrivals(gap_us), requests,
+                    deadline_us=deadline_us, priorities=priorities)
         for name in COSTS_US
     ]  # fmt: skip
     beside = dict.fromkeys(times_us, beside_factor)
@@ -89,7 +91,7 @@ def recorded(setting: SimulationSettings) -> ServiceRecord:
             RecordedRequest(
                 *(number, run.application.name, outcome.arrived_us - 0.0, outcome.arrived_us),
                 *(outcome.ended_us, "answered" if outcome.error is None else "missed"),
-                *(outcome.arrived_us + run.application.deadline_us, 0),
+                *(outcome.arrived_us + run.application.deadline_us, outcome.tasks[0].priority),
                 tuple(spans.pop(number, [])),
             )
         )
@@ -144,6 +146,15 @@ def test_a_replay_ends_requests_at_their_deadline_as_the_server_does() -> None:
     assert missed > 5
     runs = check_replay(record)
     assert sum(run.dropped for run in runs) == missed
+
+
+def test_requests_keep_the_priorities_that_their_clients_gave() -> None:
+    priorities = tuple(number % 3 - 1 for number in range(150))
+    how: dict[str, Any] = {"queueing": False, "beside_factor": 1.0, "gap_us": 3500.0}
+    record = served(priorities=priorities, **how)
+    plain = served(**how)
+    assert [r.ended_us for r in record.requests] != [r.ended_us for r in plain.requests]
+    check_replay(record)
 
 
 def check_replay(record: ServiceRecord) -> tuple[ApplicationRun, ...]:

@@ -72,11 +72,13 @@ class Application:
     """How long recorded instances had been there when the scheduler heard of them."""
     deadlines_us: tuple[float, ...] = ()
     """From each arrival, where instances have deadlines of their own."""
+    priorities: tuple[int, ...] = ()
+    """Where instances have priorities of their own."""
 
     @property
     def varies(self) -> bool:
-        """Return whether instances differ in deadline, or arrive late at the scheduler."""
-        return bool(self.delays_us or self.deadlines_us)
+        """Return whether instances differ in deadline or priority, or arrive late."""
+        return bool(self.delays_us or self.deadlines_us or self.priorities)
 
     def before_us(self, number: int) -> float:
         """Return how long instance `number` had been there when it arrives, us."""
@@ -85,6 +87,10 @@ class Application:
     def due_us(self, number: int) -> float:
         """Return how long after its arrival the deadline of instance `number` is, us."""
         return self.deadlines_us[number] if self.deadlines_us else self.deadline_us
+
+    def priority_of(self, number: int) -> int:
+        """Return the priority of instance `number`."""
+        return self.priorities[number] if self.priorities else self.priority
 
     def times_us(self, seed: int) -> Iterator[float]:
         """Yield the arrival times of its instances; equal seeds give equal times."""

@@ -105,6 +105,7 @@ def replayed_application(
         queue_limit=recorded.queue_limit,
         delays_us=tuple(heard_us(request) - request.arrived_us for request in requests),
         deadlines_us=tuple(map(due_us, requests)),
+        priorities=tuple(request.priority for request in requests),
     )
 
 

@@ -36,7 +36,7 @@ class ApplicationRun:
 
     application: Application
     times_us: Iterator[float]
-    tasks_of: Callable[[int, float], Sequence[Task]]
+    tasks_of: Callable[..., Sequence[Task]]
     alone_us: float
     """Latency of one instance that has the chip to itself."""
     limit: float = inf
@@ -164,7 +164,9 @@ class Simulation:
             before_us, due_us = application.before_us(nth), application.due_us(nth)
             self._varying[number] = before_us, due_us
             deadline_us = now_us - before_us + due_us
-        tasks = run.tasks_of(number, deadline_us)
+            tasks = run.tasks_of(number, deadline_us, application.priority_of(nth))
+        else:
+            tasks = run.tasks_of(number, deadline_us)
         if self._durations is not None:
             self._durations.begin(application.name, nth, tasks)
         self._open_over_time.add(now_us, 1)
@@ -234,7 +236,8 @@ def make_policy(
 ) -> Policy:
     """Return the policy, in strict classes where applications differ in priority."""
     entry, setting = find_policy(settings.policy), policy_setting(settings, costs, clock, is_open)
-    if len({application.priority for application in settings.applications}) > 1:
+    priorities = {priority for app in settings.applications for priority in app.priorities}
+    if len(priorities | {app.priority for app in settings.applications if not app.priorities}) > 1:
         return PriorityClasses(lambda: entry.make(setting))
     return entry.make(setting)
 
