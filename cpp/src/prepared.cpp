@@ -95,13 +95,19 @@ bool Prepared::prepare_library(const std::vector<bool>& offered, bool own_layout
   return all;
 }
 
-void Prepared::pack(Unit& unit) const {
+void Prepared::pack(Unit& unit) {
   const auto* conv = std::get_if<Conv2d>(&unit.call.operation);
   if (!conv) return;
   const kernels::Table& table = kernels::table();
-  const kernels::Tensor weight = resolve(network_, unit.call.reads[1], Memory{});
+  const View& view = unit.call.reads[1];
+  const kernels::Tensor weight = resolve(network_, view, Memory{});
   const std::size_t floats = table.packed_floats(*conv, weight);
   if (floats == 0) return;
+  unit.packs_anew = view.storage != Storage::weights;
+  if (unit.packs_anew) {
+    scratch_floats_ = std::max(scratch_floats_, kernels::kScratchFloats + floats);
+    return;
+  }
   unit.packed.reset(allocate_floats(floats));
   table.pack(*conv, weight, unit.packed.get());
 }
@@ -118,10 +124,14 @@ void Prepared::compute(std::size_t call, const Memory& memory, float* scratch) c
   for (int i = 0; i < count; ++i)
     reads[i] = resolve(network_, unit.call.reads[static_cast<std::size_t>(i)], memory);
   const kernels::Tensor y = resolve(network_, unit.call.write, memory);
-  if (unit.library)
-    unit.library->run({reads, count}, y, scratch);
-  else
-    compute_tensors(unit.call.operation, {reads, count}, y, unit.packed.get(), scratch);
+  if (unit.library) return unit.library->run({reads, count}, y, scratch);
+  const float* packed = unit.packed.get();
+  if (unit.packs_anew) {
+    float* const behind = scratch + kernels::kScratchFloats;
+    kernels::table().pack(std::get<Conv2d>(unit.call.operation), reads[1], behind);
+    packed = behind;
+  }
+  compute_tensors(unit.call.operation, {reads, count}, y, packed, scratch);
 }
 
 }  // namespace nnstretch

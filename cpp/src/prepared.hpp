@@ -27,10 +27,11 @@ class Prepared {
     Call call;  // As kernels see it.
     std::unique_ptr<library::Kernel> library;  // Null for a portable kernel.
     std::unique_ptr<float[], Free> packed;     // Weights of a portable convolution.
+    bool packs_anew = false;                   // They are computed, so that they are packed each time.
   };
   bool prepare_library(const std::vector<bool>& offered, bool own_layouts,
                        std::vector<bool>& refused);
-  void pack(Unit& unit) const;
+  void pack(Unit& unit);
 
   const Network& network_;
   std::vector<Unit> units_;

@@ -31,10 +31,11 @@ bool has_activation(const Activation& activation) {
     case Function::hardsigmoid:
     case Function::sigmoid:
     case Function::gelu:
-    case Function::elu:
     case Function::leaky_relu:
     case Function::tanh:
       return true;
+    case Function::elu:
+      return activation.b == 1.0F;  // Its own has no factor inside the exponent.
     default:
       return false;
   }

@@ -7,6 +7,9 @@ from dataclasses import replace
 
 from nnstretch.export.cpp.program import OperatorCall, TensorBuffer, TensorView
 
+Interval = tuple[int, int]
+"""The first element, and one past the last."""
+
 
 def write_parts_in_place(calls: tuple[OperatorCall, ...]) -> tuple[OperatorCall, ...]:
     """Drop copies of whole tensors into dense parts of others, and move their writers there.
@@ -40,11 +43,23 @@ def movable_copies(calls: Sequence[OperatorCall]) -> list[int]:
             assert source is not None
             shift = call.write.offset - source.offset
             copies.setdefault((source.buffer, call.write.buffer, shift), []).append(number)
-    for (source_buffer, _, _), numbers in copies.items():
+    for (source, target, shift), numbers in copies.items():
         copied = sum(calls[number].write.elements for number in numbers)
-        if copied == source_buffer.elements:
+        place = (shift, shift + source.elements)
+        if copied == source.elements and not is_written(calls, numbers, target, place):
             return numbers
     return []
+
+
+def is_written(
+    calls: Sequence[OperatorCall], copies: Sequence[int], target: TensorBuffer, place: Interval
+) -> bool:
+    """Return whether others than some copies write where these do, as whoever fills a border."""
+    writes = [call.write for number, call in enumerate(calls) if number not in copies]
+    return any(
+        write.buffer == target and write.interval[0] < place[1] and place[0] < write.interval[1]
+        for write in writes
+    )
 
 
 def is_dense_copy(call: OperatorCall) -> bool:

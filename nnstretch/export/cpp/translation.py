@@ -69,10 +69,6 @@ class Translation:
             return view
         return self.constant(argument.name, self.constants[argument.name])
 
-    def optional_view(self, argument: Argument) -> TensorView | None:
-        """Return the view of a value, None for None."""
-        return None if argument is None else self.view_of(argument)
-
     def constant(self, name: str, array: np.ndarray) -> TensorView:
         """Return the view of a constant, which becomes a weight of the program."""
         if array.dtype != np.float32:
@@ -131,6 +127,10 @@ class Translation:
             return view
         number = len(self.calls)
         return self.call(node, "Copy", (view,), view.shape, suffix=f"{suffix}{number}")
+
+    def optional_dense(self, argument: Argument, node: Node) -> TensorView | None:
+        """Return a dense view of a value, None for None."""
+        return None if argument is None else self.dense(self.view_of(argument), node)
 
     def reshape(self, view: TensorView, shape: Extents, node: Node) -> TensorView:
         """Return the elements under another shape, by a copy where it takes one."""

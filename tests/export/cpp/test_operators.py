@@ -159,6 +159,38 @@ def test_activations_also_far_from_zero(cpp_runtime: CppRuntime, tmp_path: Path)
     compare(cpp_runtime, Layers(*ACTIVATIONS), tmp_path, x)
 
 
+def test_activations_inside_convolutions_and_products(
+    cpp_runtime: CppRuntime,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    torch.manual_seed(0)
+    plain = [a for a in ACTIVATIONS if not isinstance(a, nn.PReLU | nn.Softmax | nn.LogSoftmax)]
+    layers = [nn.Sequential(nn.Conv2d(5, 16, 3), activation) for activation in plain]
+    layers += [nn.Sequential(nn.Linear(33, 6), activation) for activation in plain]
+    compare(cpp_runtime, Layers(*layers), tmp_path, torch.randn(2, 5, 7, 33) * 4)
+
+
+def test_what_is_no_number_or_infinite_stays_so(
+    cpp_runtime: CppRuntime,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    torch.manual_seed(0)
+    module = Steps(
+        lambda x: x.log().amax(1),
+        lambda x: x.log().amin((2, 3)),
+        lambda x: F.adaptive_max_pool2d(x.log(), 2),
+        lambda x: F.max_pool2d(x.log(), 2),
+        lambda x: torch.maximum(x.log(), x),
+        lambda x: torch.maximum(x, x.log()),
+        lambda x: torch.minimum(x.log(), x),
+        lambda x: x.log().relu() + x.log().clamp(-1, 1),
+        lambda x: (x.clamp(min=0).log()).amax((2, 3)),
+        lambda x: F.adaptive_max_pool2d((x * 0).log(), 2) + x.mean(),
+        lambda x: x.log().softmax(1),
+    )
+    compare(cpp_runtime, module, tmp_path, torch.randn(1, 4, 6, 6))
+
+
 def test_arithmetic_and_reductions(cpp_runtime: CppRuntime, tmp_path: Path) -> None:  # noqa: F811
     torch.manual_seed(0)
     row = torch.randn(9)
@@ -322,6 +354,61 @@ def test_borders_windows_and_indices(cpp_runtime: CppRuntime, tmp_path: Path) ->
         lambda x: x.repeat_interleave(3, 2),
     )
     compare(cpp_runtime, module, tmp_path, torch.randn(2, 8, 6, 5))
+
+
+class Padded(nn.Module):
+    """Zeros around what a layer computes, dense where it lies in them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Conv2d(3, 1, 1)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Pad channels, rows, and the columns of one row; join behind it."""
+        y = F.relu(self.layer(x))
+        more = torch.cat((F.pad(y * 2, (0, 0, 0, 0, 1, 2)), y), 1)
+        row = F.pad(torch.tanh(y[:, :, 0] + 1), (2, 0), value=0.5)
+        return F.pad(y * 3, (0, 0, 1, 2), value=4.0), more, row, F.unfold(y - 1, 2, padding=(1, 0))
+
+
+def test_borders_are_filled_around_what_is_computed(
+    cpp_runtime: CppRuntime,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    torch.manual_seed(0)
+    compare(cpp_runtime, Padded(), tmp_path, torch.randn(1, 3, 5, 6))
+
+
+class Computed(nn.Module):
+    """Layers whose weights are computed from the input, as views that are not dense."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(12, 144)
+        self.few = nn.Linear(12, 8)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Compute each, alone."""
+        row = x.mean((0, 2, 3)).repeat(3)
+        weight, few = self.layer(row), self.few(row)
+        taps = weight.view(3, 3, 4, 4).permute(2, 3, 0, 1)
+        gain, shift = few.view(4, 2).unbind(1)
+        return (
+            F.conv2d(x, taps, gain, padding=1).relu(),
+            F.conv2d(x, taps[:, :1], groups=4, padding=1),
+            F.conv2d(x, taps[:, :2, :1], gain, groups=2),
+            F.conv1d(x[:, :, 0], taps[..., 1]),
+            F.conv_transpose2d(x, taps, gain, stride=2),
+            F.layer_norm(x.movedim(1, 3), (4,), gain, shift),
+            F.group_norm(x, 2, gain, shift),
+            F.linear(x.movedim(1, 3), taps[:, :, 0, 1], gain),
+            F.batch_norm(x, torch.zeros(4), torch.ones(4)) * gain.view(4, 1, 1),
+        )
+
+
+def test_weights_may_be_computed(cpp_runtime: CppRuntime, tmp_path: Path) -> None:  # noqa: F811
+    torch.manual_seed(0)
+    compare(cpp_runtime, Computed(), tmp_path, torch.randn(2, 4, 6, 7))
 
 
 class Composed(nn.Module):

@@ -96,7 +96,7 @@ def layer_norm(t: Translation, node: Node) -> Views:
     x = t.dense(t.view_of(node.args[0]), node)
     shape = node.args[1]
     axes = len(shape) if isinstance(shape, tuple) else 1
-    reads = (x, t.optional_view(argument(node, 2)), t.optional_view(argument(node, 3)))
+    reads = (x, *(t.optional_dense(argument(node, number), node) for number in (2, 3)))
     attributes: dict[str, Attribute] = {"axes": axes, "epsilon": float(argument(node, 4, 1e-5))}
     return t.call(node, "LayerNorm", reads, node.output.shape, attributes)
 
@@ -104,7 +104,7 @@ def layer_norm(t: Translation, node: Node) -> Views:
 def group_norm(t: Translation, node: Node) -> Views:
     """Translate group_norm."""
     x = t.dense(t.view_of(node.args[0]), node)
-    reads = (x, t.optional_view(argument(node, 2)), t.optional_view(argument(node, 3)))
+    reads = (x, *(t.optional_dense(argument(node, number), node) for number in (2, 3)))
     attributes: dict[str, Attribute] = {
         "groups": int(node.args[1]),  # type: ignore[arg-type]
         "epsilon": float(argument(node, 4, 1e-5)),
@@ -117,7 +117,7 @@ def instance_norm(t: Translation, node: Node) -> Views:
     if argument(node, 3) is not None and not argument(node, 5, True):
         raise UnsupportedArguments("running statistics")
     x = t.dense(t.view_of(node.args[0]), node)
-    reads = (x, t.optional_view(argument(node, 1)), t.optional_view(argument(node, 2)))
+    reads = (x, *(t.optional_dense(argument(node, number), node) for number in (1, 2)))
     attributes: dict[str, Attribute] = {
         "groups": x.shape[1],
         "epsilon": float(argument(node, 7, 1e-5)),

@@ -45,7 +45,7 @@ def linear(t: Translation, node: Node) -> Views:
     if len(weight.shape) != 2:
         raise UnsupportedArguments(f"a weight of {len(weight.shape)} axes")
     rows = t.reshape(x, (x.elements // x.shape[-1], x.shape[-1]), node)
-    bias = t.optional_view(argument(node, 2))
+    bias = t.optional_dense(argument(node, 2), node)
     reads = (rows, view_algebra.transpose(weight, 0, 1), bias, None)
     result = t.call(node, "Matmul", reads, (rows.shape[0], weight.shape[0]))
     return t.reshape(result, node.output.shape, node)
@@ -56,7 +56,7 @@ def addmm(t: Translation, node: Node) -> Views:
     bias, a, b = (t.view_of(item) for item in node.args[:3])
     if len(bias.shape) != 1 or node.kwargs:
         raise UnsupportedArguments("a bias that is no row, or factors")
-    return t.call(node, "Matmul", (a, b, bias, None), node.output.shape)
+    return t.call(node, "Matmul", (a, b, t.dense(bias, node), None), node.output.shape)
 
 
 def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:

@@ -56,8 +56,8 @@ def convolution(t: Translation, node: Node) -> Views:
     """Translate conv1d and conv2d."""
     rank = 1 if node.kind == "conv1d" else 2
     x = batched(t, node, rank)
-    weight = as_maps(t, t.view_of(node.args[1]), rank)
-    bias = t.optional_view(argument(node, 2))
+    weight = as_maps(t, t.dense(t.view_of(node.args[1]), node), rank)
+    bias = t.optional_dense(argument(node, 2), node)
     stride = pair(argument(node, 3, 1), rank=rank)
     dilation = pair(argument(node, 5, 1), rank=rank)
     kernel = weight.shape[2:]
@@ -91,14 +91,14 @@ def transposed_convolution(t: Translation, node: Node) -> Views:
     """Translate conv_transpose1d and conv_transpose2d; the output's size says the rest."""
     rank = 1 if node.kind == "conv_transpose1d" else 2
     x = batched(t, node, rank)
-    weight = as_maps(t, t.view_of(node.args[1]), rank)
+    weight = as_maps(t, t.dense(t.view_of(node.args[1]), node), rank)
     attributes: dict[str, Attribute] = {
         "stride": pair(argument(node, 3, 1), rank=rank),
         "padding": pair(argument(node, 4, 0), 0, rank),
         "dilation": pair(argument(node, 7, 1), rank=rank),
         "groups": int(argument(node, 6, 1)),
     }
-    reads = (x, weight, t.optional_view(argument(node, 2)))
+    reads = (x, weight, t.optional_dense(argument(node, 2), node))
     result = t.call(node, "ConvTranspose2d", reads, maps_shape(node, rank), attributes)
     return map_output(t, node, result)
 
