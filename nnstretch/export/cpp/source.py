@@ -39,14 +39,22 @@ DEFAULTS: Mapping[str, Attribute] = {
 """What operations.hpp says where the text says nothing."""
 FLOATS = frozenset({"scale", "number", "epsilon"})
 _RESERVED_WORDS = """
-    auto bool break case char class const constexpr continue default delete do double else enum
-    explicit extern false float for friend goto if inline int long namespace new operator private
-    protected public register return short signed sizeof static struct switch template this throw
-    true try typedef union unsigned using virtual void volatile while and or not xor
-    net weights network operation main View Network Activation Function std nnstretch
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t
+    char32_t class co_await co_return co_yield compl concept const const_cast consteval constexpr
+    constinit continue decltype default delete do double dynamic_cast else enum explicit export
+    extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq
+    nullptr operator or or_eq private protected public register reinterpret_cast requires return
+    short signed sizeof static static_assert static_cast struct switch template this thread_local
+    throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t while
+    xor xor_eq Activation AdaptivePool2d Arithmetic Binary ChannelAffine Conv2d ConvTranspose2d Copy
+    Elementwise Fill Function Gather GroupNorm Interpolation LayerNorm Matmul Network Numbers Pool2d
+    Pooling Reduce Reduction Resize2d Scalar Softmax View errno kArenaFloats kFingerprint linux main
+    net network nnstretch operation std stderr stdin stdout unix weights
 """
 RESERVED = frozenset(_RESERVED_WORDS.split())
-"""Words of C++, and names that the text around the calls uses."""
+"""Words of C++, names that the text around the calls uses, and macros of small letters."""
+MACRO = re.compile(r"[A-Z][A-Z0-9_]+")
+"""Names that a header may have taken for a macro."""
 HEADER = """\
 // {name}: {signature}
 #pragma once
@@ -118,7 +126,8 @@ class NameSpace:
             return self.names[buffer]
         letters = re.sub(r"\W", "_", buffer.name, flags=re.ASCII)
         plain = re.sub(r"_+", "_", letters).strip("_") or "value"
-        plain = f"v_{plain}" if plain[0].isdigit() or plain in RESERVED else plain
+        if plain[0].isdigit() or plain in RESERVED or MACRO.fullmatch(plain):
+            plain = f"v_{plain}"
         name, number = plain, 2
         while name in self.taken:
             name, number = f"{plain}_{number}", number + 1
@@ -197,7 +206,7 @@ def call_lines(
     sources = [view for view in call.reads if view is not None and view.buffer.storage != "weight"]
     shapes = ", ".join(shape_text(view.shape) for view in sources)
     work = f", {call.macs:,} MACs" if call.macs else ""
-    place = f"{call.module}: " if call.module else ""
+    place = f"{printable(call.module)}: " if call.module else ""
     lines = [f"// {place}{call.operation}, {shapes} -> {shape_text(call.write.shape)}{work}"]
     for view in call.views:
         if view.buffer.storage == "arena" and view.buffer not in declared:
@@ -255,9 +264,15 @@ def extents(shape: Extents) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return text that stands safely inside a C++ string literal."""
-    safe = re.sub(r"[^\x20-\x7e]", "_", text)
-    return safe.replace("\\", "\\\\").replace('"', '\\"').replace("??", "?_")
+    """Return text as it stands inside a C++ string literal, whatever its letters."""
+    letters = [f"\\{byte:03o}" if byte < 32 or byte > 126 else chr(byte) for byte in text.encode()]
+    escaped = {"\\": "\\\\", '"': '\\"', "?": "\\?"}
+    return "".join(escaped.get(letter, letter) for letter in letters)
+
+
+def printable(text: str) -> str:
+    """Return text of one line."""
+    return re.sub(r"[^\x20-\x7e]", "_", text)
 
 
 def attribute_text(name: str, value: Attribute) -> str:
@@ -267,8 +282,7 @@ def attribute_text(name: str, value: Attribute) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
-        parts = [attribute_text(name, item) for item in value]
-        return f"{{{', '.join(parts)}}}"
+        return f"{{{', '.join(attribute_text(name, item) for item in value)}}}"
     return float_text(value) if name in FLOATS else str(value)
 
 
@@ -282,6 +296,5 @@ def float_text(value: float) -> str:
 
 def activation_text(activation: Activation) -> str:
     """Return an activation as C++."""
-    constants: Mapping[str, float] = {"a": activation.a, "b": activation.b}
-    numbers = ", ".join(float_text(number) for number in constants.values())
+    numbers = f"{float_text(activation.a)}, {float_text(activation.b)}"
     return f"{{Function::{activation.function}, {numbers}}}"

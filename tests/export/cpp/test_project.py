@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from support.cpp import CppRuntime, cpp_runtime, outputs_in_torch, translate_module  # noqa: E402, F401
+from support.cpp import (  # noqa: E402
+    CppRuntime,
+    assert_close,
+    cpp_runtime,  # noqa: F401
+    outputs_in_cpp,
+    outputs_in_torch,
+    translate_module,
+)
 from torch import nn  # noqa: E402
 
 from nnstretch.cli import main  # noqa: E402
@@ -117,6 +126,57 @@ def test_a_second_export_changes_no_byte_and_other_folders_are_refused(tmp_path:
     with pytest.raises(BadInput, match="holds something else"):
         write_project(program, other)
     assert [path.name for path in other.iterdir()] == ["thesis.txt"]
+
+
+KEYWORDS = """
+    alignas alignof and_eq asm bitand bitor char16_t char32_t compl const_cast decltype dynamic_cast
+    explicit export noexcept not_eq nullptr or_eq reinterpret_cast static_assert static_cast
+    thread_local typeid typename union virtual wchar_t xor_eq
+"""
+TEXT_NAMES = """
+    Conv2d Scalar Binary Copy Numbers Arithmetic Reduction Interpolation Pooling Function View NAN
+    HUGE_VALF INFINITY NULL EOF errno linux unix kFingerprint kArenaFloats int64_t index y1
+"""
+
+
+class Named(nn.Module):
+    """A layer by a name that no comment of C++ can hold, after inputs by words of C++."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleDict(
+            {
+                "two\nint lines\\": nn.Linear(3, 4),
+                "*/ ??/": nn.Linear(3, 4),
+                "größe": nn.Linear(3, 4),
+            }
+        )
+
+    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+        """Add what every layer makes of every input."""
+        return torch.stack([m(x * 2) for x in tensors for m in self.layers.values()]).sum(0)
+
+
+def forward_of(names: Sequence[str]) -> Callable[..., torch.Tensor]:
+    """Return a `forward` whose inputs have these names."""
+    words = ", ".join(names)
+    scope: dict[str, object] = {"base": Named}
+    exec(f"def forward(self, {words}):\n  return base.forward(self, {words})", scope)
+    return cast(Callable[..., torch.Tensor], scope["forward"])
+
+
+@pytest.mark.slow
+def test_inputs_and_layers_by_any_name_are_text_that_compiles(
+    cpp_runtime: CppRuntime,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    torch.manual_seed(0)
+    for words in (KEYWORDS, TEXT_NAMES):
+        names = words.split()
+        module = type("Words", (Named,), {"forward": forward_of(names)})()
+        inputs = [torch.randn(2, 3) for _ in names]
+        computed = outputs_in_cpp(cpp_runtime, module, inputs, tmp_path)
+        assert_close(computed, outputs_in_torch(module, inputs))
 
 
 @pytest.fixture(scope="module")
