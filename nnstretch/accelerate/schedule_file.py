@@ -11,8 +11,10 @@ bindings: {g0.0: [2, 4]}                 # cores of each dimension, outermost fi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,6 +34,7 @@ from nnstretch.accelerate.steps.binding import BoundInstance
 from nnstretch.accelerate.steps.peak import group_peak
 from nnstretch.accelerate.steps.slicing import needs_of, slice_groups
 from nnstretch.accelerate.steps.split import SplitRules, cut
+from nnstretch.chip.boxes import box_shape
 from nnstretch.chip.instances import DDR, LOCAL, SHARED, Binding, Group, Instance, Split
 from nnstretch.errors import BadPlan, BrokenFile, closest
 from nnstretch.files.decode import decode, require_format
@@ -113,6 +116,8 @@ def groups_of(chip: ChipGraph, rates: ChipRates, rows: Sequence[GroupRow]) -> tu
                 f"group g{number} has {strangers[0]}, the schedule, no operator of that name is"
                 f" left{known}"
             )
+        if twice := [name for name, count in Counter(names).items() if count > 1]:
+            raise BadPlan(f"group g{number} has {twice[0]} twice, the schedule, name it once")
         ordered = tuple(sorted(names, key=chip.position.__getitem__))
         waiting = [name for name in waiting if name not in set(ordered)]
         groups.append(group_of(chip, rates, number, ordered, row))
@@ -204,18 +209,42 @@ def bound_by_hand(
         if scope == SHARED and rates.accelerator.shared is None:
             raise BadPlan(f"{name} in the global buffer, {rates.accelerator.name}, it has none")
         binding = bound[name].binding
-        if name in file.bindings:
-            factors = (*file.bindings[name], *[1] * len(binding.axes))[: len(binding.axes)]
-            binding = Binding(factors, binding.axes)
-        if binding.cores > rates.accelerator.cores:
+        cores = file.bindings.get(name, binding.factors)
+        if prod(cores) > rates.accelerator.cores:
             raise BadPlan(
-                f"{name} on {binding.cores} cores, {rates.accelerator.name}, a cluster has"
+                f"{name} on {prod(cores)} cores, {rates.accelerator.name}, a cluster has"
                 f" {rates.accelerator.cores}"
             )
+        if name in file.bindings:
+            binding = binding_of(chip, written[name], cores, binding.axes)
         changed[name] = BoundInstance(binding, scope)
         if name in file.scopes:
             check_room(chip, written[name], changed[name], rates)
     return changed
+
+
+def binding_of(
+    chip: ChipGraph, instance: Instance, cores: Sequence[int], axes: tuple[int, ...]
+) -> Binding:
+    """Return the binding of what an instance leaves. Raises BadPlan where cores share it unevenly.
+
+    Dimensions that are not named are not shared.
+    """
+    tensor, box = list(instance.writes.items())[-1]
+    shape = box_shape(box)
+    if len(cores) > len(axes):
+        raise BadPlan(
+            f"{instance.name} has cores for {len(cores)} dimensions, the schedule, {tensor} of"
+            f" {chip.specs[tensor]} has {len(axes)}"
+        )
+    factors = (*cores, *[1] * (len(axes) - len(cores)))
+    for factor, axis in zip(factors, axes, strict=True):
+        if shape[axis] % factor:
+            raise BadPlan(
+                f"{factor} cores share dimension {axis} of {instance.name}, the schedule, {tensor}"
+                f" of {'x'.join(map(str, shape))} has {shape[axis]} there"
+            )
+    return Binding(factors, axes)
 
 
 def check_room(chip: ChipGraph, instance: Instance, bound: BoundInstance, rates: ChipRates) -> None:

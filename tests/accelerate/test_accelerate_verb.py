@@ -107,6 +107,15 @@ def test_a_schedule_that_was_written_is_read_back_as_it_was(
         ("format: 1\ngroups: [{parts: 2}]", "either an end or operators"),
         ("format: 1\ngroups: [{end: output}]\nscopes: {g9.0: global}", "it is no instance"),
         ("format: 1\ngroups: [{end: output}]\nbindings: {g0.0: [16]}", "a cluster has 8"),
+        (
+            "format: 1\ngroups: [{end: output}]\nbindings: {g0.0: [1, 1, 2]}",
+            "g0.0 has cores for 3 dimensions, the schedule, linear of 2x4 has 2",
+        ),
+        (
+            "format: 1\ngroups: [{end: stem}, {end: output}]\nbindings: {g0.0: [4]}",
+            "4 cores share dimension 0 of g0.0, the schedule, relu of 2x8x16x16 has 2 there",
+        ),
+        ("format: 1\ngroups: [{operators: [conv2d, conv2d]}]", "group g0 has conv2d twice"),
         ("format: 1\ngroups: [{end: output}", "is no YAML"),
         (
             "format: 1\ngroups: [{operators: [conv2d_1]}, {end: output}]",

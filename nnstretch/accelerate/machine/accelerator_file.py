@@ -71,9 +71,16 @@ class Number:
 
 
 def of_unit(
-    units: tuple[str, ...], least: float = 0.0, above: float = -1.0, most: float | None = None
+    units: tuple[str, ...],
+    least: float = 0.0,
+    above: float = -1.0,
+    most: float | None = None,
+    smallest: str = "",
 ) -> Only:
-    """Return the rule that a number has one of some units and a size; whole where it has a most."""
+    """Return the rule that a number has one of some units and a size; whole where it has a most.
+
+    `smallest` is the least amount, in the first unit: what is less makes times without end.
+    """
 
     def holds(number: Number) -> bool:
         if number.unit not in units:
@@ -82,20 +89,25 @@ def of_unit(
             return True
         if most is not None and (number.value != int(number.value) or number.value > most):
             return False
+        if smallest and number.amount < float(smallest):
+            return False
         return number.value >= least and number.value > above
 
     low = f"more than {above:g}" if above >= 0 else f"at least {least:g}"
     high = "" if most is None else f" and at most {most:,.0f}"
     what = "number" if most is None else "whole number"
-    return Only(holds, f"a {what} of {low}{high} in {' or '.join(units)}")
+    end = f", at least {smallest} {units[0]}" if smallest else ""
+    return Only(holds, f"a {what} of {low}{high} in {' or '.join(units)}{end}")
 
 
 Count = Annotated[Number, of_unit(COUNT, 1, most=MOST_COUNTED)]
-Size = Annotated[Number, of_unit(SIZE, above=0)]
-Bandwidth = Annotated[Number, of_unit(RATE, above=0)]
-Clock = Annotated[Number, of_unit(CLOCK, above=0)]
+Size = Annotated[Number, of_unit(SIZE, above=0, smallest="1")]
+Bandwidth = Annotated[Number, of_unit(RATE, above=0, smallest="1")]
+Clock = Annotated[Number, of_unit(CLOCK, above=0, smallest="1")]
 Cycles = Annotated[Number, of_unit(("cycle",))]
-Lanes = Annotated[Number, of_unit(("lane",), above=0)]
+Lanes = Annotated[Number, of_unit(("lane",), above=0, smallest="0.001")]
+Positions = Annotated[Number, of_unit(("position/cycle",), above=0, smallest="0.001")]
+Macs = Annotated[Number, of_unit(("MAC/cycle",), above=0, smallest="0.001")]
 Times = Annotated[Number, of_unit(("x",), 1)]
 
 
@@ -128,8 +140,8 @@ class MatrixRow:
     rows: Count
     columns: Count
     fill: Cycles
-    positions: Annotated[Number, of_unit(("position/cycle",), above=0)] | None = None
-    depthwise: Annotated[Number, of_unit(("MAC/cycle",), above=0)] | None = None
+    positions: Positions | None = None
+    depthwise: Macs | None = None
     int8_rate: Times | None = None
     whole_tiles: Truth | None = None
     weight_tiles: Count | None = None
