@@ -237,6 +237,10 @@ def test_results_that_stay_on_chip_save_traffic(
             "does not fit even alone, stcp920, its smallest tiles need 952 B of a local buffer's"
             " 64 B, fallback: ddr would compute it",
         ),
+        (
+            ("tiny", "--accelerator", "stcp920", "--assume", "global_buffer.size=512B"),
+            "its smallest tiles need 1024 B of the global buffer's 512 B, fallback: ddr",
+        ),
     ],
 )
 def test_bad_input_is_one_line_that_names_the_culprit(

@@ -16,6 +16,7 @@ from nnstretch.accelerate.engines.tiling import (
     stream_tile_bytes,
     stream_tiles,
     tile_shape,
+    tile_weight_bytes,
 )
 from nnstretch.accelerate.machine.rates import MATRIX, PORT, VECTOR, ChipRates
 from nnstretch.chip.instances import DDR, LOCAL, SHARED
@@ -158,8 +159,12 @@ def engine_times(work: LayerWork, tiling: Tiling, rates: ChipRates) -> dict[str,
     return busy
 
 
-def smallest_slots_bytes(work: LayerWork, rates: ChipRates) -> int:
-    """Return the bytes that a step's finest tiles need in a local buffer."""
+def smallest_slots_bytes(work: LayerWork, rates: ChipRates) -> dict[str, int]:
+    """Return the bytes that a step's finest tiles need in a local and in the global buffer."""
     outputs, inputs = list(channel_tiles(work, rates))[-1]
     finest = Tiling(outputs, inputs, row_tiles(work)[-1])
-    return 2 * sum(slot_sizes(work, finest, rates))
+    staged = rates.accelerator.shared is not None and not rates.accelerator.matrix.weight_tiles
+    return {
+        LOCAL: 2 * sum(slot_sizes(work, finest, rates)),
+        SHARED: 2 * tile_weight_bytes(work, finest)[0] if staged else 0,
+    }

@@ -207,17 +207,24 @@ class Placer:
         """
         if not self.rates.accelerator.ddr_fallback:
             raise self.does_not_fit(step)
-        work = self.works[step.number]
-        needed = smallest_slots_bytes(work, self.rates)
-        rule = f"smallest tiles do not fit {capacity(self.rates, LOCAL)} B, fallback: {DDR}"
-        self.spills.append(Spill(step.name, LOCAL, DDR, needed, rule))
-        self.tilings[step.number] = bypass_tiling(work, self.rates)
+        buffer, needed = self.shortfall(step)
+        rule = f"smallest tiles do not fit {capacity(self.rates, buffer)} B, fallback: {DDR}"
+        self.spills.append(Spill(step.name, buffer, DDR, needed, rule))
+        self.tilings[step.number] = bypass_tiling(self.works[step.number], self.rates)
+
+    def shortfall(self, step: ChipStep) -> tuple[str, int]:
+        """Return the buffer that is too small for a step's finest tiles, and what they need."""
+        needed = smallest_slots_bytes(self.works[step.number], self.rates)
+        too_small = needed[SHARED] > capacity(self.rates, SHARED)
+        buffer = SHARED if too_small and needed[LOCAL] <= capacity(self.rates, LOCAL) else LOCAL
+        return buffer, needed[buffer]
 
     def does_not_fit(self, step: ChipStep) -> BadPlan:
         """Return the refusal of a step that does not fit even alone."""
-        needed = smallest_slots_bytes(self.works[step.number], self.rates)
+        buffer, needed = self.shortfall(step)
+        name = "a local buffer" if buffer == LOCAL else "the global buffer"
         return BadPlan(
             f"layer {step.name} does not fit even alone, {self.rates.accelerator.name}, its"
-            f" smallest tiles need {needed} B of a local buffer's"
-            f" {capacity(self.rates, LOCAL)} B, fallback: {DDR} would compute it from {DDR}"
+            f" smallest tiles need {needed} B of {name}'s {capacity(self.rates, buffer)} B,"
+            f" fallback: {DDR} would compute it from {DDR}"
         )
