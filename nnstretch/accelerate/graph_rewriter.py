@@ -185,16 +185,23 @@ class GraphRewriter:
         self.derive(node, f"{name}_scores", "mul.Tensor", (ValueRef(f"{name}_dot"), factor), scores)
         ready = ValueRef(f"{name}_scores")
         mask = argument(node, 3)
+        if is_causal(node):
+            mask = self.add_mask(f"{name}_mask", scores)
         if isinstance(mask, ValueRef):
             masked: tuple[str, tuple[Argument, ...]] = ("add.Tensor", (ready, mask))
             if self.specs[mask.name].dtype == "bool":
                 masked = ("where.ScalarOther", (mask, ready, float("-inf")))
             self.derive(node, f"{name}_masked", *masked, scores)
             ready = ValueRef(f"{name}_masked")
-        if argument(node, 5, False):
-            raise UnsupportedOp(f"causal attention, node {name}, an accelerator needs its mask")
         self.derive(node, f"{name}_softmax", "softmax.int", (ready, -1), scores)
         self.derive(node, name, "matmul", (ValueRef(f"{name}_softmax"), value), node.output)
+
+    def add_mask(self, name: str, scores: TensorSpec) -> ValueRef:
+        """Add the mask of causal attention, which no input changes, as a weight."""
+        spec = TensorSpec(scores.shape[-2:], "bool")
+        self.folded.append(Weight(name, spec))
+        self.specs[name] = spec
+        return ValueRef(name)
 
     def shared_heads(self, node: Node, heads: ValueRef, query: TensorSpec) -> ValueRef:
         """Add a view of keys or values in which each head stands for all queries that share it."""
@@ -246,6 +253,11 @@ class GraphRewriter:
         folded = tuple(weight for weight in self.folded if weight.name in wanted)
         weights = (*self.graph.weights, *folded)
         return Graph(self.graph.name, self.graph.inputs, weights, nodes, outputs)
+
+
+def is_causal(node: Node) -> bool:
+    """Return whether attention of a node sees only what came before."""
+    return bool(argument(node, 5, False) or dict(node.kwargs).get("is_causal", False))
 
 
 def as_tuple(item: Argument) -> tuple[int, ...]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from nnstretch.accelerate.graph_rewriter import is_causal
 from nnstretch.errors import BadInput, CannotCapture
-from nnstretch.graph import Graph
+from nnstretch.graph import Graph, refs
 
 if TYPE_CHECKING:
     import torch
@@ -79,7 +80,10 @@ class NetworkBatches:
         from nnstretch.capture.weight_folding import fold_constants
 
         known = self._captured
-        return {} if known is None else dict(fold_constants(known.graph, known.weights).tensors)
+        if known is None:
+            return {}
+        folded = fold_constants(known.graph, known.weights).tensors
+        return {**folded, **causal_masks(known.graph)}
 
     def inputs(self, batch: int) -> tuple[torch.Tensor, ...]:
         """Return example inputs repeated to a batch. Raises BadInput for more than a host holds."""
@@ -120,3 +124,17 @@ class NetworkBatches:
 
         with eval_mode(self.module), torch.no_grad():
             return tuple(tree_leaves(self.module(*inputs)))
+
+
+def causal_masks(graph: Graph) -> dict[str, torch.Tensor]:
+    """Return the masks of causal attention by the names under which a chip's graph reads them."""
+    import torch
+
+    masks: dict[str, torch.Tensor] = {}
+    specs = graph.specs()
+    for node in graph.nodes:
+        if node.kind == "scaled_dot_product_attention" and is_causal(node):
+            query, key = list(refs(node.args))[:2]
+            sizes = specs[query].shape[-2], specs[key].shape[-2]
+            masks[f"{node.name}_mask"] = torch.ones(sizes, dtype=torch.bool).tril()
+    return masks

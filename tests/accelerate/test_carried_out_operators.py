@@ -66,6 +66,9 @@ def share_heads(x: torch.Tensor) -> torch.Tensor:
 
 
 FUNCTIONS |= {
+    "attention to what came before": lambda net, x: scaled_dot_product_attention(
+        x, x.sin(), x, is_causal=True
+    ),
     "heads that share keys": lambda net, x: share_heads(x),
     "slope of each channel": lambda net, x: prelu(x, net.row),
     "one slope": lambda net, x: prelu(x, net.row[:1]),
