@@ -17,9 +17,15 @@ from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.bounds import cost_to_go as bounds_over_options
-from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go, excess_by_width, width_bins
+from nnstretch.stretch.search.bounds.cost_to_go import (
+    cost_to_go,
+    excess_by_width,
+    tighten_loose,
+    width_bins,
+)
 from nnstretch.stretch.search.bounds.cutting_planes import CuttingPlanes
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
+from nnstretch.stretch.search.bounds.relaxations import known_relaxations
 from nnstretch.stretch.search.branch_and_bound import ExactSearch
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.cost_tables import CostTables
@@ -99,6 +105,14 @@ def check_bounds(space: SearchSpace, prices: Multipliers, finest: float) -> None
         )
         assert bound <= least + slack(least), every[number].name
         assert values.at[every[number].i][row] <= bound
+    loose = list(values.loose)
+    everywhere = {number: np.full(len(values.options[number]), True) for number in loose}
+    tighten_loose(space, every, values, loose, everywhere)
+    assert not values.loose
+    for number, row, _, combinations in crossings(every, space):
+        if number in everywhere:
+            least = float(reached(every[number], combinations, values).min())
+            assert values.options[number][row] <= least + slack(least), every[number].name
 
 
 @pytest.mark.parametrize("finest", [1.0, 1.3, 4.0])
@@ -254,8 +268,9 @@ def test_combinations_within_the_limits_are_kept_or_dominated(seed: int, most: i
         room_us = (
             float(rng.choice((after.min(), np.median(after), after.max()))) * (1 + 1e-9) + 1e-6
         )
+        relaxations = known_relaxations(number, option, values, width)
         options, left_out_us = candidate_combinations(
-            option, width, values, values.relaxations[number], one.bounds, room_us, most
+            option, width, values, relaxations, one.bounds, room_us, most
         )
         hopeful = combinations.take(
             np.flatnonzero(

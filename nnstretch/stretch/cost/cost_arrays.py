@@ -86,3 +86,22 @@ class HeadCosts:
     def row(self, width_in: int) -> int:
         """Return the row of an input width."""
         return int(np.searchsorted(self.widths_in, width_in))
+
+
+@dataclass(frozen=True)
+class BranchTable:
+    """What one branch may be, flat over (depth, width), apart from what its input decides."""
+
+    us: Array
+    """Compute behind the first unit, contention included, and the copy out."""
+    copy_out_us: Array
+    macs: Array
+    params: Array
+    channels_out: Array
+    first: Array
+    """Column of its first unit in the entry costs."""
+
+    def subsample(self, most: int) -> BranchTable:
+        """Return about `most` of the options, evenly spread; few are left as they are."""
+        step = max(1, len(self.us) // most)
+        return self if step == 1 else take_rows(self, slice(None, None, step))

@@ -12,7 +12,12 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from nnstretch.stretch.cost.cost_arrays import Array
-from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go, excess_by_width, reduced_costs
+from nnstretch.stretch.search.bounds.cost_to_go import (
+    cost_to_go,
+    excess_by_width,
+    reduced_costs,
+    tighten_loose,
+)
 from nnstretch.stretch.search.bounds.cutting_planes import CuttingPlanes
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
 from nnstretch.stretch.search.constraints import NetworkLimits
@@ -156,6 +161,10 @@ class ExactSearch:
         self.bound_us = max(self.bound_us, values.total(self.limits))
         self.follow_bounds(values)
         self.prune_options(values)
+        if self.best is not None and tighten_loose(
+            self.space, self.options, values, self.alive, self.usable
+        ):
+            self.prune_options(values)
         return values
 
     def prune_options(self, values: CostToGo) -> None:
@@ -166,7 +175,7 @@ class ExactSearch:
         if self.best is None:
             return
         room_us = self.best.latency_us - values.total(self.limits)
-        excess = excess_by_width(self.options, values)
+        excess = excess_by_width(self.options, values, self.alive)
         usable: dict[int, Array] = {}
         for number in self.alive:
             if number in excess:

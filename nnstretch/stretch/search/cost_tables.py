@@ -8,7 +8,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from nnstretch.stretch.cost.cost_arrays import Array, CostArrays, HeadCosts, TailCosts
+from nnstretch.stretch.cost.cost_arrays import Array, BranchTable, CostArrays, HeadCosts, TailCosts
 from nnstretch.stretch.cost.layout_states import (
     CostsByEntry,
     LaidOutCosts,
@@ -21,6 +21,18 @@ from nnstretch.stretch.cost.layout_states import (
 from nnstretch.stretch.cost.unit_costs import UnitCostModel
 from nnstretch.stretch.lowering.width_scaling import round_channels
 from nnstretch.stretch.search.search_space import SearchSpace
+
+
+@dataclass(frozen=True)
+class PassedUnits:
+    """Units that branches with one end pass behind their first: `[unit, width]`."""
+
+    us: dict[str, Array] | None
+    """By processor; None where layouts of maps decide or some unit cannot be built."""
+    macs: Array
+    params: Array
+    differs: Array
+    """One where the widths before and behind a unit differ, else zero."""
 
 
 @dataclass
@@ -37,6 +49,9 @@ class CostTables:
         self._alike: dict[object, LaidOutCosts] = {}
         self._projected: dict[tuple[int, int], LaidOutCosts] = {}
         self._exits: dict[tuple[int, int], CostsByEntry] = {}
+        self._last_exits: dict[tuple[int, int, int], CostArrays] = {}
+        self.branch_tables: dict[object, BranchTable] = {}
+        self._passed: dict[int, PassedUnits] = {}
         self._originals: dict[tuple[int, int], tuple[dict[str, float], int]] = {}
 
     def head_costs(self, i: int) -> HeadCosts:
@@ -89,31 +104,49 @@ class CostTables:
 
     def sum_units(self, i: int, j: int, merge: str) -> TailCosts:
         """Sum the units behind the first that branches of each depth keep."""
-        space = self.space
+        space, rows = self.space, slice(i, None)
         inner_widths, widths = space.inner_widths[j], space.widths_at(j)
         kept = space.kept_units(i, j)
-        units = [self.inner_unit_costs(k, j) for k in range(i + 1, j)]
-
-        def total(columns: Sequence[Array]) -> Array:
-            """Sum over kept units, `[depth, width]`."""
-            numbers = kept.astype(np.float64)
-            return numbers @ np.array(columns) if columns else np.zeros((len(kept), len(widths)))
-
+        units = self.passed_units(j)
         columns = np.searchsorted(self.head_costs(i).widths_out, inner_widths[i])
-        first = self.first_units(i, j, merge, columns)
-        keys = space.layout_model.processors
-        walks = {key: least_walk(units, kept, key, first) for key in keys}
-        us = {key: walk.us for key, walk in walks.items()}
-        for number, k in enumerate(range(i + 1, j)):
-            is_dropped = ~kept[:, number]
-            cannot_meet = inner_widths[k - 1] != inner_widths[k]  # without the unit between
-            for times_us in us.values():
-                times_us[np.ix_(is_dropped, cannot_meet)] = np.inf
-        exit_us = {key: walk.exit_us for key, walk in walks.items()}
-        macs = total([unit.plain.costs.macs for unit in units])
-        params = total([unit.plain.costs.params for unit in units])
+        numbers = kept.astype(np.float64)
+        if units.us is None:
+            inner = [self.inner_unit_costs(k, j) for k in range(i + 1, j)]
+            first = self.first_units(i, j, merge, columns)
+            keys = space.layout_model.processors
+            walks = {key: least_walk(inner, kept, key, first) for key in keys}
+            us = {key: walk.us for key, walk in walks.items()}
+            exit_us = {key: walk.exit_us for key, walk in walks.items()}
+        else:
+            us = {key: numbers @ table[rows] for key, table in units.us.items()}
+            exit_us = dict.fromkeys(us, np.zeros((len(kept), len(widths))))
+        cannot_meet = (1 - numbers) @ units.differs[rows] > 0  # without a unit between
+        for times_us in us.values():
+            times_us[cannot_meet] = np.inf
+        macs, params = numbers @ units.macs[rows], numbers @ units.params[rows]
         depths = np.array(space.depths(i, j))
         return TailCosts(depths, widths, columns, us, exit_us, macs, params)
+
+    def passed_units(self, j: int) -> PassedUnits:
+        """Return the units that branches which end at cut j may pass behind their first."""
+        if j not in self._passed:
+            units = [self.inner_unit_costs(k, j) for k in range(1, j)]
+            inner_widths = np.array(self.space.inner_widths[j])
+            shape = len(units), inner_widths.shape[1]
+            costs = [unit.plain.costs for unit in units]
+            us: dict[str, Array] | None = None
+            if not self.space.layout_model.blocked:
+                keys = self.space.layout_model.processors
+                us = {p: np.reshape([unit.latency_us[p] for unit in costs], shape) for p in keys}
+                if not all(np.isfinite(table).all() for table in us.values()):
+                    us = None
+            self._passed[j] = PassedUnits(
+                us,
+                np.reshape([unit.macs for unit in costs], shape),
+                np.reshape([unit.params for unit in costs], shape),
+                np.not_equal(inner_widths[:-1], inner_widths[1:]).astype(np.float64),
+            )
+        return self._passed[j]
 
     def first_units(self, i: int, j: int, merge: str, columns: Array) -> LaidOutCosts:
         """Return the first units of branches from cut i to cut j, `[input, width]`."""
@@ -189,7 +222,19 @@ class CostTables:
         return price_behind(adapter, work)
 
     def exit_adapter(self, i: int, j: int, share: int) -> CostArrays:
-        """Return what makes a branch's output `share` channels wide, over its depths and widths."""
+        """Return what makes a branch's output `share` channels wide, over its depths and widths.
+
+        Known for the last segment asked for, whose options share it.
+        """
+        known = self._last_exits
+        if (i, j, share) not in known:
+            if known and next(iter(known))[:2] != (i, j):
+                known.clear()
+            known[i, j, share] = self.price_exit(i, j, share)
+        return known[i, j, share]
+
+    def price_exit(self, i: int, j: int, share: int) -> CostArrays:
+        """Price the adapters at the end of branches from cut i to cut j."""
         tail = self.tail_costs(i, j, "project")
         adapter = self.exit_adapters(j, share)
         plain, is_wide = adapter.plain.costs, tail.widths == share

@@ -11,6 +11,7 @@ import numpy as np
 from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.bounds.cost_to_go import bound_through
 from nnstretch.stretch.search.bounds.multipliers import CostToGo
+from nnstretch.stretch.search.bounds.relaxations import known_relaxations
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.label_setting.combinations import candidate_combinations
 from nnstretch.stretch.search.label_setting.labels import PlanPath
@@ -102,7 +103,7 @@ class GreedyPlans:
                 option,
                 width,
                 values,
-                values.relaxations[number],
+                known_relaxations(number, option, values, width),
                 self.limits,
                 slack_us,
                 self.schedule.greedy_combinations,

@@ -84,7 +84,7 @@ class SearchSchedule:
     """Shares above the bound up to which a local search looks for plans, in order."""
     greedy_margins: int = 2
     """Margins of a local search around a greedy plan once there is an incumbent."""
-    greedy_slacks: tuple[float, ...] = (0.002, 0.02, 0.2, math.inf)
+    greedy_slacks: tuple[float, ...] = (0.002, 0.005, 0.01, 0.02, 0.05, 0.2, math.inf)
     """Shares above its bound up to which the best combination of an option is looked for."""
     greedy_options: int = 6
     """Options that a greedy step tries."""

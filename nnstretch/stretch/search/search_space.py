@@ -54,6 +54,8 @@ class SearchSpace:
     def __post_init__(self) -> None:
         self._units: dict[int, UnitCostModel] = {}
         self._units_by_structure: dict[object, UnitCostModel] = {}
+        self._widths: dict[int, Array] = {}
+        self._shared_widths: dict[tuple[FeasibleWidths, int, bytes], Array] = {}
         self._merged_widths: dict[int, Array] = {}
         self._free_channels: dict[int, frozenset[int]] = {}
 
@@ -156,13 +158,21 @@ class SearchSpace:
         """
         ends, full, width = self.widths(j), self.original_width(j), self.original_width(k)
         last = self.last_multiplied(k, j)
-        scale = self.feasible_widths(last).scaled_width
-        shares = np.array([scale(Fraction(w, full)) for w in ends.tolist()], dtype=np.int64)
+        shares = self.shared_widths(self.feasible_widths(last), j)
         shares = shares * width // self.original_width(last)
         exact = ends * width // full
         if np.array_equal(shares, exact) or not self.same_channels(k, j):
             return shares
         return exact
+
+    def shared_widths(self, feasible: FeasibleWidths, j: int) -> Array:
+        """Return the feasible widths that are the shares of branches which end at cut j."""
+        ends, full = self.widths(j), self.original_width(j)
+        key = feasible, full, ends.tobytes()
+        if key not in self._shared_widths:
+            widths = [feasible.scaled_width(Fraction(width, full)) for width in ends.tolist()]
+            self._shared_widths[key] = np.array(widths, dtype=np.int64)
+        return self._shared_widths[key]
 
     def last_multiplied(self, k: int, j: int) -> int:
         """Return the last cut before j with the channels of cut k times a factor; k without any."""
@@ -191,6 +201,12 @@ class SearchSpace:
         return self._free_channels[k]
 
     def widths(self, k: int) -> Array:
+        """Return the output widths of branches that end at a cut, the original's last."""
+        if k not in self._widths:
+            self._widths[k] = self.branch_widths(k)
+        return self._widths[k]
+
+    def branch_widths(self, k: int) -> Array:
         """Compute the output widths of branches that end at a cut, the original's last."""
         full = self.original_width(k)
         if k == self.last:

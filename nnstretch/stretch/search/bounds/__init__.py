@@ -3,6 +3,8 @@
 multipliers.py     multipliers of a network and of a segment, affine minorants, cost-to-go
 entry_bins.py      first units of branches over bins of merged widths
 lagrangian.py      bound through one segment option
+separable_bounds.py  a looser and cheaper one, each branch apart
+option_bounds.py   either over all merged widths that an option reads
 relaxations.py     which ways to relax a segment option bound it best
 cost_to_go.py      backward recursion over the options of a space, reduced costs
 cutting_planes.py  which multipliers to try next (Kelley)

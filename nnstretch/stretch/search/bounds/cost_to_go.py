@@ -7,35 +7,32 @@ options of a space.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array
-from nnstretch.stretch.search.bounds.entry_bins import (
-    EntryBins,
-    bin_entries,
-    channels_missing,
-    per_channel_us,
+from nnstretch.stretch.search.bounds.entry_bins import EntryBins, bin_entries
+from nnstretch.stretch.search.bounds.lagrangian import changes_width
+from nnstretch.stretch.search.bounds.multipliers import AffineMinorants, CostToGo, Multipliers
+from nnstretch.stretch.search.bounds.option_bounds import (
+    bound_option,
+    deadline_window,
+    single_bound,
 )
-from nnstretch.stretch.search.bounds.lagrangian import (
-    changes_width,
-    segment_bound,
+from nnstretch.stretch.search.bounds.separable_bounds import (
+    EntryFeatures,
+    entry_features,
+    separable_bound,
 )
-from nnstretch.stretch.search.bounds.multipliers import (
-    AffineMinorants,
-    CostToGo,
-    Multipliers,
-    SegmentMultipliers,
-)
-from nnstretch.stretch.search.bounds.relaxations import best_relaxations
 from nnstretch.stretch.search.options.segment_option import BranchCombinations, SegmentOption
 from nnstretch.stretch.search.search_space import SearchSpace
 
 SINGLE_BINS = 30
 """Merged widths up to which each is a bin of its own."""
-CHUNK = 10_000
-"""Numbers of an array `[relaxation, bin, option]` at a time, so that it stays in the cache."""
+CEILING = 0.03
+"""Bounds through options are of interest up to this share above the best."""
 WIDE_BINS = 1.04
 """Factor of bins above which further ones only pay where something limits the whole network, or
 where more than two branches meet."""
@@ -56,30 +53,144 @@ def cost_to_go(
 
     `alive` are the numbers of the options that plans may use, all by default; `usable` says by
     number from which merged widths, all where it says nothing. `report` is called at every cut.
+    Options that lead nowhere best by their separable bound have no tighter one: `tighten_loose`.
     """
     is_simple = multipliers == Multipliers() and len(space.processors) <= 2
-    values = CostToGo(multipliers, weighs_width=not is_simple or bin_factor <= WIDE_BINS)
-    by_start: dict[int, list[int]] = {}
-    for number in range(len(options)) if alive is None else alive:
-        by_start.setdefault(options[number].i, []).append(number)
+    weighs_width = not is_simple or bin_factor <= WIDE_BINS
+    values = CostToGo(multipliers, bin_factor, weighs_width)
+    by_start = numbers_by_start(options, range(len(options)) if alive is None else alive)
     for i in reversed(range(space.last)):
         if report:
             report()
-        widths = space.merged_widths(i)
-        full = space.original_width(i)
-        starts = width_bins(space, i, bin_factor)
-        best = np.full(len(widths), np.inf)
-        shared: dict[tuple[str, ...], list[EntryBins] | None] = {}
+        cut = CutBounds(space, i, values)
         for number in by_start.get(i, ()):
-            entries = known_entries(options[number], starts, shared)
             is_usable = (usable or {}).get(number)
-            if entries is not None and (is_usable is None or is_usable.any()):
-                bound = bound_option(number, options[number], values, starts, entries, is_usable)
-                values.options[number] = bound
-                best = np.minimum(best, bound)
+            if is_usable is None or is_usable.any():
+                cut.add(number, options[number], is_usable)
+        best = cut.finish()
         values.at[i] = best
-        values.minorants[i] = affine_minorants(widths, best, full)
+        values.minorants[i] = affine_minorants(
+            space.merged_widths(i), best, space.original_width(i)
+        )
     return values
+
+
+def numbers_by_start(
+    options: Sequence[SegmentOption], numbers: Iterable[int]
+) -> dict[int, list[int]]:
+    """Return the numbers of options by the cut where they start."""
+    by_start: dict[int, list[int]] = {}
+    for number in numbers:
+        by_start.setdefault(options[number].i, []).append(number)
+    return by_start
+
+
+def tighten_loose(
+    space: SearchSpace,
+    options: Sequence[SegmentOption],
+    values: CostToGo,
+    alive: Sequence[int],
+    usable: Mapping[int, Array],
+) -> bool:
+    """Bound tightly those options, at usable widths, that have a separable bound only.
+
+    Return whether any has.
+    """
+    loose = [number for number in alive if number in values.loose]
+    for i, numbers in numbers_by_start(options, loose).items():
+        cut = CutBounds(space, i, values)
+        for number in numbers:
+            rows = values.loose.pop(number) & usable[number]
+            if rows.any():
+                cut.tighten(number, options[number], rows)
+    return bool(loose)
+
+
+@dataclass
+class CutBounds:
+    """Bounds through the options that start at one cut."""
+
+    space: SearchSpace
+    i: int
+    values: CostToGo
+
+    def __post_init__(self) -> None:
+        self.starts = width_bins(self.space, self.i, self.values.bin_factor)
+        self.best = np.full(len(self.space.merged_widths(self.i)), np.inf)
+        self.waiting: list[tuple[int, SegmentOption]] = []
+        self.entries: dict[tuple[str, ...], list[EntryBins] | None] = {}
+        self.features: dict[tuple[str, ...], list[EntryFeatures]] = {}
+
+    def add(self, number: int, option: SegmentOption, is_usable: Array | None) -> None:
+        """Bound an option: one that does not branch exactly, others cheaply."""
+        if option.branched:
+            entries = self.known_entries(option)
+            if entries is None:
+                return
+            features = self.known_features(option, entries)
+            bound = separable_bound(option, self.values, self.starts, entries, features)
+            self.waiting.append((number, option))
+        else:
+            bound = single_bound(option, self.values)
+        if is_usable is not None:
+            bound = np.where(is_usable, bound, np.inf)
+        self.values.options[number] = bound
+        if not option.branched:
+            self.best = np.minimum(self.best, bound)
+
+    def finish(self) -> Array:
+        """Return the least bound of any option: `[merged width]`.
+
+        An option is bounded tightly at those widths only where it could be the best.
+        """
+        values, row = self.values, self.space.merged_row(self.i, self.space.original_width(self.i))
+        self.waiting.sort(key=lambda entry: float(values.options[entry[0]][row]))
+        for number, option in self.waiting:
+            rows = values.options[number] < self.best
+            if rows.any():
+                self.tighten(number, option, rows, self.best + CEILING * np.abs(self.best))
+                self.best = np.minimum(self.best, values.options[number])
+            loose = np.isfinite(values.options[number]) & ~rows
+            if loose.any():
+                values.loose[number] = loose
+        return self.best
+
+    def tighten(
+        self, number: int, option: SegmentOption, rows: Array, ceiling_us: Array | None = None
+    ) -> None:
+        """Raise the bound through an option at some merged widths, to a ceiling at most."""
+        entries, bound = self.known_entries(option), self.values.options[number]
+        assert entries is not None
+        window = None
+        if ceiling_us is not None:
+            row = self.space.merged_row(self.i, self.space.original_width(self.i))
+            highest_us = ceiling_us[[row]]
+            if option.merge != "project":
+                highest_us = np.maximum.reduceat(np.where(rows, ceiling_us, -np.inf), self.starts)
+            features = self.known_features(option, entries)
+            window = deadline_window(option, self.values, entries, features, highest_us)
+        tight = bound_option(number, option, self.values, self.starts, entries, rows, window)
+        if ceiling_us is not None:
+            tight = np.minimum(tight, ceiling_us)
+        self.values.options[number] = np.where(rows, np.maximum(bound, tight), bound)
+
+    def known_entries(self, option: SegmentOption) -> list[EntryBins] | None:
+        """Return `bin_entries`, made once for all ends of segments."""
+        if option.merge == "project":
+            return bin_entries(option, self.starts)
+        if option.processors not in self.entries:
+            self.entries[option.processors] = bin_entries(option, self.starts)
+        return self.entries[option.processors]
+
+    def known_features(
+        self, option: SegmentOption, entries: Sequence[EntryBins]
+    ) -> list[EntryFeatures]:
+        """Return the features of entries, made once for all ends of segments."""
+        if option.merge == "project":
+            return [entry_features(entry) for entry in entries]
+        if option.processors not in self.features:
+            self.features[option.processors] = [entry_features(entry) for entry in entries]
+        return self.features[option.processors]
 
 
 def width_bins(space: SearchSpace, i: int, bin_factor: float) -> Array:
@@ -92,82 +203,6 @@ def width_bins(space: SearchSpace, i: int, bin_factor: float) -> Array:
         if k in (full, full + 1) or widths[k] > factor * widths[starts[-1]]:
             starts.append(k)
     return np.array(starts)
-
-
-def known_entries(
-    option: SegmentOption, starts: Array, shared: dict[tuple[str, ...], list[EntryBins] | None]
-) -> list[EntryBins] | None:
-    """Return `bin_entries`, made once for all ends of segments from one cut.
-
-    Of one cut only, so that memory does not grow with the network.
-    """
-    if option.merge == "project":
-        return bin_entries(option, starts)
-    if option.processors not in shared:
-        shared[option.processors] = bin_entries(option, starts)
-    return shared[option.processors]
-
-
-def bound_option(
-    number: int,
-    option: SegmentOption,
-    values: CostToGo,
-    starts: Array,
-    entries: list[EntryBins],
-    is_usable: Array | None,
-) -> Array:
-    """Return the bound through an option: `[merged width it reads]`, infinite where not usable."""
-    space, i = option.space, option.i
-    widths, full = space.merged_widths(i), space.merged_row(i, space.original_width(i))
-    rows = np.arange(len(starts))
-    if is_usable is not None:
-        rows = np.flatnonzero(np.logical_or.reduceat(is_usable, starts))
-    full_bin = int(np.searchsorted(starts, full))
-    near = sampled_bins(rows, full_bin, len(starts))
-    relaxations = values.relaxations[number] = best_relaxations(option, entries, values, near)
-    if option.merge == "project":
-        by_width = np.full(len(widths), np.inf)
-        by_width[full] = segment_bound(option, entries, relaxations, values)[0][0]
-        return by_width
-    parts = [rows[rows <= full_bin], rows[rows > full_bin]]
-    together, widest = bin_bounds(option, values, entries, relaxations, parts)
-    sizes = np.diff(np.append(starts, len(widths)))
-    by_width = np.repeat(together, sizes)
-    if len(starts) < len(widths):
-        gain_us = per_channel_us(entries, relaxations, values.multipliers)
-        lines = gain_us[:, None] * channels_missing(widths, starts)
-        lines = np.repeat(widest, sizes, axis=2) + lines
-        by_width = np.maximum(by_width, lines.max(axis=1).min(axis=0))
-    return by_width if is_usable is None else np.where(is_usable, by_width, np.inf)
-
-
-def bin_bounds(
-    option: SegmentOption,
-    values: CostToGo,
-    entries: list[EntryBins],
-    relaxations: SegmentMultipliers,
-    parts: Sequence[Array],
-) -> tuple[Array, Array]:
-    """Return `segment_bound` of the bins in `parts`, infinite for others; some at a time."""
-    bins = len(entries[0].spans)
-    branch_options = sum(len(table.us) for table in option.branch_tables)
-    step = max(4, CHUNK // (len(relaxations) * branch_options))
-    cases = 2 if changes_width(option) else 1
-    together = np.full(bins, np.inf)
-    widest = np.full((cases, len(relaxations), bins), np.inf)
-    for part in parts:
-        for low in range(0, len(part), step):
-            few = part[low : low + step]
-            few_entries = [entry.take(few) for entry in entries]
-            bounds = segment_bound(option, few_entries, relaxations, values)
-            together[few], widest[:, :, few] = bounds
-    return together, widest
-
-
-def sampled_bins(rows: Array, full_bin: int, bins: int) -> Array:
-    """Return a few of the bins in `rows`: below the original width, there, above it, the widest."""
-    wanted = np.array([full_bin // 3, full_bin, (2 * full_bin + bins) // 3, bins - 1])
-    return np.unique(rows[np.abs(rows[:, None] - wanted).argmin(axis=0)])
 
 
 def affine_minorants(widths: Array, values: Array, full: int) -> AffineMinorants:
@@ -207,14 +242,18 @@ def reduced_costs(options: Sequence[SegmentOption], values: CostToGo) -> dict[in
     return {number: float(excess_us.min()) for number, excess_us in excess.items()}
 
 
-def excess_by_width(options: Sequence[SegmentOption], values: CostToGo) -> dict[int, Array]:
+def excess_by_width(
+    options: Sequence[SegmentOption], values: CostToGo, alive: Iterable[int] | None = None
+) -> dict[int, Array]:
     """Return how far plans through an option exceed the bound at least, us, by number and width.
 
-    Widths are the merged ones that the option reads.
+    Widths are the merged ones that the option reads; plans use options that are `alive`, all by
+    default.
     """
+    numbers = values.options if alive is None else values.options.keys() & alive
     costs: dict[int, Array] = {}
     at_full, elsewhere = {0: 0.0}, dict[int, float]()  # least excess up to a cut, by merged width
-    for number in sorted(values.options, key=lambda n: options[n].i):
+    for number in sorted(numbers, key=lambda n: (options[n].i, n)):
         option, bound = options[number], values.options[number]
         i, j, space = option.i, option.j, option.space
         ahead_us = np.full(len(bound), elsewhere.get(i, math.inf))

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nnstretch.stretch.cost.cost_arrays import Array
+from nnstretch.stretch.cost.cost_arrays import Array, BranchTable
 from nnstretch.stretch.search.bounds.entry_bins import EntryBins, per_channel_us
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers, SegmentMultipliers
-from nnstretch.stretch.search.options.segment_option import BranchTable, SegmentOption
+from nnstretch.stretch.search.options.segment_option import SegmentOption
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,32 @@ class BranchWork:
         if self.params is not None:
             rewards += multipliers.per_param * self.params
         return np.asarray(rewards)
+
+
+@dataclass(frozen=True)
+class DeadlineWindow:
+    """Deadlines of one segment option that matter, by width bin, us."""
+
+    first_us: Array
+    """Before it no branches have the MACs of the segment."""
+    last_us: Array
+    """After it no plan is of interest."""
+
+    def take(self, bins: Array) -> DeadlineWindow:
+        """Return the window of the chosen bins."""
+        return DeadlineWindow(self.first_us[bins], self.last_us[bins])
+
+    def early(self, us: Array) -> Array:
+        """Return which options are done before the window: `[width bin, option]`."""
+        return np.asarray(us < self.first_us[:, None])
+
+    def within(self, work: BranchWork) -> BranchWork:
+        """Return the options of one branch in the window; infinite latency for others."""
+        is_within = ~self.early(work.us) & (work.us <= self.last_us[:, None])
+        columns = np.flatnonzero(is_within.any(axis=0))
+        us = np.where(is_within[:, columns], work.us[:, columns], np.inf)
+        params = None if work.params is None else work.params[:, columns]
+        return BranchWork(us, work.macs[:, columns], params, work.channels_out[columns])
 
 
 @dataclass(frozen=True)
@@ -80,13 +106,14 @@ def deadline_costs(
     relaxations: SegmentMultipliers,
     multipliers: Multipliers,
     tables: Sequence[BranchTable] | None = None,
+    window: DeadlineWindow | None = None,
 ) -> DeadlineTable:
     """Return the table of a segment option; of `tables` that are samples, it is no bound."""
     pairs = zip(tables or option.branch_tables, entries, strict=True)
     with_params = bool(multipliers.per_param)
     branches = [branch_work(option, table, entry, with_params) for table, entry in pairs]
     if option.branched:
-        return merge_deadlines(option, branches, relaxations, multipliers)
+        return merge_deadlines(option, branches, relaxations, multipliers, window)
     (work,) = branches
     rewards = work.rewards(option, relaxations, multipliers)
     return DeadlineTable(work.us, [rewards], np.ones(work.us.shape, dtype=bool))
@@ -122,16 +149,32 @@ def merge_deadlines(
     branches: Sequence[BranchWork],
     relaxations: SegmentMultipliers,
     multipliers: Multipliers,
+    window: DeadlineWindow | None = None,
 ) -> DeadlineTable:
-    """Return the best reward of every branch at the latency of each option of any branch."""
+    """Return the best reward of every branch at the latency of each option of any branch.
+
+    Of options before the window only the best count, those behind it not at all.
+    """
+    early_macs, early_rewards = list[Array](), list[Array]()
+    if window is not None:
+        for branch in branches:
+            is_late = ~window.early(branch.us)
+            rewards = branch.rewards(option, relaxations, multipliers)
+            early_rewards.append(np.where(is_late, -np.inf, rewards).max(axis=2, initial=-np.inf))
+            early_macs.append(np.where(is_late, -np.inf, branch.macs).max(axis=1, initial=-np.inf))
+        branches = [window.within(branch) for branch in branches]
     work, owner = sort_by_latency(branches)
     masks = [owner == b for b in range(len(branches))]
     macs = [np.where(mask, work.macs, -np.inf) for mask in masks]
     most_macs = [np.maximum.accumulate(row, axis=1) for row in macs]
+    for most, early in zip(most_macs, early_macs, strict=False):
+        np.maximum(most, early[:, None], out=most)
     meets = np.asarray(option.bounds.has_capacity(np.maximum.reduce(most_macs), sum(most_macs)))
     begin = int(meets.any(axis=0).argmax()) if meets.any() else meets.shape[1]
     rewards = work.rewards(option, relaxations, multipliers)
     best_rewards = [best_so_far(np.where(mask, rewards, -np.inf), begin) for mask in masks]
+    for best, early in zip(best_rewards, early_rewards, strict=False):
+        np.maximum(best, early[:, :, None], out=best)
     return DeadlineTable(work.us[:, begin:], best_rewards, meets[:, begin:])
 
 
@@ -165,13 +208,15 @@ def segment_bound(
     entries: Sequence[EntryBins],
     relaxations: SegmentMultipliers,
     values: CostToGo,
+    window: DeadlineWindow | None = None,
 ) -> tuple[Array, Array]:
     """Return bounds through a segment option, with what follows it, us.
 
     Of all widths of a bin, and of its widest by case and relaxation: `[width bin]`,
     `[case, relaxation, width bin]`. A narrower one adds `per_channel_us` to the latter.
     """
-    costs = deadline_costs(option, entries, relaxations, values.multipliers).costs
+    table = deadline_costs(option, entries, relaxations, values.multipliers, window=window)
+    costs = table.costs
     offsets = offsets_us(option, relaxations, values)
     losses = tilt_losses_us(entries, relaxations, values.multipliers)
     widest = costs.min(axis=2, initial=np.inf) + offsets[:, :, None]

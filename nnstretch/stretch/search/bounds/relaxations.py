@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array
-from nnstretch.stretch.search.bounds.entry_bins import EntryBins
+from nnstretch.stretch.search.bounds.entry_bins import EntryBins, exact_entries
 from nnstretch.stretch.search.bounds.lagrangian import (
     deadline_costs,
     offsets_us,
@@ -55,6 +55,18 @@ def best_relaxations(
         rows.append(tightest_level(relaxations, costs, offsets))
     values.choices[key] = length, rows
     return relaxations.take(rows)
+
+
+def known_relaxations(
+    number: int, option: SegmentOption, values: CostToGo, width: int
+) -> SegmentMultipliers:
+    """Return how an option is relaxed, chosen at one width where no bound has chosen it yet."""
+    if number not in values.relaxations:
+        entries = exact_entries(option, width)
+        assert entries is not None  # its bound is finite
+        near = np.zeros(1, dtype=np.int64)
+        values.relaxations[number] = best_relaxations(option, entries, values, near)
+    return values.relaxations[number]
 
 
 def tightest_level(relaxations: SegmentMultipliers, costs: Array, offsets: Array) -> int:

@@ -23,7 +23,7 @@ DOMINANCE_FROM = 2_000
 """Combinations from which on it pays to drop dominated ones."""
 MOST_PAIRS = 10_000_000
 """Pairs of partial combinations and options that are looked at; beyond, the worst bounds go."""
-SLICE = 500_000
+SLICE = 60_000
 """Pairs that are looked at at once."""
 
 

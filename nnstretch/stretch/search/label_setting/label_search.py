@@ -16,6 +16,7 @@ import numpy as np
 from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.bounds.cost_to_go import bound_through
 from nnstretch.stretch.search.bounds.multipliers import CostToGo
+from nnstretch.stretch.search.bounds.relaxations import known_relaxations
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.label_setting.combinations import candidate_combinations
 from nnstretch.stretch.search.label_setting.dominance import undominated
@@ -226,7 +227,7 @@ class LabelSearch:
             option,
             group.width,
             self.values[0],
-            self.values[0].relaxations[number],
+            known_relaxations(number, option, self.values[0], group.width),
             self.limits,
             self.limit_us - ahead_us,
             CANDIDATE_FACTOR * self.beam.combinations,

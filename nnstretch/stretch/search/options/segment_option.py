@@ -13,30 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from nnstretch.plan import Branch
-from nnstretch.stretch.cost.cost_arrays import Array, HeadCosts, TailCosts, take_rows
+from nnstretch.stretch.cost.cost_arrays import Array, BranchTable, HeadCosts, TailCosts
 from nnstretch.stretch.lowering.lower import equal_slices
 from nnstretch.stretch.search.constraints import SegmentBounds
 from nnstretch.stretch.search.cost_tables import CostTables
 from nnstretch.stretch.search.search_space import WHOLE_NETWORK
-
-
-@dataclass(frozen=True)
-class BranchTable:
-    """What one branch may be, flat over (depth, width), apart from what its input decides."""
-
-    us: Array
-    """Compute behind the first unit, contention included, and the copy out."""
-    copy_out_us: Array
-    macs: Array
-    params: Array
-    channels_out: Array
-    first: Array
-    """Column of its first unit in the entry costs."""
-
-    def subsample(self, most: int) -> BranchTable:
-        """Return about `most` of the options, evenly spread; few are left as they are."""
-        step = max(1, len(self.us) // most)
-        return self if step == 1 else take_rows(self, slice(None, None, step))
 
 
 @dataclass(frozen=True)
@@ -169,11 +150,21 @@ class SegmentOption:
     @cached_property
     def branch_tables(self) -> list[BranchTable]:
         """Return a table for every branch."""
-        return [self.branch_table(b, key) for b, key in enumerate(self.price_keys)]
+        return [self.shared_table(b) for b in range(len(self.processors))]
 
-    def branch_table(self, b: int, price_key: str) -> BranchTable:
+    def shared_table(self, b: int) -> BranchTable:
+        """Return the table of branch b, one for all options that have such a branch."""
+        share = self.shares[b] if self.merge == "project" else None
+        price = self.price_keys[b], self.slowdown, self.copies_out[b]
+        key = self.i, self.j, self.branched, share, *price
+        known = self.tables.branch_tables
+        if key not in known:
+            known[key] = self.branch_table(b)
+        return known[key]
+
+    def branch_table(self, b: int) -> BranchTable:
         """Compute the table of branch b."""
-        tail = self.tail
+        tail, price_key = self.tail, self.price_keys[b]
         chosen = slice(None) if self.branched else slice(-1, None)  # alone, the original layers
         columns = np.arange(len(tail.widths))[chosen]
         us = tail.us[price_key][chosen, chosen]

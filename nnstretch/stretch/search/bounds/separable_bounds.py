@@ -1,0 +1,260 @@
+"""Cheap lower bounds through a segment option: each branch apart, the slowest relaxed, too.
+
+A segment takes as long as its slowest branch, so at least any weighted mean of its branches. With
+the weights as further multipliers no deadline is left that joins the branches, and the least over
+depths can be taken before the merged widths are looked at. A few percent looser than lagrangian.py
+and much faster: these bounds tell which options need no tighter one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from nnstretch.stretch.cost.cost_arrays import Array, BranchTable
+from nnstretch.stretch.search.bounds.entry_bins import (
+    EntryBins,
+    channels_missing,
+    per_channel_us,
+)
+from nnstretch.stretch.search.bounds.lagrangian import offsets_us
+from nnstretch.stretch.search.bounds.multipliers import (
+    LEAST_SHARE,
+    CostToGo,
+    SegmentMultipliers,
+    SeparableMultipliers,
+)
+from nnstretch.stretch.search.options.segment_option import SegmentOption
+
+IMPOSSIBLE_US = 1e18
+"""What stands for an infinite latency in products."""
+BOUNDLESS_US = 1e12
+"""Bounds from here on are infinite."""
+SHARE_STEP = 0.4
+"""Exponent by which shares of branches are tried that lie around the best so far."""
+MAC_STEP = 0.15
+"""The same for the multiplier of MACs, as a share of what a MAC usually costs."""
+USUAL_MAC_SHARE = 0.8
+"""Multiplier of MACs to begin with, as a share of what a MAC costs when all processors work."""
+FIRST_ROUNDS = 3
+"""Rounds of trials where no segment like it was bounded before."""
+
+
+@dataclass(frozen=True)
+class EntryFeatures:
+    """First units of one branch over bins of merged widths, for products with multipliers.
+
+    Each cell has the one kind of entry that exists there, or the one with an adapter; where both
+    exist, the other kind is among `plain`.
+    """
+
+    costs: Array
+    """Latency, MACs and parameters: `[feature, bin, output width]`."""
+    plain_cells: tuple[Array, Array]
+    """Bins and output widths of the cells where a unit may also do without an adapter."""
+    plain: Array
+    """`[feature, cell]`."""
+    least_us: Array
+    """Of any bin: `[output width]`."""
+    most_macs: Array
+    """Of any bin: `[output width]`."""
+
+
+def entry_features(entry: EntryBins) -> EntryFeatures:
+    """Lay out the first units of one branch."""
+    costs = np.stack([entry.us, entry.macs, entry.params])
+    least_us = entry.us - entry.tilt.us * entry.spans[:, None]
+    most_macs = entry.macs.max(axis=0)
+    cells = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    plain = np.zeros((3, 0))
+    if entry.plain is not None:
+        without = np.stack([entry.plain.us, entry.plain.macs, entry.plain.params])
+        exists, is_only = np.isfinite(without[0]), ~np.isfinite(costs[0])
+        costs = np.where(is_only, without, costs)
+        rows, columns = np.nonzero(exists & ~is_only)
+        cells, plain = (rows, columns), without[:, rows, columns]
+        without_us = entry.plain.us - entry.tilt.us * entry.spans[:, None]
+        least_us = np.minimum(least_us, without_us)
+        most_macs = np.maximum(most_macs, entry.plain.macs.max(axis=0))
+    costs[0] = np.minimum(costs[0], IMPOSSIBLE_US)
+    return EntryFeatures(costs, cells, plain, least_us.min(axis=0), most_macs)
+
+
+def separable_bound(
+    option: SegmentOption,
+    values: CostToGo,
+    starts: Array,
+    entries: Sequence[EntryBins],
+    features: Sequence[EntryFeatures],
+) -> Array:
+    """Return the bound through a branched option: `[merged width it reads]`.
+
+    The multipliers that bound it best are where the next segment with its end begins to look.
+    """
+    space, key = option.space, (option.j, option.processors, option.merge)
+    widths, full = space.merged_widths(option.i), space.original_width(option.i)
+    row = space.merged_row(option.i, full)
+    is_single = option.merge == "project"
+    full_bin = 0 if is_single else int(np.searchsorted(starts, row, side="right")) - 1
+    rounds = 1 if key in values.separable else FIRST_ROUNDS
+    by_width: Array | None = None
+    for _ in range(rounds):
+        tried = trial_multipliers(option, values)
+        by_case = separable_costs(option, features, tried, values)
+        values.separable[key] = tightest_at(by_case[:, :, full_bin], tried)
+        if is_single:
+            bound = np.full(len(widths), np.inf)
+            bound[row] = by_case[:, :, 0].max(axis=1).min()
+        else:
+            gain_us = per_channel_us(entries, tried.segment, values.multipliers)
+            lines = np.repeat(by_case, np.diff(np.append(starts, len(widths))), axis=2)
+            lines += gain_us[:, None] * channels_missing(widths, starts)
+            bound = lines.max(axis=1).min(axis=0)
+        by_width = bound if by_width is None else np.maximum(by_width, bound)
+    assert by_width is not None
+    return np.where(by_width < BOUNDLESS_US, by_width, np.inf)
+
+
+def tightest_at(by_case: Array, tried: SeparableMultipliers) -> SeparableMultipliers:
+    """Return the multipliers that bound one bin best, the loosest case's first.
+
+    `by_case` has the bound of every row of `tried`: `[case, row]`.
+    """
+    loosest_first = np.argsort(by_case.max(axis=1), kind="stable")
+    return tried.take(by_case.argmax(axis=1)[loosest_first])
+
+
+def trial_multipliers(option: SegmentOption, values: CostToGo) -> SeparableMultipliers:
+    """Return the best multipliers of segments with this end so far, and some around them."""
+    us, macs = option.tables.original(option.i, option.j)
+    rates = np.array([macs / (us[p] * option.slowdown) for p in option.processors])
+    usual_us = USUAL_MAC_SHARE / float(rates.sum())
+    best = values.separable.get((option.j, option.processors, option.merge))
+    if best is None:
+        per_mac = max(0.0, usual_us - values.multipliers.per_mac)
+        segment = SegmentMultipliers(np.array([per_mac]), np.zeros(1))
+        best = SeparableMultipliers(rates[None] / rates.sum(), segment)
+    factors, steps = trial_steps(len(rates))
+    slopes = np.zeros(0)
+    if option.merge == "concat" and not option.is_last:
+        slopes = values.minorants[option.j].slopes
+    rows = np.zeros(len(steps) + len(slopes), dtype=np.int64)  # all around the first
+    around = best.take(rows)
+    shares = np.clip(around.shares[: len(steps)] * factors, LEAST_SHARE, 1.0)
+    around.shares[: len(steps)] = shares / shares.sum(axis=1, keepdims=True)
+    around.segment.per_mac[: len(steps)] += steps * usual_us
+    np.maximum(around.segment.per_mac, 0.0, out=around.segment.per_mac)
+    around.segment.per_channel[len(steps) :] = slopes
+    return best.join(around)
+
+
+@cache
+def trial_steps(branches: int) -> tuple[Array, Array]:
+    """Return factors of the shares of branches, and shares of what a MAC usually costs to add.
+
+    One is tried at a time, up and down: `[trial, branch]`, `[trial]`.
+    """
+    count = branches if branches > 2 else 1  # of two, one says what the other has
+    factors, steps = np.ones((2 * count + 2, branches)), np.zeros(2 * count + 2)
+    for b in range(count):
+        factors[2 * b : 2 * b + 2, b] = np.exp(-SHARE_STEP), np.exp(SHARE_STEP)
+    steps[-2:] = -MAC_STEP, MAC_STEP
+    return factors, steps
+
+
+def separable_costs(
+    option: SegmentOption,
+    features: Sequence[EntryFeatures],
+    tried: SeparableMultipliers,
+    values: CostToGo,
+) -> Array:
+    """Return bounds with what follows the segment: `[case, row of multipliers, width bin]`, us."""
+    multipliers, bounds = values.multipliers, option.bounds
+    weights = cost_weights(
+        multipliers.per_mac + tried.segment.per_mac,
+        tried.segment.per_channel + option.merge_us_per_channel,
+        multipliers.per_param,
+    )
+    needs_main = len(features) * bounds.main_macs > bounds.macs * (1 + 1e-9)
+    total = np.zeros((len(tried), features[0].costs.shape[1]))
+    more = np.full(total.shape, np.inf)
+    for b, (table, entry) in enumerate(zip(option.branch_tables, features, strict=True)):
+        weights[:, 0] = tried.shares[:, b]
+        least, least_main = branch_costs(option, table, entry, weights, needs_main)
+        total += least
+        if least_main is not None:
+            np.minimum(more, least_main - least, out=more)
+    if needs_main:
+        total += more
+    return np.asarray(total + offsets_us(option, tried.segment, values)[:, :, None])
+
+
+def least_deadline(
+    option: SegmentOption,
+    features: Sequence[EntryFeatures],
+    tried: SeparableMultipliers,
+    values: CostToGo,
+) -> Array:
+    """Return how long branches with the MACs of a segment take at least: `[row, width bin]`, us."""
+    per_mac = values.multipliers.per_mac + tried.segment.per_mac
+    weights = cost_weights(per_mac, np.zeros(len(tried)))
+    total = (per_mac * option.bounds.macs)[:, None]
+    for b, (table, entry) in enumerate(zip(option.branch_tables, features, strict=True)):
+        weights[:, 0] = tried.shares[:, b]
+        total = total + branch_costs(option, table, entry, weights, False)[0]
+    return np.asarray(total)
+
+
+def cost_weights(per_mac: Array, per_channel: Array, per_param: float = 0.0) -> Array:
+    """Return weights of latency, none yet, MACs, parameters where they count, and channels."""
+    columns = [np.zeros(len(per_mac)), -per_mac]
+    if per_param:
+        columns.append(np.full(len(per_mac), -per_param))
+    return np.stack([*columns, per_channel], axis=1)
+
+
+def branch_costs(
+    option: SegmentOption,
+    table: BranchTable,
+    entry: EntryFeatures,
+    weights: Array,
+    needs_main: bool,
+) -> tuple[Array, Array | None]:
+    """Return the least weighted cost of one branch, and of one with the MACs of a main branch.
+
+    `[row of weights, width bin]`; the latter None where every segment has a main branch anyway.
+    """
+    count, width_count = len(weights), len(option.tail.widths)
+    first = table.first[:width_count]
+    shape = (len(table.us) // width_count, width_count)
+    least_us = entry.least_us[first] + table.us.reshape(shape)
+    us = np.where(option.bounds.keeps_pace(least_us), table.us.reshape(shape), IMPOSSIBLE_US)
+    work = [us.ravel(), table.macs, table.params][: weights.shape[1] - 1]
+    costs = (weights @ np.stack([*work, table.channels_out])).reshape(count, *shape)
+    costs_in = entry_costs(entry, first, weights[:, :-1])
+    least = (costs.min(axis=1)[:, None] + costs_in).min(axis=2)
+    if not needs_main:
+        return least, None
+    is_main = table.macs.reshape(shape) + entry.most_macs[first] >= option.bounds.main_macs
+    main = np.where(is_main, costs, IMPOSSIBLE_US).min(axis=1)
+    return least, (main[:, None] + costs_in).min(axis=2)
+
+
+def entry_costs(entry: EntryFeatures, first: Array, weights: Array) -> Array:
+    """Return weighted costs of first units: `[row of weights, width bin, option width]`."""
+    features, low, high = weights.shape[1], int(first[0]), int(first[-1])
+    is_range = high - low == len(first) - 1 and bool((np.diff(first) == 1).all())
+    costs = entry.costs[:features, :, slice(low, high + 1) if is_range else first]
+    shape = (len(weights), *costs.shape[1:])
+    total = (weights @ costs.reshape(features, -1)).reshape(shape)
+    bins, columns = entry.plain_cells
+    if len(bins):
+        places = np.searchsorted(first, columns)
+        places[places == len(first)] = 0
+        known = np.flatnonzero(first[places] == columns)
+        cells = slice(None), bins[known], places[known]
+        total[cells] = np.minimum(total[cells], weights @ entry.plain[:features, known])
+    return np.asarray(total)
