@@ -2,6 +2,7 @@
 
 machine/            descriptions and rates of machines
 network_batches.py  one network at any batch
+even_bags.py        bags of equally many rows of a table -> look-ups and sums
 graph_rewriter.py   attention, pieces and sizes -> plain operators
 chip_graph.py       operators as an accelerator computes them
 operator_work.py    what they ask of matrix and vector unit

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from nnstretch.accelerate.even_bags import open_even_bags
 from nnstretch.accelerate.graph_rewriter import is_causal
 from nnstretch.errors import BadInput, CannotCapture
 from nnstretch.graph import Graph, refs
@@ -60,6 +62,7 @@ class NetworkBatches:
                 known = read_program(self._program, batch, self.name)
                 if known.graph.inputs and known.graph.inputs[0].spec.shape[:1] != (batch,):
                     known = self.read_again(examples, batch) or known
+        known = replace(known, graph=open_even_bags(known.graph, known.weights))
         self._captured = known
         return known.graph
 

@@ -16,7 +16,7 @@ from nnstretch.accelerate.machine.load_accelerator import load_accelerator
 from nnstretch.accelerate.machine.rates import ChipRates
 from nnstretch.accelerate.network_batches import NetworkBatches
 from nnstretch.accelerate.policies import ScheduleOptions
-from nnstretch.errors import BadInput
+from nnstretch.errors import BadInput, UnsupportedOp
 
 
 class Layered(nn.Module):
@@ -113,6 +113,40 @@ def test_a_network_that_computes_nothing_is_refused(
     network.module.layer = nn.Identity()
     with pytest.raises(BadInput, match="nothing to compute, still"):
         accelerate(network.graph, request("stcp920", [], "lb", 2))
+
+
+class Bags(nn.Module):
+    """Bags of three rows, as recommendation networks read their tables."""
+
+    def __init__(self, mode: str) -> None:
+        super().__init__()
+        self.table = nn.EmbeddingBag(9, 16, mode=mode)
+        self.layer = nn.Linear(16, 4)
+
+    def forward(self, index: torch.Tensor) -> torch.Tensor:
+        """Compute a layer of each bag."""
+        return self.layer(self.table(index))
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_of_rows_compute_their_numbers(mode: str) -> None:
+    torch.manual_seed(0)
+    network = NetworkBatches(Bags(mode), (torch.tensor([[1, 8, 3]]),), "bags")
+    small = ["local_buffer.size=512B", "fallback=ddr"]
+    result = accelerate(network.graph, request("stcp920", small, "graphturbo", 4))
+    examples = network.random_inputs(4)
+    inputs = {network.graph(4).inputs[0].name: examples[0]}
+    placed = result.schedule.placed
+    verify_plan(placed, result.schedule.rates)
+    check(placed, 8, network.weights, inputs, network.outputs(examples))
+
+
+def test_bags_in_which_a_row_counts_as_none_are_refused() -> None:
+    bags = Bags("sum")
+    bags.table = nn.EmbeddingBag(9, 16, mode="sum", padding_idx=0)
+    network = NetworkBatches(bags, (torch.tensor([[1, 8, 3]]),), "bags")
+    with pytest.raises(UnsupportedOp, match="no cost of output 0 of embedding_bag"):
+        accelerate(network.graph, request("stcp920", [], "lb", 4))
 
 
 class Flexible(nn.Module):
