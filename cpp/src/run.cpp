@@ -191,6 +191,12 @@ void write_all(const RunArguments& arguments, const Runtime& runtime, const Arra
                  static_cast<unsigned long long>(runtime.tasks_run()));
 }
 
+// Whatever ends the scope, no thread computes on its arrays any more.
+struct Closing {
+  Runtime& runtime;
+  ~Closing() { runtime.close(); }
+};
+
 void infer(Runtime& runtime, const std::shared_ptr<const Network>& network, std::vector<CostRow> rows,
            const RunArguments& arguments, std::chrono::steady_clock::time_point begun) {
   const Arrays inputs = load_inputs(*network, arguments);
@@ -201,6 +207,7 @@ void infer(Runtime& runtime, const std::shared_ptr<const Network>& network, std:
   for (Arrays& place : outputs)
     for (const Port& port : network->outputs())
       place.emplace_back(static_cast<std::size_t>(port.elements));
+  const Closing closing{runtime};
   runtime.start();
   const std::chrono::duration<double, std::milli> start = std::chrono::steady_clock::now() - begun;
   const Outcome outcome = run_all(runtime, arguments, inputs, outputs);

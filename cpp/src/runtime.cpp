@@ -108,15 +108,20 @@ std::size_t Runtime::open(std::shared_ptr<const Network> network, std::size_t pl
     const bool host = element.vendor == nullptr;
     opened.vendors.push_back(host ? nullptr : std::make_unique<VendorCalls>(*network, element));
   }
+  // All of them or none: what was allocated for some is free again where there is no room for all.
+  std::vector<std::unique_ptr<Place>> opening;
   for (std::size_t i = 0; i < places; ++i) {
     auto place = std::make_unique<Place>();
     place->network = networks_.size();
-    place->first_job = owner_.size();
+    place->first_job = owner_.size() + i * tasks;
     place->first_kind = first_kind;
     place->inputs.resize(network->inputs().size());
     place->outputs.resize(network->outputs().size());
     place->arena.reset(arena_of(*network, places));
     place->unmet.resize(tasks);
+    opening.push_back(std::move(place));
+  }
+  for (std::unique_ptr<Place>& place : opening) {
     owner_.insert(owner_.end(), tasks, Owner{nullptr, places_.size()});
     places_.push_back(std::move(place));
   }

@@ -133,9 +133,9 @@ class Bench {
   const std::vector<MeasuredNetwork>& networks_;
   std::size_t at_once_;
   std::size_t warm_;
-  std::unique_ptr<Runtime> runtime_;
   std::vector<Buffers> buffers_;
   std::vector<double> submitted_us_;  // By the number of the inference, from 1.
+  std::unique_ptr<Runtime> runtime_;  // The last: its threads end before the buffers do.
 };
 
 }  // namespace

@@ -163,15 +163,23 @@ VendorCalls::VendorCalls(const Network& network, const ElementOptions& element)
     : network_(network), element_(element) {
   const std::size_t count = network.calls().size();
   prepared_.resize(count, nullptr);
-  for (std::size_t i = 0; i < count; ++i) {
-    calls_.push_back(c_call(network, network.calls()[i]));
-    supported_.push_back(supports(element, calls_[i]));
-    if (supported_[i])
+  supported_.resize(count, false);
+  try {
+    for (std::size_t i = 0; i < count; ++i) {
+      calls_.push_back(c_call(network, network.calls()[i]));
+      if (!supports(element, calls_[i])) continue;
       prepare(element, calls_[i], signature(network.calls()[i]), prepared_[i]);
+      supported_[i] = true;
+    }
+  } catch (...) {
+    release();
+    throw;
   }
 }
 
-VendorCalls::~VendorCalls() {
+VendorCalls::~VendorCalls() { release(); }
+
+void VendorCalls::release() const {
   if (!element_.vendor->release) return;
   for (std::size_t i = 0; i < prepared_.size(); ++i)
     if (supported_[i]) element_.vendor->release(element_.unit, prepared_[i]);

@@ -35,6 +35,8 @@ class VendorCalls {
   void run(std::size_t call, const Memory& memory) const;
 
  private:
+  void release() const;
+
   const Network& network_;
   ElementOptions element_;
   std::vector<bool> supported_;

@@ -1,7 +1,8 @@
 // Many inferences from many threads over two networks, with deadlines, priorities and cancellations:
 // each ends once, answers are right, memory stays as it was, nothing is allocated after opening.
 //
-//   stress [INFERENCES [POLICY]]        by default 1000 under every policy
+//   stress [INFERENCES [POLICY]]             by default 1000 under every policy
+//   stress INFERENCES POLICY|all vendors     beside elements that fail, and that lie
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "bad_vendors.hpp"
 #include "nnstretch/error.hpp"
 #include "nnstretch/runtime.hpp"
 
@@ -83,18 +85,24 @@ float expected(int branches, int length, float x) {
   return sum;
 }
 
-std::vector<CostRow> costs(const Network& network, std::mt19937& generator) {
+// The last element cannot run every fourth task, vendors' none but additions.
+std::vector<CostRow> costs(const Network& network, const std::vector<ElementOptions>& elements,
+                           std::mt19937& generator) {
   std::uniform_real_distribution<double> draw(5.0, 40.0);
   std::vector<CostRow> rows;
-  for (std::size_t task = 0; task < network.tasks().size(); ++task) {
-    rows.push_back({draw(generator), draw(generator), draw(generator)});
-    if (task % 4 == 1) rows.back()[2] = kNever;
+  const std::size_t tasks = network.tasks().size();
+  for (std::size_t task = 0; task < tasks; ++task) {
+    rows.emplace_back();
+    for (const ElementOptions& element : elements)
+      rows.back().push_back(element.vendor && task + 1 == tasks ? kNever : draw(generator));
+    if (task % 4 == 1) rows.back().back() = kNever;
   }
   return rows;
 }
 
 struct Ends {
-  std::atomic<long> ok{0}, too_late{0}, cancelled{0}, other{0}, wrong{0};
+  std::atomic<long> ok{0}, too_late{0}, cancelled{0}, failed{0}, other{0}, wrong{0};
+  long total() const { return ok + too_late + cancelled + failed + other; }
 };
 
 struct Shape {
@@ -134,6 +142,8 @@ void client(Runtime& runtime, int thread, long inferences, std::atomic<bool>& go
       ++ends.too_late;
     } else if (status == Status::cancelled) {
       ++ends.cancelled;
+    } else if (status == Status::failed) {
+      ++ends.failed;
     } else {
       ++ends.other;
     }
@@ -147,20 +157,46 @@ long resident_kib() {
   return resident * 4;
 }
 
-bool run(const std::string& policy, long inferences) {
+std::vector<ElementOptions> elements(bool vendors) {
+  ElementOptions first, second, emulated;
+  first.name = "cpu0";
+  second.name = "cpu1";
+  emulated.name = emulated.type = "dsp";
+  emulated.emulated = true;
+  std::vector<ElementOptions> all = {first, second, emulated};
+  if (!vendors) return all;
+  for (const BadUnit& bad : bad_units()) {
+    ElementOptions element;
+    element.name = bad.element->type + std::to_string(bad.unit);
+    element.type = bad.element->type;
+    element.vendor = bad.element;
+    element.unit = bad.unit;
+    all.insert(all.begin() + 1, element);
+  }
+  return all;
+}
+
+// Closed with work in flight.
+void close_early(Runtime& runtime) {
+  std::vector<float> x(kSize), y(2 * kSize);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const float* inputs[1] = {x.data()};
+    float* outputs[1] = {y.data() + i * kSize};
+    runtime.submit(i, inputs, outputs);
+  }
+  runtime.close();
+}
+
+bool run(const std::string& policy, long inferences, bool vendors) {
   RuntimeOptions options;
-  options.elements.resize(3);
-  options.elements[0].name = "cpu0";
-  options.elements[1].name = "cpu1";
-  options.elements[2].name = options.elements[2].type = "dsp";
-  options.elements[2].emulated = true;
+  options.elements = elements(vendors);
   options.policy = policy;
   options.priorities = 2;
   Runtime runtime(options);
   std::mt19937 generator(1);
   for (std::size_t i = 0; i < 2; ++i) {
     const auto network = make_branches(i == 0 ? "a" : "b", kShapes[i].branches, kShapes[i].length);
-    runtime.open(network, kThreads, costs(*network, generator));
+    runtime.open(network, kThreads, costs(*network, options.elements, generator));
   }
   runtime.start();
   Ends ends;
@@ -173,41 +209,56 @@ bool run(const std::string& policy, long inferences) {
   while (ready < kThreads) std::this_thread::yield();
   const long before_kib = resident_kib();
   allocations = 0;
-  counting = true;
+  counting = !vendors;  // What a failure says is text.
   go = true;
   for (std::thread& thread : threads) thread.join();
   counting = false;
   const long grown_kib = resident_kib() - before_kib;
-  const long total = ends.ok + ends.too_late + ends.cancelled + ends.other;
-  // Closed with work in flight.
-  std::vector<float> x(kSize), y(2 * kSize);
-  for (std::size_t i = 0; i < 2; ++i) {
-    const float* inputs[1] = {x.data()};
-    float* outputs[1] = {y.data() + i * kSize};
-    runtime.submit(i, inputs, outputs);
-  }
-  runtime.close();
-  const std::string counted = kCounted ? std::to_string(allocations.load()) : "uncounted";
-  std::printf("%-17s %ld ended: %ld ok, %ld too late, %ld cancelled; %ld wrong, %s allocations, "
+  close_early(runtime);
+  const std::string counted =
+      kCounted && !vendors ? std::to_string(allocations.load()) : "uncounted";
+  const std::string failed = vendors ? std::to_string(ends.failed.load()) + " failed, " : "";
+  std::printf("%-17s %ld ended: %ld ok, %s%ld too late, %ld cancelled; %ld wrong, %s allocations, "
               "%ld KiB more\n",
-              policy.c_str(), total, ends.ok.load(), ends.too_late.load(), ends.cancelled.load(),
-              ends.wrong.load(), counted.c_str(), grown_kib);
+              policy.c_str(), ends.total(), ends.ok.load(), failed.c_str(), ends.too_late.load(),
+              ends.cancelled.load(), ends.wrong.load(), counted.c_str(), grown_kib);
   std::fflush(stdout);  // Whoever waits for the whole run sees that it goes on.
-  return total == inferences / kThreads * kThreads && ends.other == 0 && ends.wrong == 0 &&
-         allocations == 0 && ends.ok > 0;
+  // A plan that leaves a task where it cannot run fails all inferences of its network.
+  const bool some_ok = ends.ok > 0 || (vendors && policy == "planned");
+  return ends.total() == inferences / kThreads * kThreads && ends.other == 0 && ends.wrong == 0 &&
+         allocations == 0 && some_ok && (ends.failed > 0) == vendors;
+}
+
+// A vendor that refuses to prepare a call is a refusal, and what it prepared before is released.
+bool refused_at_opening() {
+  RuntimeOptions options;
+  options.elements = {{"npu", "npu", -1, false, refusing_element(), 0}};
+  Runtime runtime(options);
+  const auto network = make_branches("a", 3, 1);
+  try {
+    runtime.open(network, 1, std::vector<CostRow>(network->tasks().size(), {1.0}));
+  } catch (const Error&) {
+    return true;
+  }
+  return false;
 }
 
 }  // namespace
 
 int main(int count, char** words) {
   const long inferences = count > 1 ? std::atol(words[1]) : 1000;
+  const std::string chosen = count > 2 ? words[2] : "all";
+  const bool vendors = count > 3 && std::string(words[3]) == "vendors";
   bool sound = true;
   try {
     for (const std::string& policy : policy_names())
-      if (count < 3 || policy == words[2]) sound = run(policy, inferences) && sound;
+      if (chosen == "all" || policy == chosen) sound = run(policy, inferences, vendors) && sound;
+    if (vendors) sound = refused_at_opening() && sound;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "stress: %s\n", error.what());
     return 1;
   }
-  return sound ? 0 : 1;
+  const std::string spoilt = spoilt_by_vendors();
+  if (!spoilt.empty()) std::fprintf(stderr, "stress: %s\n", spoilt.c_str());
+  return sound && spoilt.empty() ? 0 : 1;
 }

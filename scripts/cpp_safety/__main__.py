@@ -4,7 +4,8 @@
 
 Eight threads submit inferences of two networks with random deadlines, priorities and cancellations
 (cpp/tests/stress.cpp): plain, with AddressSanitizer and UndefinedBehaviorSanitizer, and with
-ThreadSanitizer. Then weights, arrays, tables of costs, workloads, configurations and layer calls
+ThreadSanitizer; a tenth as many once more beside elements of vendors that fail, refuse to prepare
+and support less than they said (cpp/tests/bad_vendors.cpp). Then weights, arrays, tables of costs, workloads, configurations and layer calls
 are broken at random under AddressSanitizer (cpp/tests/fuzz.cpp). Then a network of convolutions, pools and sums
 runs on oneDNN's kernels under AddressSanitizer, five inferences at once; leaks inside oneDNN are
 suppressed by its library's name, nothing else is. Whatever a sanitizer says ends the command.
@@ -60,6 +61,12 @@ def output_of(*command: object) -> str:
     return "".join(lines)
 
 
+def stress_rows(sanitizer: str, beside: str, *command: object) -> list[list[object]]:
+    """Run many threads; return a row for each policy."""
+    lines = [line.partition(" ") for line in output_of(*command).splitlines()]
+    return [[sanitizer, policy + beside, counts.strip()] for policy, _, counts in lines]
+
+
 def rows(folder: Path, inferences: int, seconds: float) -> list[list[object]]:
     """Run everything; return a row for each sanitizer and policy."""
     cells: list[list[object]] = []
@@ -67,9 +74,9 @@ def rows(folder: Path, inferences: int, seconds: float) -> list[list[object]]:
         target = folder / (sanitizer or "plain")
         build(target, sanitizer)
         count = inferences // SHARE if sanitizer else inferences
-        for line in output_of(target / "stress", count).splitlines():
-            policy, _, found = line.partition(" ")
-            cells.append([words, policy, found.strip()])
+        cells += stress_rows(words, "", target / "stress", count)
+        bad = ("all", "vendors")
+        cells += stress_rows(words, ", vendors", target / "stress", inferences // SHARE, *bad)
         if sanitizer == "address":
             write_seeds(folder)
             found = output_of(target / "fuzz", seconds, folder).strip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -30,6 +31,7 @@ KINDS = (
     "SYMBOL_OF_ANOTHER_NAME",
     "TYPE_OF_THE_HOST",
     "CHANGES_ITS_MIND",
+    "FAILS_BESIDE_OTHERS",
 )
 
 
@@ -164,6 +166,34 @@ def test_bad_elements_of_vendors_are_one_line(
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("purpose", ["--repeat", "--measure"])
+def test_arrays_stay_until_what_computes_on_them_has_ended(
+    built: Path, libraries: dict[str, Path], tmp_path: Path, purpose: str
+) -> None:
+    costs = tmp_path / "c.json"
+    assert run(built, "--profile", str(costs)).returncode == 0
+    table = json.loads(costs.read_text())
+    for call, row in table["costs_us"].items():
+        if call.startswith("conv2d"):
+            row |= {"npu": 1e5, "cpu": 1e9}
+    costs.write_text(json.dumps(table))
+    library = f"library:{libraries['FAILS_BESIDE_OTHERS']}"
+    words = ["--elements", f"cpu,{library},{library}", "--costs", str(costs)]
+    words += ["--repeat", "8", "--places", "4"]
+    if purpose == "--measure":
+        words = [*words[:4], "--measure", str(tmp_path / "m.json")]
+    done = subprocess.run(
+        [str(built / "build" / "run"), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "MALLOC_PERTURB_": "165"},  # Memory that is free holds other numbers.
+    )
+    assert done.returncode == 1, done
+    assert "element npu1 failed" in done.stderr
+
+
 def test_units_of_a_vendor_are_counted(built: Path, libraries: dict[str, Path]) -> None:
     library = f"library:{libraries['SUPPORTS_NOTHING']}"
     done = run(built, "--elements", ",".join(["cpu", library, library, library]))
@@ -179,6 +209,28 @@ def test_costs_of_an_element_that_supports_nothing_are_not_written(
         assert done.returncode == 1
         assert done.stderr.rstrip().endswith("supports no call of a.b")
         assert not costs.exists()
+
+
+def test_an_element_that_agrees_on_no_number_and_infinity_is_no_liar(
+    cpp_runtime: CppRuntime,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    class Logarithm(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(6, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(torch.log(x))  # No number wherever what is drawn is negative.
+
+    folder, library = tmp_path / "net", tmp_path / "libnpu.so"
+    write_project(translate_module(Logarithm(), torch.zeros(3, 6), name="a.b"), folder)
+    cpp_runtime.build(folder)
+    assert shared_library(HOME / "examples" / "linear_element.c", library)
+    done = run(
+        folder, "--elements", f"cpu,library:{library}", "--profile", str(tmp_path / "c.json")
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_openblas_computes_the_products_of_a_network(built: Path, tmp_path: Path) -> None:

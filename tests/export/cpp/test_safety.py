@@ -25,20 +25,43 @@ READERS = (
 )
 
 
-def test_inferences_of_many_threads_end_once_and_nothing_is_allocated(
-    cpp_runtime: CppRuntime,  # noqa: F811
-    tmp_path: Path,
-) -> None:
-    program = cpp_runtime.link([HOME / "tests" / "stress.cpp"], tmp_path / "stress")
+@pytest.fixture(scope="module")
+def stress(cpp_runtime: CppRuntime, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: F811
+    """Build the program of many threads."""
+    sources = [HOME / "tests" / f"{name}.cpp" for name in ("stress", "bad_vendors")]
+    return cpp_runtime.link(sources, tmp_path_factory.mktemp("stress") / "stress")
+
+
+def lines_of(stress: Path, *words: str) -> list[str]:
+    """Run the program; return a line for each policy."""
     done = subprocess.run(
-        [program, "800"], capture_output=True, text=True, check=False, timeout=120
+        [stress, "800", *words], capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) == 11
-    for line in lines:
-        assert " 800 ended: " in line
+    assert all(" 800 ended: " in line for line in lines)
+    return lines
+
+
+def test_inferences_of_many_threads_end_once_and_nothing_is_allocated(stress: Path) -> None:
+    for line in lines_of(stress):
         assert " 0 wrong, 0 allocations" in line
+
+
+def test_elements_that_fail_and_lie_end_their_inferences_only(stress: Path) -> None:
+    for line in lines_of(stress, "all", "vendors"):
+        assert " failed, " in line
+        assert " 0 wrong, " in line
+
+
+def test_memory_of_places_without_room_is_given_back(
+    cpp_runtime: CppRuntime,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    program = cpp_runtime.link([HOME / "tests" / "no_room.cpp"], tmp_path / "no_room")
+    done = subprocess.run([program], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
 
 
 @pytest.mark.slow
