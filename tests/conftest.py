@@ -26,6 +26,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (TOO_OLD, os.environ.get
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+MODULES = pytest.StashKey[int]()
+"""How many were imported when garbage collections last left out what there was."""
 # What libraries make while they are imported stays, and is looked through in vain.
 gc.disable()
 
@@ -48,6 +50,18 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Let garbage collections look at what tests make, not at every library's objects."""
     gc.freeze()
     gc.enable()
+    session.config.stash[MODULES] = len(sys.modules)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Add the libraries that the tests of a file were the first to import."""
+    if nextitem is None or nextitem.path == item.path:
+        return
+    if len(sys.modules) > item.config.stash[MODULES] + 200:
+        gc.collect()
+        gc.freeze()
+        item.config.stash[MODULES] = len(sys.modules)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -182,6 +182,7 @@ def test_a_dask_scheduler_with_two_workers_writes_the_same_bytes(
     here, there = sweep.parent / "here", sweep.parent / "there"
     run(capsys, sweep, here)
     how = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    how |= {"local_directory": str(sweep.parent / "dask")}
     with distributed.LocalCluster(**how) as cluster:
         run(capsys, sweep, there, "--dask", cluster.scheduler_address)
     assert contents(here) == contents(there)

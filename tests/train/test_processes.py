@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -51,8 +50,9 @@ def words_of(words: str) -> list[str]:
     return ["train", "digits", "--model", "net.py:make", *QUICK.split(), *words.split()]
 
 
-def begin(folder: Path, words: str) -> ForkedVerb:
-    return ForkedVerb(words_of(words), folder, ENVIRONMENT)
+def begin(folder: Path, words: str, ranks: int = 1) -> ForkedVerb:
+    """Fork it, and with `ranks` of 2 the second process that Lightning would start."""
+    return ForkedVerb(words_of(words), folder, ENVIRONMENT, ranks)
 
 
 def ended(process: ForkedVerb | subprocess.Popen[str]) -> tuple[int | None, str, str]:
@@ -64,7 +64,7 @@ def ended(process: ForkedVerb | subprocess.Popen[str]) -> tuple[int | None, str,
     return process.returncode, out, err
 
 
-def started(folder: Path, words: str, *launcher: str, **more: Any) -> tuple[int | None, str, str]:
+def started(folder: Path, words: str, *launcher: str) -> tuple[int | None, str, str]:
     """Run it as a command that imports everything itself."""
     return ended(
         subprocess.Popen(
@@ -75,7 +75,6 @@ def started(folder: Path, words: str, *launcher: str, **more: Any) -> tuple[int 
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            **more,
         )
     )
 
@@ -86,8 +85,8 @@ def report_of(status: int | None, out: str, err: str) -> dict[str, Any]:
     return report
 
 
-def trained(folder: Path, words: str) -> dict[str, Any]:
-    return report_of(*ended(begin(folder, words)))
+def trained(folder: Path, words: str, ranks: int = 1) -> dict[str, Any]:
+    return report_of(*ended(begin(folder, words, ranks)))
 
 
 def kill_after(process: ForkedVerb, file: Path, saves: int) -> None:
@@ -162,6 +161,7 @@ def test_two_processes_give_the_curve_of_one_with_the_whole_batch(two_processes:
 @pytest.mark.slow
 def test_two_processes_of_torchrun_are_as_two_that_lightning_starts(two_processes: Path) -> None:
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    launcher += ("--log-dir", "logs")
     launched = report_of(*started(two_processes, f"{CURVE} --out launched", *launcher))
     alone = json.loads((two_processes / "two" / "training.json").read_text())
     assert alone["history"][0]["train_loss"] == launched["history"][0]["train_loss"]
@@ -171,18 +171,21 @@ def test_two_processes_of_torchrun_are_as_two_that_lightning_starts(two_processe
 
 @pytest.mark.slow
 def test_two_processes_killed_within_an_epoch_resume_to_the_same_curve(tmp_path: Path) -> None:
-    """The loss of the interrupted epoch is that of both processes, before and after."""
+    """The loss of the interrupted epoch is that of both processes, before and after.
+
+    Both are forked with their imports done; above, Lightning and torchrun start them.
+    """
     (tmp_path / "net.py").write_text(FACTORY)
     words = (
         "--trainer.max_epochs 4 --trainer.save_every_steps 5 --trainer.accelerator cpu"
         " --trainer.devices 2 --trainer.deterministic true"
     )
-    whole = trained(tmp_path, f"{words} --out whole")
+    whole = trained(tmp_path, f"{words} --out whole", ranks=2)
     (tmp_path / "slow").touch()
-    process = begin(tmp_path, f"{words} --out killed")
+    process = begin(tmp_path, f"{words} --out killed", ranks=2)
     kill_after(process, tmp_path / "killed" / "resume.safetensors", saves=7)
     (tmp_path / "slow").unlink()
-    resumed = trained(tmp_path, f"{words} --out killed --resume")
+    resumed = trained(tmp_path, f"{words} --out killed --resume", ranks=2)
     for mine, theirs in zip(whole["history"], resumed["history"], strict=True):
         assert mine["train_loss"] == pytest.approx(theirs["train_loss"], abs=1e-6)
     assert (tmp_path / "whole" / "weights.safetensors").read_bytes() == (
@@ -209,7 +212,7 @@ def test_of_two_processes_one_that_refuses_says_why_and_the_other_ends(
         "--data.name folder --data.root images --data.batch_images 8 --trainer.max_epochs 1"
         " --trainer.accelerator cpu --trainer.devices 2"
     )
-    status, out, err = ended(begin(tmp_path, f"{words} --out two"))
+    status, out, err = ended(begin(tmp_path, f"{words} --out two", ranks=2))
     assert (status, out) in ((1, ""), (-signal.SIGKILL, ""))
     said = [line for line in err.splitlines() if "Child process with PID" not in line]
     assert all(line.startswith("nnstretch: ") for line in said), err
@@ -226,14 +229,9 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(
     The smaller one meets TensorBoard's first.
     """
     (tmp_path / "net.py").write_text(FACTORY)
-
-    def small_files() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
-
-    status, out, err = started(
-        tmp_path, "--trainer.max_epochs 1 --out full", preexec_fn=small_files
-    )
+    words = words_of("--trainer.max_epochs 1 --out full")
+    process = ForkedVerb(words, tmp_path, ENVIRONMENT, most_file_bytes=limit_bytes)
+    status, out, err = ended(process)
     assert (status, out) == (1, "")
     assert err.count("\n") == 1, err
     assert reason in err
