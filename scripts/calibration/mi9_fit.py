@@ -121,6 +121,34 @@ def predict(
     }
 
 
+class FitPredictions:
+    """Predictions of a fit, which moves one parameter at a time.
+
+    A network is predicted anew where a parameter of a processor that it runs on has moved.
+    """
+
+    def __init__(self, evidence: Evidence, configs: Sequence[str]) -> None:
+        self._evidence, self._configs = evidence, configs
+        self._places = {config: parameters_of(evidence, config) for config in configs}
+        self._known: dict[tuple[str, bytes], float] = {}
+
+    def at(self, parameters: np.ndarray) -> list[float]:
+        """Return the latency of each network."""
+        keys = {c: (c, parameters[places].tobytes()) for c, places in self._places.items()}
+        missing = [config for config, key in keys.items() if key not in self._known]
+        values = dict(zip(NAMES, parameters, strict=True))
+        for config, time_us in predict(values, self._evidence, missing).items():
+            self._known[keys[config]] = time_us
+        return [self._known[key] for key in keys.values()]
+
+
+def parameters_of(evidence: Evidence, config: str) -> np.ndarray:
+    """Return which parameters are of the processors that a network runs on."""
+    parts = evidence.networks[config]
+    processors = {branch.processor for part in parts for branch in part.branches}
+    return np.array([name.partition(".")[0] in processors for name in NAMES])
+
+
 def predict_kernels(values: Mapping[str, float], evidence: Evidence) -> np.ndarray:
     return np.asarray(latency_us(rates_of(values, "gpu"), evidence.gpu_kernels))
 
@@ -166,11 +194,12 @@ def stage_residuals(values: Mapping[str, float], evidence: Evidence) -> np.ndarr
 
 def fit(evidence: Evidence, configs: Sequence[str], with_stages: bool = True) -> dict[str, float]:
     measured = np.array([evidence.measured_us[config] for config in configs])
+    predictions = FitPredictions(evidence, configs)
 
     def residuals(logs: np.ndarray) -> np.ndarray:
-        values = dict(zip(NAMES, np.exp(logs), strict=True))
-        predicted = np.array(list(predict(values, evidence, configs).values()))
-        networks = np.log(predicted / measured)
+        parameters = np.exp(logs)
+        values = dict(zip(NAMES, parameters, strict=True))
+        networks = np.log(np.array(predictions.at(parameters)) / measured)
         stages = stage_residuals(values, evidence) if with_stages else np.zeros(0)
         return np.concatenate([networks, stages, PULL * (logs - np.log(START)) / SPREAD])
 
