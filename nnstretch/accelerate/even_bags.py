@@ -68,7 +68,7 @@ def opened(node: Node, bag: Node, specs: Mapping[str, TensorSpec]) -> list[Node]
     shape = (count, specs[index].elements // count)
     rows = TensorSpec(shape, specs[index].dtype)
     looked_up = TensorSpec((*shape, width), node.output.dtype)
-    mode = int(argument(bag, 4, 0))  # type: ignore[arg-type]
+    mode = int(argument(bag, 4, 0))
     in_bags, in_rows = f"{node.name}_rows", f"{node.name}_looked_up"
     return [
         Node(in_bags, "view", (ValueRef(index), shape), (rows,), bag.module),
