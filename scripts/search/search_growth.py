@@ -1,7 +1,7 @@
 """Time and memory of the exact search: ResNets of growing depth, and networks of the zoo.
 
 Every search runs in a process of its own on one core, over every cut between blocks and every width
-in steps of 8. One that takes under five seconds runs five times: its row shows the median, least
+in steps of 8. One that takes under five seconds runs three times: its row shows the median, least
 and most.
 """
 
@@ -35,7 +35,7 @@ ZOO = (
 LONGEST_S = 75.0
 """For one search, capture included."""
 SHORT_S = 5.0
-REPEATS = 5
+REPEATS = 3
 TEAMS = ("cpu,dsp", "cpu,gpu,dsp")
 ONE = """
 import json, resource, sys, time
@@ -194,7 +194,7 @@ def run(args: argparse.Namespace) -> int:
 
 Every cut between blocks, every width in steps of 8, both merges, default limits, no bound on MACs: the fastest plan the constraints
 allow. Predicted latencies. Kernels of kinds that `mi9` never measured are priced as the nearest kind (`--fallback nearest`).
-Seconds: pricing, proof, and equal-MACs comparison; capture apart; where a search takes under five seconds, the median of five
+Seconds: pricing, proof, and equal-MACs comparison; capture apart; where a search takes under five seconds, the median of three
 (least to most). Memory: peak of the process, in MB.
 
 ![growth with the number of cuts]({args.picture.name})
