@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 from support.chip_networks import NETWORKS, batches
 from support.random_chip_graphs import (
+    FIFTIES,
     random_graph,
     random_machine,
     random_tensors,
@@ -31,8 +33,6 @@ from nnstretch.accelerate.network_batches import NetworkBatches
 from nnstretch.accelerate.policies import ClusterSchedule, ScheduleOptions, schedule_cluster
 from nnstretch.errors import BadPlan, Mismatch
 
-SEEDS = range(300)
-
 
 def schedule_of(seed: int, policy: str) -> ClusterSchedule | None:
     """A random pair's schedule, None where a layer does not fit even alone."""
@@ -48,13 +48,13 @@ def schedule_of(seed: int, policy: str) -> ClusterSchedule | None:
         return None
 
 
-@pytest.mark.parametrize("tens", range(0, len(SEEDS), 50))
+@pytest.mark.parametrize("tens", FIFTIES)
 @pytest.mark.parametrize("policy", ["ddr", "gb", "lb", "graphturbo"])
 def test_random_graphs_on_random_machines_compute_the_networks_numbers(
     tens: int, policy: str
 ) -> None:
     scheduled = 0
-    for seed in SEEDS[tens : tens + 50]:
+    for seed in range(tens, tens + 50):
         if policy == "gb" and random_machine(seed).shared is None:
             continue
         schedule = schedule_of(seed, policy)
@@ -221,32 +221,39 @@ def test_networks_compute_their_numbers(model: str, batch: int, machine: str) ->
     check(schedule.placed, rates.accelerator.cores, network.weights, inputs, truth)
 
 
+@pytest.fixture(scope="module")
+def network(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of a network, which is captured once for its pairs and forgotten after them."""
+    yield request.param
+    batches.cache_clear()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("model", "batch", "machine"),
+    ("network", "batch", "machine"),
     [
         ("torchvision:resnet50", 16, "stcp920"),
+        ("torchvision:resnet50", 1, "nvdla-64"),
+        ("torchvision:resnet50", 1, "ethos-u55-128"),
         (f"{NETWORKS}:bert_base?tokens=128&words=2000", 8, "stcp920"),
         (f"{NETWORKS}:bert_base?tokens=256&words=2000", 4, "stcp920"),
         (f"{NETWORKS}:bert_large?tokens=384&words=2000&layers=12", 2, "stcp920"),
         (f"{NETWORKS}:bert_base?tokens=512&words=2000", 2, "stcp920"),
         (f"{NETWORKS}:dlrm?rows=1000", 256, "stcp920"),
         ("torchvision:mobilenet_v2", 32, "stcp920"),
-        ("timm:vit_base_patch16_224", 8, "stcp920"),
-        ("torchvision:densenet121", 8, "stcp920"),
-        (f"{NETWORKS}:conformer", 3, "stcp920"),
-        ("torchvision:resnet18", 1, "nvdla-64"),
-        ("torchvision:resnet50", 1, "nvdla-64"),
-        ("torchvision:resnet50", 1, "ethos-u55-128"),
         ("torchvision:mobilenet_v2", 1, "nvdla-64"),
         ("torchvision:mobilenet_v2", 1, "ethos-u55-128"),
+        ("timm:vit_base_patch16_224", 8, "stcp920"),
+        ("torchvision:densenet121", 8, "stcp920"),
         ("torchvision:densenet121", 1, "nvdla-64"),
         ("torchvision:densenet121", 1, "ethos-u55-128"),
+        (f"{NETWORKS}:conformer", 3, "stcp920"),
+        ("torchvision:resnet18", 1, "nvdla-64"),
     ],
+    indirect=["network"],
 )
-def test_published_pairs_compute_their_numbers(model: str, batch: int, machine: str) -> None:
-    test_networks_compute_their_numbers(model, batch, machine)
-    batches.cache_clear()
+def test_published_pairs_compute_their_numbers(network: str, batch: int, machine: str) -> None:
+    test_networks_compute_their_numbers(network, batch, machine)
 
 
 class ShiftedWindow(torch.nn.Module):

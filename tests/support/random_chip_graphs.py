@@ -5,11 +5,18 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+import pytest
 import torch
 
 from nnstretch.capture.rebuild_module import build
 from nnstretch.chip.accelerator import Accelerator, Dram, MatrixUnit, OnChipBuffer, VectorUnit
 from nnstretch.graph import Graph, Node, TensorSpec, Value, ValueRef, Weight
+
+FIFTIES = [
+    first if first < 100 else pytest.param(first, marks=pytest.mark.slow)
+    for first in range(0, 300, 50)
+]
+"""First seeds of 300 pairs, fifty at a time; `make test` has a hundred pairs."""
 
 
 @dataclass
