@@ -16,6 +16,7 @@ from nnstretch.accelerate.machine.load_accelerator import load_accelerator
 from nnstretch.accelerate.machine.rates import ChipRates
 from nnstretch.accelerate.network_batches import NetworkBatches
 from nnstretch.accelerate.policies import ScheduleOptions
+from nnstretch.chip.instances import Instruction
 from nnstretch.errors import BadInput, UnsupportedOp
 
 
@@ -113,6 +114,43 @@ def test_a_network_that_computes_nothing_is_refused(
     network.module.layer = nn.Identity()
     with pytest.raises(BadInput, match="nothing to compute, still"):
         accelerate(network.graph, request("stcp920", [], "lb", 2))
+
+
+class Biased(nn.Module):
+    """Scores of attention with a bias of their own, as those of windows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.randn(64, 64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Compute attention."""
+        return (x @ x.mT + self.bias).softmax(-1) @ x
+
+
+@pytest.mark.parametrize("policy", ["ddr", "lb", "graphturbo"])
+def test_a_bias_larger_than_a_local_buffer_is_loaded_row_by_row(policy: str) -> None:
+    torch.manual_seed(0)
+    network = NetworkBatches(Biased(), (torch.randn(1, 64, 16),), "biased")
+    small = accelerate(network.graph, request("stcp920", ["local_buffer.size=6KiB"], policy, 3))
+    verify_plan(small.schedule.placed, small.schedule.rates)
+    examples = network.random_inputs(3)
+    inputs = {network.graph(3).inputs[0].name: examples[0]}
+    check(small.schedule.placed, 8, network.weights, inputs, network.outputs(examples))
+    large = accelerate(network.graph, request("stcp920", [], policy, 3))
+    loaded = [weights_bytes(result.schedule.instructions) for result in (large, small)]
+    assert loaded[0] == 2 * 64 * 64
+    assert loaded[1] > loaded[0]
+    assert small.latency_us >= large.latency_us
+
+
+def weights_bytes(instructions: tuple[Instruction, ...]) -> int:
+    """Bytes of weights over DDR."""
+    return sum(
+        item.size_bytes
+        for item in instructions
+        if item.engine == "dma_in" and " weights " in item.name
+    )
 
 
 class Bags(nn.Module):

@@ -35,10 +35,10 @@ def choose_tiling(
     """Return the tiling of a step whose slots fit into gaps, None where none does."""
     best: Tiling | None = None
     best_us = 0.0
-    for outputs, inputs in channel_tiles(work, rates):
-        if best is not None and outputs * inputs > MOST_TILES:
+    for base in base_loops(work, rates):
+        if best is not None and (base.weights_by_rows or base.tiles > MOST_TILES):
             break
-        for counts in loop_counts(outputs, inputs, work, rates, local_gaps, shared_gaps):
+        for counts in loop_counts(base, work, rates, local_gaps, shared_gaps):
             tiling = place_slots(counts, work, rates, local_gaps, shared_gaps)
             most_tiles = MOST_TILES if best is None else max(MOST_TILES, best.tiles)
             if tiling is None or (best is not None and tiling.tiles > most_tiles):
@@ -49,19 +49,27 @@ def choose_tiling(
     return best
 
 
+def base_loops(work: LayerWork, rates: ChipRates) -> Iterator[Tiling]:
+    """Yield loops of one row tile; last the one that loads what is added to products by rows."""
+    for outputs, inputs in channel_tiles(work, rates):
+        yield Tiling(outputs, inputs, 1)
+    if adds_weights(work):
+        yield Tiling(1, 1, 1, weights_by_rows=True)
+
+
+def adds_weights(work: LayerWork) -> bool:
+    """Return whether weights follow a product of two activations: a bias of scores."""
+    return work.shape is not None and not work.shape.weighted and work.weight_bytes > 0
+
+
 def loop_counts(
-    outputs: int,
-    inputs: int,
-    work: LayerWork,
-    rates: ChipRates,
-    local_gaps: Gaps,
-    shared_gaps: Gaps,
+    base: Tiling, work: LayerWork, rates: ChipRates, local_gaps: Gaps, shared_gaps: Gaps
 ) -> Iterator[Tiling]:
     """Yield tile loops of some channel tiles that may fit; operands stay where it saves moves."""
     rows_tried = row_tiles(work)
-    saves = outputs > 1 and any(stream.kept for stream in work.streams)
+    saves = base.outputs > 1 and any(stream.kept for stream in work.streams)
     for resident in (False, True) if saves else (False,):
-        finest = Tiling(outputs, inputs, rows_tried[-1], resident)
+        finest = replace(base, rows=rows_tried[-1], resident=resident)
         if place_slots(finest, work, rates, local_gaps, shared_gaps) is None:
             continue
         for rows in fitting_rows(finest, rows_tried, work, rates, local_gaps, shared_gaps):
@@ -143,10 +151,12 @@ def engine_times(work: LayerWork, tiling: Tiling, rates: ChipRates) -> dict[str,
     if work.shape is not None:
         busy[MATRIX] = rates.matrix_us(tile_shape(work.shape, tiling, rates)) * tiling.tiles
     if work.weight_bytes:
+        again = tile_weight_bytes(work, tiling)[0] * tiling.rows
+        weight_bytes = again if tiling.weights_by_rows else work.weight_bytes
         engine = rates.engine(DDR, LOCAL)
-        busy[engine] = rates.transfer_us(work.weight_bytes, DDR, LOCAL, work.cores)
+        busy[engine] = rates.transfer_us(weight_bytes, DDR, LOCAL, work.cores)
         if tiling.staging_slots:
-            busy[PORT] = rates.transfer_us(work.weight_bytes, SHARED, LOCAL, work.cores)
+            busy[PORT] = rates.transfer_us(weight_bytes, SHARED, LOCAL, work.cores)
     for stream in work.streams:
         size_bytes = stream_tile_bytes(work, stream, tiling) * stream_tiles(stream, tiling)
         engine = rates.engine(stream.buffer, LOCAL)
@@ -162,7 +172,7 @@ def engine_times(work: LayerWork, tiling: Tiling, rates: ChipRates) -> dict[str,
 def smallest_slots_bytes(work: LayerWork, rates: ChipRates) -> dict[str, int]:
     """Return the bytes that a step's finest tiles need in a local and in the global buffer."""
     outputs, inputs = list(channel_tiles(work, rates))[-1]
-    finest = Tiling(outputs, inputs, row_tiles(work)[-1])
+    finest = Tiling(outputs, inputs, row_tiles(work)[-1], weights_by_rows=adds_weights(work))
     staged = rates.accelerator.shared is not None and not rates.accelerator.matrix.weight_tiles
     return {
         LOCAL: 2 * sum(slot_sizes(work, finest, rates)),

@@ -96,7 +96,7 @@ class Emitter:
             for index in range(tiling.inputs):
                 slot = self.load_weights(step, work, tiling, output * tiling.inputs + index)
                 for row in range(tiling.rows):
-                    if row and work.shape is None:
+                    if row and (work.shape is None or tiling.weights_by_rows):
                         slot = self.load_weights(step, work, tiling, row)
                     self.add_tile(step, work, tiling, (output, index, row), slot, local)
 

@@ -44,6 +44,8 @@ class LayerWork:
     """Cores among which output channels are split; the others receive the same weights."""
     weight_bytes: int
     """Distinct ones, of all cores."""
+    weights: int
+    """Weights that it reads."""
     simple: float
     special: float
     """Vector operations of each core."""
@@ -92,6 +94,7 @@ def layer_work(program: Program, step: ChipStep, rates: ChipRates) -> LayerWork:
         share,
         output_cores,
         weights,
+        weights_read(chip, step.operators),
         simple,
         special,
         streams,
@@ -126,6 +129,11 @@ def core_share(
         ),
         output_cores,
     )
+
+
+def weights_read(chip: ChipGraph, operators: Sequence[str]) -> int:
+    """Return how many weights operators read."""
+    return sum(chip.roots[n] in chip.weights for name in operators for n in chip.nodes[name].inputs)
 
 
 def vector_work(chip: ChipGraph, step: ChipStep, cores: int) -> tuple[float, float]:

@@ -24,6 +24,8 @@ class Tiling:
     rows: int
     resident: bool = False
     """Whether an operand that every tile of outputs needs is moved once and stays in its slot."""
+    weights_by_rows: bool = False
+    """Whether what is added to a product of activations is loaded for each tile of rows."""
     weight_slots: tuple[Region, ...] = ()
     """In the local buffers."""
     staging_slots: tuple[Region, ...] = ()
@@ -65,6 +67,9 @@ def tile_shape(shape: MatrixShape, tiling: Tiling, rates: ChipRates) -> MatrixSh
 
 def tile_weight_bytes(work: LayerWork, tiling: Tiling) -> tuple[int, int]:
     """Return the weight bytes of a tile: distinct ones, and those of one core."""
+    if tiling.weights_by_rows:
+        tile = work.weights * result_tile_bytes(work, tiling)
+        return min(work.weight_bytes, tile), min(work.weight_bytes, -(-tile // work.cores))
     parts = tiling.rows if work.shape is None else tiling.outputs * tiling.inputs
     distinct = -(-work.weight_bytes // parts)
     return distinct, -(-distinct // work.output_cores)
