@@ -1,11 +1,13 @@
 """Lower bounds of the exact search, by Lagrangian relaxation.
 
-multipliers.py     multipliers of a network and of a segment, affine minorants, cost-to-go
-entry_bins.py      first units of branches over bins of merged widths
-lagrangian.py      bound through one segment option
+multipliers.py       multipliers of a network and of a segment, affine minorants, cost-to-go
+entry_bins.py        first units of branches over bins of merged widths
+deadline_windows.py  deadlines that matter, and options that keep them all
+lagrangian.py        bound through one segment option
+relaxations.py       which ways to relax a segment option bound it best
+option_bounds.py     that bound over all merged widths that an option reads
 separable_bounds.py  a looser and cheaper one, each branch apart
-option_bounds.py   either over all merged widths that an option reads
-relaxations.py     which ways to relax a segment option bound it best
-cost_to_go.py      backward recursion over the options of a space, reduced costs
-cutting_planes.py  which multipliers to try next (Kelley)
+cost_to_go.py        backward recursion over the options of a space, reduced costs
+exact_bounds.py      the same with exact bounds, where nothing limits the whole network
+cutting_planes.py    which multipliers to try next (Kelley)
 """

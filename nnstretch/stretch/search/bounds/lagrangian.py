@@ -16,60 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array, BranchTable
+from nnstretch.stretch.search.bounds.deadline_windows import (
+    BranchWork,
+    DeadlineWindow,
+    EarlyOptions,
+)
 from nnstretch.stretch.search.bounds.entry_bins import EntryBins, per_channel_us
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers, SegmentMultipliers
 from nnstretch.stretch.search.options.segment_option import SegmentOption
-
-
-@dataclass(frozen=True)
-class BranchWork:
-    """Options of one branch that keep pace, or of all branches together: `[width bin, option]`."""
-
-    us: Array
-    """Infinite where an option straggles."""
-    macs: Array
-    params: Array | None
-    """None where parameters have no multiplier."""
-    channels_out: Array
-    """`[option]` where all bins have the same order."""
-
-    def rewards(
-        self, option: SegmentOption, relaxations: SegmentMultipliers, multipliers: Multipliers
-    ) -> Array:
-        """Return work and width at their multipliers, us: `[relaxation, width bin, option]`."""
-        per_mac = (multipliers.per_mac + relaxations.per_mac)[:, None, None]
-        per_channel = (relaxations.per_channel + option.merge_us_per_channel)[:, None, None]
-        rewards = per_mac * self.macs
-        rewards -= per_channel * self.channels_out
-        if self.params is not None:
-            rewards += multipliers.per_param * self.params
-        return np.asarray(rewards)
-
-
-@dataclass(frozen=True)
-class DeadlineWindow:
-    """Deadlines of one segment option that matter, by width bin, us."""
-
-    first_us: Array
-    """Before it no branches have the MACs of the segment."""
-    last_us: Array
-    """After it no plan is of interest."""
-
-    def take(self, bins: Array) -> DeadlineWindow:
-        """Return the window of the chosen bins."""
-        return DeadlineWindow(self.first_us[bins], self.last_us[bins])
-
-    def early(self, us: Array) -> Array:
-        """Return which options are done before the window: `[width bin, option]`."""
-        return np.asarray(us < self.first_us[:, None])
-
-    def within(self, work: BranchWork) -> BranchWork:
-        """Return the options of one branch in the window; infinite latency for others."""
-        is_within = ~self.early(work.us) & (work.us <= self.last_us[:, None])
-        columns = np.flatnonzero(is_within.any(axis=0))
-        us = np.where(is_within[:, columns], work.us[:, columns], np.inf)
-        params = None if work.params is None else work.params[:, columns]
-        return BranchWork(us, work.macs[:, columns], params, work.channels_out[columns])
 
 
 @dataclass(frozen=True)
@@ -109,33 +63,50 @@ def deadline_costs(
     window: DeadlineWindow | None = None,
 ) -> DeadlineTable:
     """Return the table of a segment option; of `tables` that are samples, it is no bound."""
-    pairs = zip(tables or option.branch_tables, entries, strict=True)
+    branches, early = list[BranchWork](), list[EarlyOptions]()
     with_params = bool(multipliers.per_param)
-    branches = [branch_work(option, table, entry, with_params) for table, entry in pairs]
+    for table, entry in zip(tables or option.branch_tables, entries, strict=True):
+        if window is None:
+            branches.append(branch_work(option, table, entry, with_params))
+            continue
+        columns, best = window.split(option, table, entry, relaxations, multipliers)
+        work = branch_work(option, table, entry, with_params, columns)
+        rewards = work.rewards(option, relaxations, multipliers)
+        early.append(best.join(window.early(work, rewards)))
+        branches.append(window.within(work))
     if option.branched:
-        return merge_deadlines(option, branches, relaxations, multipliers, window)
+        return merge_deadlines(option, branches, relaxations, multipliers, early)
     (work,) = branches
     rewards = work.rewards(option, relaxations, multipliers)
     return DeadlineTable(work.us, [rewards], np.ones(work.us.shape, dtype=bool))
 
 
 def branch_work(
-    option: SegmentOption, table: BranchTable, entry: EntryBins, with_params: bool
+    option: SegmentOption,
+    table: BranchTable,
+    entry: EntryBins,
+    with_params: bool,
+    columns: list[Array] | None = None,
 ) -> BranchWork:
-    """Return the options of one branch, those without an adapter behind the others."""
+    """Return the options of one branch, those without an adapter behind the others.
+
+    `columns` are the options to look at of either kind, all by default.
+    """
     kinds = [entry] if entry.plain is None else [entry, entry.plain]
-    choice, first = np.arange(len(table.us)), table.first
-    if entry.plain is not None:
-        exists = np.isfinite(entry.plain.us).any(axis=0)
-        plain = np.flatnonzero(exists[first])
-        choice = np.concatenate([choice, plain])
-        first = np.concatenate([first, entry.us.shape[1] + first[plain]])
+    if columns is None:
+        columns = [np.arange(len(table.us))]
+        if entry.plain is not None:
+            exists = np.isfinite(entry.plain.us).any(axis=0)
+            columns.append(np.flatnonzero(exists[table.first]))
+    choice = np.concatenate(columns)
+    width = entry.us.shape[1]
+    first = np.concatenate([table.first[c] + n * width for n, c in enumerate(columns)])
     us = np.concatenate([kind.us for kind in kinds], axis=1).take(first, axis=1) + table.us[choice]
     if option.branched:
         keeps_pace = option.bounds.keeps_pace(us - entry.tilt.us * entry.spans[:, None])
-        columns = np.flatnonzero(keeps_pace.any(axis=0))
-        us = np.where(keeps_pace, us, np.inf).take(columns, axis=1)
-        choice, first = choice[columns], first[columns]
+        kept = np.flatnonzero(keeps_pace.any(axis=0))
+        us = np.where(keeps_pace, us, np.inf).take(kept, axis=1)
+        choice, first = choice[kept], first[kept]
     macs = np.concatenate([kind.macs for kind in kinds], axis=1).take(first, axis=1)
     params = None
     if with_params:
@@ -149,32 +120,24 @@ def merge_deadlines(
     branches: Sequence[BranchWork],
     relaxations: SegmentMultipliers,
     multipliers: Multipliers,
-    window: DeadlineWindow | None = None,
+    early: Sequence[EarlyOptions] = (),
 ) -> DeadlineTable:
     """Return the best reward of every branch at the latency of each option of any branch.
 
-    Of options before the window only the best count, those behind it not at all.
+    `early` options of each branch keep every deadline.
     """
-    early_macs, early_rewards = list[Array](), list[Array]()
-    if window is not None:
-        for branch in branches:
-            is_late = ~window.early(branch.us)
-            rewards = branch.rewards(option, relaxations, multipliers)
-            early_rewards.append(np.where(is_late, -np.inf, rewards).max(axis=2, initial=-np.inf))
-            early_macs.append(np.where(is_late, -np.inf, branch.macs).max(axis=1, initial=-np.inf))
-        branches = [window.within(branch) for branch in branches]
     work, owner = sort_by_latency(branches)
     masks = [owner == b for b in range(len(branches))]
     macs = [np.where(mask, work.macs, -np.inf) for mask in masks]
     most_macs = [np.maximum.accumulate(row, axis=1) for row in macs]
-    for most, early in zip(most_macs, early_macs, strict=False):
-        np.maximum(most, early[:, None], out=most)
+    for most, options in zip(most_macs, early, strict=False):
+        np.maximum(most, options.macs[:, None], out=most)
     meets = np.asarray(option.bounds.has_capacity(np.maximum.reduce(most_macs), sum(most_macs)))
     begin = int(meets.any(axis=0).argmax()) if meets.any() else meets.shape[1]
     rewards = work.rewards(option, relaxations, multipliers)
     best_rewards = [best_so_far(np.where(mask, rewards, -np.inf), begin) for mask in masks]
-    for best, early in zip(best_rewards, early_rewards, strict=False):
-        np.maximum(best, early[:, :, None], out=best)
+    for best, options in zip(best_rewards, early, strict=False):
+        np.maximum(best, options.rewards[:, :, None], out=best)
     return DeadlineTable(work.us[:, begin:], best_rewards, meets[:, begin:])
 
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array
+from nnstretch.stretch.search.bounds.deadline_windows import DeadlineWindow
 from nnstretch.stretch.search.bounds.entry_bins import (
     EntryBins,
     channels_missing,
     per_channel_us,
 )
 from nnstretch.stretch.search.bounds.lagrangian import (
-    DeadlineWindow,
     changes_width,
     offsets_us,
     segment_bound,

@@ -157,7 +157,7 @@ def trial_steps(branches: int) -> tuple[Array, Array]:
 
     One is tried at a time, up and down: `[trial, branch]`, `[trial]`.
     """
-    count = branches if branches > 2 else 1  # of two, one says what the other has
+    count = branches - 1  # the last has what the others leave
     factors, steps = np.ones((2 * count + 2, branches)), np.zeros(2 * count + 2)
     for b in range(count):
         factors[2 * b : 2 * b + 2, b] = np.exp(-SHARE_STEP), np.exp(SHARE_STEP)
