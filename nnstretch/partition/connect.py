@@ -237,8 +237,9 @@ def _index(name: object) -> int | None:
     """Return the number of an output that is counted from 0, None for what is none."""
     if isinstance(name, str):
         return int(name) if re.fullmatch("[0-9]{1,9}", name) else None
-    whole = isinstance(name, Integral) and not isinstance(name, bool)
-    return int(name) if whole and name >= 0 else None
+    if not isinstance(name, Integral) or isinstance(name, bool):
+        return None
+    return int(name) if int(name) >= 0 else None
 
 
 def _is_integer(value: object, least: int, most: int) -> bool:
@@ -246,10 +247,10 @@ def _is_integer(value: object, least: int, most: int) -> bool:
 
 
 def _processors(value: object, module: str) -> tuple[str, ...]:
-    names = tuple(value) if isinstance(value, tuple | list) else (None,)
+    names = [*value] if isinstance(value, tuple | list) else [None]
     if not all(isinstance(name, str) and name for name in names):
         raise BadInput(f"processors is {shorten(value)}, module {module}, give a list of names")
-    return names
+    return tuple(map(str, names))
 
 
 def _cores(value: object, module: str) -> tuple[int, ...]:
