@@ -72,7 +72,7 @@ def decode(kind: Any, value: Any, where: str) -> Any:
     """
     try:
         # The entry of a long list has a name of its own, which a record does not use.
-        if is_dataclass(kind):
+        if _is_record(kind):
             return _record(kind)(value)
         return _decoder(kind, where.rpartition(".")[2])(value)
     except Fault as fault:
@@ -96,7 +96,7 @@ def _decoder(kind: Any, name: str) -> Decoder:
     arguments = get_args(kind)
     if origin is Annotated:
         return limited(_decoder(arguments[0], name), arguments[1:], name)
-    if is_dataclass(kind):
+    if _is_record(kind):
         return _record(kind)
     if origin is tuple:
         if arguments[-1] is Ellipsis:
@@ -126,6 +126,11 @@ def _json_type(kind: Any) -> type:
         return dict
     plain: type = list if origin is tuple else kind
     return plain
+
+
+def _is_record(kind: Any) -> bool:
+    """Return whether a kind is a dataclass; of a plain bool, mypy infers nothing it cannot hash."""
+    return is_dataclass(kind)
 
 
 @cache
