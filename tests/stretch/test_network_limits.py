@@ -24,7 +24,6 @@ from nnstretch.stretch.search.bounds.cost_to_go import (
     width_bins,
 )
 from nnstretch.stretch.search.bounds.cutting_planes import CuttingPlanes
-from nnstretch.stretch.search.bounds.exact_bounds import exact_cost_to_go
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
 from nnstretch.stretch.search.bounds.relaxations import known_relaxations
 from nnstretch.stretch.search.branch_and_bound import ExactSearch
@@ -332,28 +331,6 @@ def test_what_is_limited_has_a_price_from_the_first_round_on(
     assert (first.per_mac > 0, first.per_param > 0, first.per_meeting > 0) == priced
     assert (planes.first(1.1e6).per_mac > 0) == (limits.max_macs < math.inf)
     assert (planes.rounds() > 1) == any(priced)
-
-
-@pytest.mark.parametrize("seed", range(0, 40, 2))
-def test_exact_bounds_are_what_combinations_reach(seed: int) -> None:
-    space = space_of(random_instance(seed))
-    every = list(segment_options(CostTables(space)))
-    known = cost_to_go(space, every, Multipliers(), None, 1.3)
-    finite = {number: np.isfinite(bound) for number, bound in known.options.items()}
-    usable = {number: rows for number, rows in finite.items() if rows.any()}
-    room_us = float(known.at[0][0])
-    exact = exact_cost_to_go(space, every, known, usable, room_us, lambda: None)
-    least_us = {i: np.full(len(at), math.inf) for i, at in known.at.items()}
-    for number, row, _, combinations in crossings(every, space):
-        least = float(reached(every[number], combinations, exact).min())
-        i = every[number].i
-        least_us[i][row] = min(least_us[i][row], least)
-        if number in usable:
-            assert exact.options[number][row] <= least + slack(least), every[number].name
-    for i, at in exact.at.items():
-        known_us = np.minimum(least_us[i], known.at[i] + room_us)
-        is_finite = np.isfinite(known_us)
-        assert at[is_finite] == pytest.approx(known_us[is_finite], rel=1e-8)
 
 
 def test_options_that_cannot_be_best_have_no_tight_bound() -> None:

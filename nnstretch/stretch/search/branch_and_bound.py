@@ -19,7 +19,6 @@ from nnstretch.stretch.search.bounds.cost_to_go import (
     tighten_loose,
 )
 from nnstretch.stretch.search.bounds.cutting_planes import CuttingPlanes
-from nnstretch.stretch.search.bounds.exact_bounds import exact_cost_to_go, exact_work
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.cost_tables import CostTables
@@ -56,8 +55,6 @@ class ExactSearch:
     """Multipliers to begin with, from a search that was like this one."""
     bounds: list[CostToGo] = field(default_factory=list)
     """At the best multipliers, by falling bound."""
-    is_exact: bool = False
-    """Whether bounds have been exact."""
 
     def __post_init__(self) -> None:
         self.space = self.tables.space
@@ -94,12 +91,11 @@ class ExactSearch:
                 return self
             bounds.sort(key=lambda values: -values.total(self.limits))
             self.polish(bounds)
-            for n, run in enumerate(runs if factor is not None or self.limits.any else ()):
-                if self.is_over or self.bound_us == math.inf:
-                    return self
-                self.search_labels(bounds, run)
-                if not self.is_over and not self.limits.any:
-                    self.evaluate_exactly(bounds, self.schedule.exact_work[n])
+            if factor is not None or self.limits.any:
+                for run in runs:
+                    if self.is_over or self.bound_us == math.inf:
+                        return self
+                    self.search_labels(bounds, run)
             self.prune_options(bounds[0])
         return self
 
@@ -170,21 +166,6 @@ class ExactSearch:
         ):
             self.prune_options(values)
         return values
-
-    def evaluate_exactly(self, bounds: list[CostToGo], most_work: float) -> None:
-        """Put exact bounds in the place of the first, once what is left takes little work."""
-        self.prune_options(bounds[0])
-        work = sum(exact_work(self.options[n], rows) for n, rows in self.usable.items())
-        if self.best is None or self.is_exact or work > most_work:
-            return
-        room_us = self.best.latency_us - bounds[0].total(self.limits)
-        report = partial(self.report_progress, "exact bounds", 1, 1)
-        bounds[0] = exact_cost_to_go(
-            self.space, self.options, bounds[0], self.usable, room_us, report
-        )
-        self.is_exact = True
-        self.bound_us = max(self.bound_us, bounds[0].total(self.limits))
-        self.follow_bounds(bounds[0])
 
     def prune_options(self, values: CostToGo) -> None:
         """Fix by reduced costs: drop options, and widths before them, that no better plan uses."""

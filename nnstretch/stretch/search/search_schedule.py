@@ -66,9 +66,6 @@ class SearchSchedule:
         (LabelRun(WIDE, 0.2), LabelRun(WIDEST, 0.5), LabelRun(WIDEST, math.inf)),
     )
     """Label searches of each phase; the next one runs where the one before proved too little."""
-    exact_work: tuple[float, ...] = (3e8, 1.2e9, 5e9, 2e10)
-    """Numbers that exact bounds may take behind the label searches of a phase, where nothing limits
-    the whole network."""
     largest_step: float = 0.15
     """Multipliers change from one round to the next by this share of the largest at most."""
     smallest_step: float = 0.02

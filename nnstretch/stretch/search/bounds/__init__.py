@@ -8,6 +8,5 @@ relaxations.py       which ways to relax a segment option bound it best
 option_bounds.py     that bound over all merged widths that an option reads
 separable_bounds.py  a looser and cheaper one, each branch apart
 cost_to_go.py        backward recursion over the options of a space, reduced costs
-exact_bounds.py      the same with exact bounds, where nothing limits the whole network
 cutting_planes.py    which multipliers to try next (Kelley)
 """
