@@ -26,11 +26,14 @@ from nnstretch.export.litert.packages import require_packages
 from nnstretch.export.litert.runner import LiteRTRunner
 from nnstretch.files.atomic import atomic_write
 from nnstretch.files.checked import checked
+from nnstretch.files.limits import shorten
 
 SUFFIX = ".tflite"
 FLOAT_SUFFIX = ".float.tflite"
 TOLERANCE = 1e-3
 """Largest difference of the float file from the module, over the largest score (at least 1)."""
+
+PAIRS = "needed are batches, each images and their labels"
 
 Progress = Callable[[str, float, float], None]
 
@@ -82,7 +85,8 @@ def quantize(
     points of accuracy.
     """
     int8_path, float_path = output_paths(path)
-    check_settings(len(calibration), len(held_out), max_drop)
+    counts = (count_images(calibration, "calibration"), count_images(held_out, "held_out"))
+    check_settings(*counts, max_drop)
     require_packages()
     tell = progress or (lambda what, done, total: None)
     with eval_mode(module):
@@ -120,12 +124,36 @@ def check_settings(calibration: int, images: int | None, max_drop: float) -> Non
         )
 
 
+def count_images(batches: LabeledBatches, name: str) -> int:
+    """Return how many images there are. Raises BadInput with the argument's name."""
+    try:
+        iter(batches)
+        return len(batches)
+    except TypeError:
+        raise BadInput(f"{name} is {shorten(batches)}, quantize, {PAIRS}") from None
+
+
+def labeled_images(
+    batches: LabeledBatches, name: str
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield images and labels of each batch. Raises BadInput with the argument's name."""
+    for batch in batches:
+        tensors = batch if isinstance(batch, tuple | list) else ()
+        if [isinstance(tensor, torch.Tensor) for tensor in tensors] != [True, True]:
+            raise BadInput(f"{name} has {shorten(batch)}, quantize, {PAIRS}")
+        images, labels = tensors
+        if images.dim() == 0 or labels.shape != images.shape[:1]:
+            shapes = f"images of {tuple(images.shape)} and labels of {tuple(labels.shape)}"
+            raise BadInput(f"{name} has {shapes}, quantize, {PAIRS}")
+        yield images, labels
+
+
 def convert_network(
     module: nn.Module, calibration: LabeledBatches, classes: int, name: str, tell: Progress
 ) -> tuple[bytes, bytes]:
     """Convert the network to float32 and to int8."""
     tell("converting", 0, 1)
-    batches = iter(calibration)
+    batches = labeled_images(calibration, "calibration")
     first = next(batches)
     example = first[0][:1]
     check_fit(module, example, classes, name)
@@ -176,7 +204,7 @@ def check_accuracy(
     worst = 0.0
     largest = 0.0
     tell("checking", 0, len(held_out))
-    for images, labels in held_out:
+    for images, labels in labeled_images(held_out, "held_out"):
         exact, from_float, from_int8 = scores(module, runners, images)
         worst = max(worst, largest_difference(exact, from_float))
         largest = max(largest, float(np.abs(exact).max()))

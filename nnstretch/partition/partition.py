@@ -8,6 +8,7 @@ from math import inf
 
 from nnstretch.errors import BadInput
 from nnstretch.files.checked import check_settings, checked
+from nnstretch.files.limits import shorten
 from nnstretch.graph import Graph
 from nnstretch.partition.search.compute_layers import compute_layers
 from nnstretch.partition.search.lower_bound import bottleneck_bound_us
@@ -19,12 +20,15 @@ from nnstretch.partition.search.topological_cuts import (
     topological_cuts,
 )
 from nnstretch.partition.split_graph import split_graph
+from nnstretch.pipeline import MAX_STAGES
 from nnstretch.soc import Link, Soc, processor_of
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.structure.cuts import INPUT, OUTPUT, find_cuts, is_size
 
 BLOCKED_TRIES = 8
 """Assignments estimated anew where copies between layouts make sums over layers inexact."""
+MOST = 1000
+"""Candidates."""
 LAYOUTS = "copies between layouts depend on the split"
 ORDERS = "parallel branches have too many orders, a few were tried"
 
@@ -193,8 +197,10 @@ def stage_count(request: PartitionRequest, unit_of: Sequence[int] | None, model:
     """Return the number of stages, None for any. Raises BadInput for an impossible request."""
     stages = request.stages
     processors = request.processors
-    if request.top < 1 or (stages is not None and stages < 1):
-        raise BadInput(f"{stages} stages, {request.top} candidates, partition, at least 1 of each")
+    counts = (1 if stages is None else stages, request.top)
+    if not all(1 <= count <= most for count, most in zip(counts, (MAX_STAGES, MOST), strict=True)):
+        asked = f"{shorten(stages)} stages, {shorten(request.top)} candidates"
+        raise BadInput(f"{asked}, partition, at least 1 of each, at most {MAX_STAGES} and {MOST}")
     if len(set(processors)) != len(processors):
         raise BadInput(f"processors {', '.join(processors)}, partition, each has a name of its own")
     if unit_of is None:

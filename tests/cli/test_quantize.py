@@ -20,6 +20,7 @@ from torch.nn import functional
 pytest.importorskip("litert_torch")
 pytest.importorskip("ai_edge_quantizer")
 
+import nnstretch
 from nnstretch.bundle.image_task import ImageTask
 from nnstretch.capture import load_model
 from nnstretch.cli import parser_of, run_verb
@@ -28,7 +29,13 @@ from nnstretch.errors import BadInput, Mismatch
 from nnstretch.export.litert import convert as litert
 from nnstretch.export.litert.convert import to_int8, to_litert
 from nnstretch.export.litert.runner import LiteRTRunner
-from nnstretch.export.quantize import AccuracyCheck, check_fit, refuse_drop, summarize_accuracy
+from nnstretch.export.quantize import (
+    AccuracyCheck,
+    check_fit,
+    labeled_images,
+    refuse_drop,
+    summarize_accuracy,
+)
 from nnstretch.stretch import read_plan, stretch
 from nnstretch.stretch.weights.weights_file import load_weights, save_weights
 from nnstretch.train.data import open_dataset, prepare_images
@@ -296,6 +303,18 @@ def check_refused(place: Path, folder: Path, capfd: pytest.CaptureFixture[str], 
     assert [(path.name, path.read_bytes()) for path in folder.iterdir()] == [
         ("net.tflite", b"older")
     ]
+
+
+def test_what_is_no_batch_of_images_and_labels_is_told_by_its_argument() -> None:
+    images, labels = torch.zeros(2, 3, 8, 8), torch.zeros(2, dtype=torch.long)
+    sound = {"calibration": [(images, labels)], "held_out": [(images, labels)]}
+    for name in sound:
+        for odd in (0, None, torch.tensor(0.0)):
+            with pytest.raises(BadInput, match=f"^{name} is .* each images and their labels"):
+                nnstretch.quantize(nn.Flatten(), "net.tflite", classes=3, **(sound | {name: odd}))
+        for odd in ("x", [1], [images], [(images,)], [(images, [0, 1])], [(images, labels[:1])]):
+            with pytest.raises(BadInput, match=f"^{name} has .* each images and their labels"):
+                list(labeled_images(odd, name))
 
 
 def test_networks_of_several_inputs_or_outputs_are_refused_by_what_they_lack() -> None:

@@ -420,7 +420,7 @@ def test_bad_command_lines_are_refused_in_one_line(
     assert not list(net.glob("x.nns"))
 
 
-ODD = (True, -1, 0, 1.5, math.nan, 10**400, "cpu", b"x", {}, (None,), (1,), object(), len)
+ODD = (True, -1, 0, 1 << 63, 1.5, math.nan, 10**400, "cpu", b"x", {}, (None,), (1,), object(), len)
 
 
 @pytest.mark.parametrize("name", ["stages", "processors", "replicas", "top"])
