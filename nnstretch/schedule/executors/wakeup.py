@@ -40,9 +40,14 @@ class Wakeup:
         return is_there
 
     def ring(self) -> None:
-        """Wake all threads that sleep."""
+        """Wake all threads that sleep; until they have looked, nobody rings them once more."""
         for bell in tuple(self.asleep):
-            bell.put(None)
+            try:
+                self._remove(bell)
+                bell.put(None)
+            except BaseException:  # Ctrl-C between the two: rung twice is better than never
+                bell.put(None)
+                raise
 
     def ring_first(self) -> None:
         """Wake the thread that has slept longest, which has to `ring` where it has no use for it.
@@ -67,7 +72,8 @@ class Wakeup:
         return True
 
     def _remove(self, bell: Bell) -> None:
-        try:  # noqa: SIM105 (`suppress` takes longer than all else here)
-            self.asleep.remove(bell)
-        except ValueError:  # it was rung
-            pass
+        if bell in self.asleep:
+            try:  # noqa: SIM105 (`suppress` takes longer than all else here)
+                self.asleep.remove(bell)
+            except ValueError:  # it was rung just now
+                pass
