@@ -138,9 +138,12 @@ class RequestScheduler:
         if not self._executor.more():
             self.loop.dispatch()
         event = self._executor.wait()
-        if type(event) is Span and self.heard is None:  # what `handle` does, without its call
-            self._end(event)
-            return True
+        if self.heard is None:  # What `handle` does with most events, without its call.
+            if type(event) is Span:
+                self._end(event)
+                return True
+            if type(event) is TimerEvent and type(event.tag) is not DeadlineTimer:
+                return event.tag
         if event is None:
             if self._open:
                 raise Stuck(
@@ -187,7 +190,9 @@ class RequestScheduler:
                 request.first_us = start_us
             request.unfinished -= 1
             if not request.unfinished:
-                self._close(task.request, None)
+                del self._open[task.request]
+                request.ended_us = self._executor.now_us
+                self._answered(request)
 
     def _fail(self, failure: Failure) -> None:
         if self._rebalancer is not None:

@@ -68,12 +68,12 @@ def test_first_in_first_out_takes_what_a_list_would_take(steps: list[tuple[str, 
 @settings(max_examples=100, deadline=None)
 @given(STEPS)
 def test_least_key_first_takes_what_a_sorted_list_would_take(steps: list[tuple[str, int]]) -> None:
-    queue, listed, added = LeastKeyFirst(cost_rows()), list[tuple[float, int, Task]](), 0
+    queue, listed, added = LeastKeyFirst(), list[tuple[float, int, Task]](), 0
     for verb, number in steps:
         if verb == "add":
             task = Task(f"t{added % 7}", list(MASKS)[number % 3])
             if task.name not in [waiting.name for _, _, waiting in listed]:
-                queue.add(task, float(number // 2))
+                queue.add(task, float(number // 2), MASKS[task.subgraph])
                 listed.append((float(number // 2), added, task))
             added += 1
         elif verb == "remove" and listed:
@@ -87,12 +87,12 @@ def test_least_key_first_takes_what_a_sorted_list_would_take(steps: list[tuple[s
 
 @pytest.mark.parametrize("by_key", [False, True])
 def test_what_was_withdrawn_does_not_stay_for_ever(by_key: bool) -> None:
-    in_order, by_least_key = FirstInFirstOut(lambda _task: 3), LeastKeyFirst(cost_rows())
+    in_order, by_least_key = FirstInFirstOut(lambda _task: 3), LeastKeyFirst()
     queue: FirstInFirstOut | LeastKeyFirst = by_least_key if by_key else in_order
 
     def add(task: Task, key: float) -> None:
         if by_key:
-            by_least_key.add(task, key)
+            by_least_key.add(task, key, 3)
         else:
             in_order.add(task)
 

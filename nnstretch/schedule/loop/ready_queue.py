@@ -34,7 +34,10 @@ class ReadyQueue:
         tasks = tuple(tasks)
         if len(tasks) == 1 and not tasks[0].needs:
             self._added += 1
-            return [self._open(tasks[0], self._added, None)]
+            only = OpenTask(tasks[0], self._added, None)
+            if self.by_name.setdefault(tasks[0].name, only) is not only:
+                raise self._twice(tasks)
+            return [only]
         positions = {task.name: position for position, task in enumerate(tasks)}
         if len(positions) < len(tasks) or not self.by_name.keys().isdisjoint(positions):
             raise self._twice(tasks)

@@ -64,8 +64,9 @@ class LargestMeanFirst:
 
     def __init__(self, costs: CostRows) -> None:
         self._costs = costs
-        self._waiting = LeastKeyFirst(costs)
-        self._means: dict[Kind, float] = {}
+        self._waiting = LeastKeyFirst()
+        self._keys: dict[Kind, tuple[float, int]] = {}
+        """Mean cost, below 0, and the mask of the processors that can run it."""
         costs.watch(self._cost_changed)
         first: dict[str, int] = {}
         for number, processor in enumerate(costs.processors):
@@ -75,10 +76,11 @@ class LargestMeanFirst:
     def add(self, task: Task, /) -> None:
         """Let a task wait among those of its mean cost."""
         kind = task.plan, task.subgraph, task.processor
-        mean_us = self._means.get(kind)
-        if mean_us is None:
-            mean_us = self._means[kind] = self._mean(self._costs.row(task))
-        self._waiting.add(task, -mean_us)
+        known = self._keys.get(kind)
+        if known is None:
+            costs = self._costs.of(task)
+            known = self._keys[kind] = -self._mean(costs.row), costs.mask
+        self._waiting.add(task, known[0], known[1])
 
     def withdraw(self, task: Task, /) -> None:
         """Forget a task."""
@@ -92,7 +94,7 @@ class LargestMeanFirst:
         return task, earliest_finish(task, self._costs, now_us, processors)[1]
 
     def _cost_changed(self, kind: Kind) -> None:
-        self._means.pop(kind, None)
+        self._keys.pop(kind, None)
 
     def _mean(self, row: Row) -> float:
         """Return the mean over the types that can run it, each at its cheapest processor."""
@@ -118,11 +120,12 @@ class LeastSlack:
     def __init__(self, costs: CostRows, drop: bool = False) -> None:
         self._costs = costs
         self._drop = drop
-        self._waiting = LeastKeyFirst(costs)
+        self._waiting = LeastKeyFirst()
 
     def add(self, task: Task, /) -> None:
         """Let a task wait among those of its slack."""
-        self._waiting.add(task, task.deadline_us - min(self._costs.row(task)))
+        costs = self._costs.of(task)
+        self._waiting.add(task, task.deadline_us - min(costs.row), costs.mask)
 
     def withdraw(self, task: Task, /) -> None:
         """Forget a task."""

@@ -32,10 +32,14 @@ class InTurn(FirstInFirstOut):
         if taken is None:
             return None
         task, mask = taken
+        pointer, count = self._pointer, len(processors)
         while True:
-            state = processors[self._pointer]
-            self._pointer = (self._pointer + 1) % len(processors)
+            state = processors[pointer]
+            pointer += 1
+            if pointer == count:
+                pointer = 0
             if state.open and mask >> state.index & 1:
+                self._pointer = pointer
                 return task, state
 
 

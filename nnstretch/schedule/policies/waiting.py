@@ -130,16 +130,14 @@ class FirstInFirstOut:
 class LeastKeyFirst:
     """Waiting tasks, the one of least key first, and of equal keys the one that came first."""
 
-    def __init__(self, costs: CostRows) -> None:
-        self._costs = costs
+    def __init__(self) -> None:
         self._groups: dict[int, list[tuple[float, int, Task]]] = {}
         """By mask of processors, a heap."""
         self._added = 0
         self._withdrawn = WithdrawnEntries()
 
-    def add(self, task: Task, key: float) -> None:
-        """Add a task."""
-        mask = self._costs.mask(task)
+    def add(self, task: Task, key: float, mask: int) -> None:
+        """Add a task that the processors of a mask can run."""
         group = self._groups.get(mask)
         if group is None:
             group = self._groups[mask] = []

@@ -142,7 +142,7 @@ class Simulation:
                 self._next_arrival(run)
             step = self.scheduler.step
             while (tag := step()) is not None:
-                if isinstance(tag, ApplicationRun):
+                if tag is not True and isinstance(tag, ApplicationRun):
                     self._arrive(tag)
                     self._next_arrival(tag)
         return self.result
