@@ -116,7 +116,7 @@ class VirtualExecutor:
         if not self._ahead:
             return None
         self.now_us, _, event = heappop(self._ahead)
-        if type(event) is not TimerEvent:
+        if not isinstance(event, TimerEvent):
             self._in_flight[event.processor] -= 1
         return event
 
