@@ -126,6 +126,18 @@ def test_a_trace_and_logs_of_cedr(
     assert rows["schedule_trace"][-1].keys() == {"total_ready_tasks", "total_scheduling_overhead"}
 
 
+def test_names_do_not_end_fields_of_logs(
+    capsys: pytest.CaptureFixture[str], queue: Path, tmp_path: Path
+) -> None:
+    queue.write_text(QUEUE.replace("name: a,", "name: 'a, app_id: 7',"), encoding="utf-8")
+    folder = Path(simulate(capsys, queue, "--log", str(tmp_path / "logs"))["log"])
+    for name in ("timing_trace", "appruntime_trace"):
+        for line in (folder / f"{name}.log").read_text().splitlines():
+            keys = [field.split(": ")[0] for field in line.split(", ")]
+            assert len(keys) == len(set(keys))
+            assert all(field.count(": ") == 1 for field in line.split(", "))
+
+
 def test_a_task_graph_runs_on_processors_of_its_own(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -119,8 +119,12 @@ class CedrLogs:
 
 
 def line_of(pairs: Mapping[str, object]) -> str:
-    """Return a line of a log."""
-    return ", ".join(f"{key}: {value}" for key, value in pairs.items())
+    """Return a line of a log; what separates fields is replaced in names."""
+    fields: list[str] = []
+    for key, value in pairs.items():
+        text = str(value).replace(",", ";").replace(": ", "=")
+        fields.append(f"{key}: {text}")
+    return ", ".join(fields)
 
 
 def text_of(lines: list[str]) -> str:
