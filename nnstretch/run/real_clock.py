@@ -16,6 +16,7 @@ from nnstretch.schedule import (
     run_tasks,
     static_order,
 )
+from nnstretch.schedule.cpu_affinity import affinity, pin
 from nnstretch.schedule.elide import restore_noops, without_noops
 from nnstretch.schedule.executors.static_order import RunTimes
 from nnstretch.schedule.executors.virtual import no_work
@@ -99,11 +100,13 @@ class RealClock:
 
     @contextmanager
     def _abort_on_error(self) -> Iterator[None]:
-        """End what is in flight before a run raises."""
+        """End what is in flight before a run raises, and give the caller its cores back."""
+        cores = affinity()
         try:
             yield
-        except BaseException:
+        except BaseException:  # Ctrl-C: also between binding the caller and keeping who undoes it
             self.end_threads()
+            pin(cores)
             raise
 
 

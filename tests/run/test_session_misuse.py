@@ -155,6 +155,17 @@ def test_a_run_that_is_interrupted_anywhere_leaves_a_session_that_works(
         assert at > 100
 
 
+def test_an_interrupt_while_threads_are_made_leaves_the_caller_its_cores(emulated: Bundle) -> None:
+    """The constructor had bound the caller to a core, and nobody knew of it yet."""
+    cores, x = affinity(), image(emulated)
+    with Session(emulated, clock="real") as session:
+        session._dilation = 1.0
+        for at in range(60, 180):
+            session._real_clock.end_threads()
+            assert interrupted(lambda: session.run(x), at)
+            assert affinity() == cores
+
+
 def test_a_rehearsal_that_is_interrupted_is_done_again(emulated: Bundle) -> None:
     with Session(emulated, clock="real") as session:
         assert interrupted(lambda: session.dilation, 400)
