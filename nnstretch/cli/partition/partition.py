@@ -112,6 +112,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
     """Run the verb and return its result as JSON data."""
+    check(args)
+    if is_plan(args.model):
+        from nnstretch.cli.partition.plan_stages import plan_stages
+
+        return plan_stages(args)
+    return network_stages(args)
+
+
+def network_stages(args: argparse.Namespace) -> dict[str, Any]:
+    """Divide a network among processors, by prediction or by measuring, and write the bundles."""
     from nnstretch.partition.export import export_to_cut
     from nnstretch.partition.measured import best_measured
     from nnstretch.partition.partition import PartitionRequest, partitions
@@ -119,11 +129,6 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.soc_instances import instantiate
     from nnstretch.stretch.cost.cost_model import CostModel
 
-    check(args)
-    if is_plan(args.model):
-        from nnstretch.cli.partition.plan_stages import plan_stages
-
-        return plan_stages(args)
     outs = outputs(args)
     soc, names = instantiate(load_soc_of(args.soc), args.processors)
     module, captured = load(args)
