@@ -71,6 +71,13 @@ class ExportRequest:
                 f"module has {len(self.segments)} segments and its plan {len(self.plan.segments)},"
                 f" export of {self.plan.model}, stretch the module with this plan first"
             )
+        lowered = getattr(self.module, "lowered", None)
+        for name, owner in (("module", lowered), ("trial", self.trial)):
+            if owner is not None and owner.plan.segments != self.plan.segments:
+                raise BadInput(
+                    f"{name} is of another plan, export of {self.plan.model}, needed is the one"
+                    " that is exported"
+                )
         if self.format not in FORMATS:
             raise BadInput(
                 f"unknown format {self.format}, export of {self.plan.model}, it is one of"

@@ -60,7 +60,7 @@ def check_settings(settings: object) -> None:
 
 
 @cache
-def _field_kinds(kind: type) -> dict[str, Any]:
+def _field_kinds(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
 

@@ -13,6 +13,7 @@ from nnstretch.bundle.bundle import read_bundle, write_bundle
 from nnstretch.bundle.manifest import Manifest
 from nnstretch.capture.example_inputs import draw_inputs
 from nnstretch.capture.rebuild_module import build
+from nnstretch.errors import UnknownName
 from nnstretch.export.bundle import export_bundle
 from nnstretch.export.onnx.network_file import NetworkFile
 from nnstretch.export.onnx.network_file import network_file as export_network
@@ -25,6 +26,7 @@ from nnstretch.export.onnx.sections import (
 )
 from nnstretch.export.subgraph_specs import ExportRequest
 from nnstretch.files.checked import check_settings, checked
+from nnstretch.files.limits import shorten
 from nnstretch.graph import Graph
 from nnstretch.partition.branched_stages import SegmentRange, pipeline_of, with_contention
 from nnstretch.partition.build_manifest import ModuleFile, build_manifest
@@ -131,7 +133,10 @@ def export_branched(
 def module_graph_of(
     partition: Partition, files: Sequence[SectionFile], options: StageOptions
 ) -> ModuleGraph:
-    """Return a partition as connected modules with processors, parameter groups, Python stages."""
+    """Return a partition as connected modules with processors, parameter groups, Python stages.
+
+    Raises UnknownName for cores of a stage that is not there.
+    """
     capacity = options.capacity
     settings = {}
     params = {}
@@ -139,6 +144,9 @@ def module_graph_of(
         processors = tuple(share.processor for share in stage.shares)
         settings[f"s{number}"] = ModuleSettings(processors, options.threads, capacity=capacity)
         params[f"s{number}"] = [TensorDecl(name, spec) for name, spec in file.parameters]
+    if unknown := [name for name in options.cores if name not in (*settings, BEFORE, AFTER)]:
+        known, stage = ", ".join((*settings, BEFORE, AFTER)), shorten(unknown[0])
+        raise UnknownName(f"unknown stage {stage} of cores, partition, it has {known}")
     for name in (BEFORE, AFTER):
         replicas = options.replicas.get(name, 1)
         settings[name] = ModuleSettings(capacity=capacity, replicas=replicas)

@@ -39,6 +39,7 @@ from nnstretch.export.subgraph_specs import ExportRequest
 from nnstretch.export.verify import check_snr, snr_db
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.stretch import stretch
+from nnstretch.trial import Trial
 
 
 @pytest.fixture(scope="module")
@@ -308,6 +309,9 @@ def test_the_whole_network_in_one_file(
         assert (float_operators(path.read_bytes()) == ()) == int8
 
 
+OTHER = replace(PLAN, segments=(Segment("input", "stem", (Branch("dsp"),)), *PLAN.segments[1:]))
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -321,6 +325,8 @@ def test_the_whole_network_in_one_file(
             {"plan": replace(PLAN, segments=PLAN.segments[:1])},
             "module has 3 segments and its plan 1",
         ),
+        ({"plan": OTHER}, "module is of another plan, export of tiny"),
+        ({"trial": Trial(OTHER, (), 0, 0)}, "trial is of another plan, export of tiny"),
     ],
 )
 def test_requests_that_do_not_go_together_are_refused(

@@ -25,6 +25,7 @@ from nnstretch.cli import run_verb
 from nnstretch.errors import BadInput, NnstretchError, NoPlan, UnknownName, UnsupportedOp
 from nnstretch.kernel import ChannelBlockedLayout
 from nnstretch.partition.branched_stages import best_grouping
+from nnstretch.partition.export import StageOptions, module_graph_of
 from nnstretch.partition.partition import Partition, PartitionRequest, partitions
 from nnstretch.partition.search.compute_layers import compute_layers
 from nnstretch.partition.search.solver import best_assignments
@@ -437,3 +438,11 @@ def test_odd_arguments_of_a_partition_are_told_by_their_names() -> None:
         sound: dict[str, Any] = {"graph": GRAPH, "soc": MI9, "request": PartitionRequest()}
         with pytest.raises(BadInput, match=f"^{name} is "):
             partitions(**(sound | {name: odd}))
+
+
+def test_cores_of_a_stage_that_is_not_there_are_refused_by_its_name() -> None:
+    partition = partitions(GRAPH, MI9, PartitionRequest(1))[0]
+    for odd in ("nowhere", 1):
+        options = StageOptions(cores={odd: (0,)})  # type: ignore[dict-item]
+        with pytest.raises(UnknownName, match=f"unknown stage {odd!r} of cores, .* before, after"):
+            module_graph_of(replace(partition, stages=()), (), options)
