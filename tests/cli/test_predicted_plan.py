@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 from pathlib import Path
 
 import pytest
 from cli.test_cli import NET, called
 
 from nnstretch.bundle.bundle import read_bundle
+from nnstretch.cli import main
 from nnstretch.cli.loaded_model import load_model_argument
 from nnstretch.errors import BadPlan
 from nnstretch.files.plan_yaml import plan_text, read_plan, read_predicted_plan
@@ -17,14 +20,23 @@ from nnstretch.stretch.cost import cost_model
 from nnstretch.stretch.lowering.lower import lower
 
 
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a network and the plan that a search finds for it."""
+    folder = tmp_path_factory.mktemp("searched")
+    (folder / "net.py").write_text(NET)
+    argv = ["--soc", "mi9", "--width-steps", "3", "--out", "plan.yaml"]
+    with contextlib.chdir(folder):
+        assert main(["search", "net.py:make", *argv]) == 0
+    return folder
+
+
 @pytest.fixture
-def plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    (tmp_path / "net.py").write_text(NET)
-    path = tmp_path / "plan.yaml"
-    argv = ["--soc", "mi9", "--width-steps", "3", "--out", str(path)]
-    status, _, err = called(capsys, "search", f"{tmp_path}/net.py:make", *argv)
-    assert status == 0, err
-    return path
+def plan(searched: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the plan beside its network."""
+    shutil.copytree(searched, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "plan.yaml"
 
 
 def estimates(monkeypatch: pytest.MonkeyPatch) -> list[int]:
