@@ -78,15 +78,15 @@ class BranchOptions:
         """Return the chosen rows."""
         return take_rows(self, rows)
 
-    def join(self, other: BranchOptions) -> BranchOptions:
-        """Return the options of both, row by row."""
+    def pair(self, rows: Array, other: BranchOptions, columns: Array) -> BranchOptions:
+        """Return chosen options joined with chosen ones of another branch, one by one."""
         return BranchOptions(
-            np.maximum(self.us, other.us),
-            self.reward + other.reward,
-            self.channels_out + other.channels_out,
-            self.macs + other.macs,
-            np.maximum(self.largest_macs, other.largest_macs),
-            self.params + other.params,
+            np.maximum(self.us[rows], other.us[columns]),
+            self.reward[rows] + other.reward[columns],
+            self.channels_out[rows] + other.channels_out[columns],
+            self.macs[rows] + other.macs[columns],
+            np.maximum(self.largest_macs[rows], other.largest_macs[columns]),
+            self.params[rows] + other.params[columns],
         )
 
 
@@ -192,7 +192,8 @@ class BranchJoin:
         if b == len(self.branches) - 1 and self.option.branched:
             both = joined.totals
             has_capacity = self.option.bounds.has_capacity(both.largest_macs, both.macs)
-            joined = joined.take(np.flatnonzero(has_capacity))
+            if not has_capacity.all():
+                joined = joined.take(np.flatnonzero(has_capacity))
         if len(joined) > min(self.most, DOMINANCE_FROM):
             joined = joined.take(self.undominated(joined.totals))
         if len(joined) > self.most:
@@ -218,8 +219,8 @@ class BranchJoin:
             all_columns.append(columns)
             bounds_us.append(bound_us[rows, columns])
         rows, columns = np.concatenate(all_rows), np.concatenate(all_columns)
-        both = totals.take(rows).join(branch.take(columns))
-        return JoinedOptions(rows, columns, np.concatenate(bounds_us), both)
+        bound_us = np.concatenate(bounds_us)
+        return JoinedOptions(rows, columns, bound_us, totals.pair(rows, branch, columns))
 
     def remaining_cost(self, rewards: Sequence[Array]) -> Array:
         """Return the least of later deadlines less the rewards of other branches, us.
