@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -36,6 +38,15 @@ def test_real_numbers_come_back_within_half_a_step(scale: float, zero: int, seed
 )
 def test_halves_go_to_even_and_what_is_out_of_range_to_its_end(value: float, code: int) -> None:
     assert to_codes(np.array([value], np.float32), "int8", 1.0, 0) == [code]
+
+
+def test_codes_next_to_a_half_are_those_of_the_exact_quotient() -> None:
+    """Divided in float32, half of these fall on the half itself."""
+    scale = 0.0173
+    halves = ((np.arange(-100, 100) + 0.5) * scale).astype(np.float32)
+    values = np.concatenate([halves, np.nextafter(halves, 9), np.nextafter(halves, -9)])
+    exact = [round(Fraction(float(value)) / Fraction(scale)) + 3 for value in values]
+    assert to_codes(values, "int8", scale, 3).tolist() == exact
 
 
 def test_export_verifies_the_codes_that_the_runtime_computes() -> None:
