@@ -178,11 +178,11 @@ def test_two_sweeps_do_not_write_one_journal(
 def test_a_dask_scheduler_with_two_workers_writes_the_same_bytes(
     sweep: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    distributed = pytest.importorskip("distributed")
+    dask, distributed = map(pytest.importorskip, ("dask", "distributed"))
     here, there = sweep.parent / "here", sweep.parent / "there"
     run(capsys, sweep, here)
     how = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
-    how |= {"local_directory": str(sweep.parent / "dask")}
-    with distributed.LocalCluster(**how) as cluster:
+    scratch = {"temporary-directory": str(sweep.parent / "dask")}
+    with dask.config.set(scratch), distributed.LocalCluster(**how) as cluster:
         run(capsys, sweep, there, "--dask", cluster.scheduler_address)
     assert contents(here) == contents(there)
