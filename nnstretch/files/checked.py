@@ -53,7 +53,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     return hints
 
 
-def check_settings(settings: object) -> None:
+def check_settings(settings: Any) -> None:
     """Check the fields of a dataclass. Raises BadInput with the name of one of another kind."""
     for name, kind in _field_kinds(type(settings)).items():
         check_argument(kind, getattr(settings, name), name)

@@ -145,8 +145,8 @@ def module_graph_of(
         settings[f"s{number}"] = ModuleSettings(processors, options.threads, capacity=capacity)
         params[f"s{number}"] = [TensorDecl(name, spec) for name, spec in file.parameters]
     if unknown := [name for name in options.cores if name not in (*settings, BEFORE, AFTER)]:
-        known, stage = ", ".join((*settings, BEFORE, AFTER)), shorten(unknown[0])
-        raise UnknownName(f"unknown stage {stage} of cores, partition, it has {known}")
+        known, absent = ", ".join((*settings, BEFORE, AFTER)), shorten(unknown[0])
+        raise UnknownName(f"unknown stage {absent} of cores, partition, it has {known}")
     for name in (BEFORE, AFTER):
         replicas = options.replicas.get(name, 1)
         settings[name] = ModuleSettings(capacity=capacity, replicas=replicas)
