@@ -53,15 +53,16 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     return hints
 
 
-def check_settings(settings: Any) -> None:
+def check_settings(settings: object) -> None:
     """Check the fields of a dataclass. Raises BadInput with the name of one of another kind."""
-    for name, kind in _field_kinds(type(settings)).items():
+    settings_type: Any = type(settings)
+    for name, kind in _field_kinds(settings_type).items():
         check_argument(kind, getattr(settings, name), name)
 
 
 @cache
-def _field_kinds(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
+def _field_kinds(settings_type: type) -> dict[str, Any]:
+    return get_type_hints(settings_type)
 
 
 def check_argument(kind: Any, value: Any, name: str) -> None:
