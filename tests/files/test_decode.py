@@ -227,3 +227,10 @@ def test_a_view_ignores_what_it_lacks_and_null_reads_like_an_absent_key() -> Non
     assert decode(StageView, value, "stage") == StageView(8, "conv", {"a": [1]})
     with pytest.raises(ValueError, match="stage, key 'width' is missing"):
         decode(StageView, {"width": None}, "stage")
+
+
+def test_a_whole_number_of_more_than_64_bits_is_refused() -> None:
+    assert decode(int, (1 << 64) - 1, "seed") == (1 << 64) - 1
+    for odd in (1 << 64, -(1 << 64), 10**400, 10**5000):
+        with pytest.raises(ValueError, match=r"^seed, an integer of \d+ bits is out of range"):
+            decode(int, odd, "seed")
