@@ -27,10 +27,12 @@ EXPORT_BATCH = 2
 
 
 def export_program(module: nn.Module, examples: tuple[torch.Tensor, ...], name: str) -> Any:
-    """Return an ExportedProgram whose batch may vary where the network allows it.
+    """Return an ExportedProgram whose batch may vary where network and examples allow it.
 
     Raises CannotCapture when torch.export refuses the module.
     """
+    if len({e.shape[0] for e in examples if e.dim()}) > 1:
+        return export_fixed(module, examples, name)  # Not every first axis is the batch.
     varied = tuple(
         torch.zeros((EXPORT_BATCH, *e.shape[1:]) if e.dim() else (), dtype=e.dtype)
         for e in examples
@@ -41,7 +43,14 @@ def export_program(module: nn.Module, examples: tuple[torch.Tensor, ...], name: 
         # varying batch".
         return torch.export.export(module, varied, dynamic_shapes=dynamic)
     except Exception:
-        pass
+        return export_fixed(module, examples, name)
+
+
+def export_fixed(module: nn.Module, examples: tuple[torch.Tensor, ...], name: str) -> Any:
+    """Return an ExportedProgram at the shapes of the examples.
+
+    Raises CannotCapture when torch.export refuses the module.
+    """
     try:
         return torch.export.export(module, examples)
     except Exception as error:

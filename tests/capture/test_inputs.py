@@ -338,3 +338,17 @@ def test_a_model_file_is_run_as_it_is_now(tmp_path: Path, monkeypatch: pytest.Mo
         os.utime(path, (1_700_000_000, 1_700_000_000))
         widths.append(load_model(f"{path}:make").out_features)
     assert widths == [16, 32]
+
+
+class Decoder(nn.Module):
+    """Queries that look at a memory of another length, with no batch in front."""
+
+    def forward(self, queries: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+        """Attend."""
+        return (queries @ memory.T).softmax(-1) @ memory
+
+
+def test_inputs_with_first_axes_of_different_sizes_keep_them() -> None:
+    captured = trace(Decoder(), (torch.randn(5, 8), torch.randn(4, 8)))
+    assert [value.spec.shape for value in captured.graph.inputs] == [(5, 8), (4, 8)]
+    assert [node.output.shape for node in captured.graph.nodes][-1] == (5, 8)
