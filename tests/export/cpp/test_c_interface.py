@@ -166,9 +166,8 @@ def test_bad_elements_of_vendors_are_one_line(
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("purpose", ["--repeat", "--measure"])
 def test_arrays_stay_until_what_computes_on_them_has_ended(
-    built: Path, libraries: dict[str, Path], tmp_path: Path, purpose: str
+    built: Path, libraries: dict[str, Path], tmp_path: Path
 ) -> None:
     costs = tmp_path / "c.json"
     assert run(built, "--profile", str(costs)).returncode == 0
@@ -180,8 +179,6 @@ def test_arrays_stay_until_what_computes_on_them_has_ended(
     library = f"library:{libraries['FAILS_BESIDE_OTHERS']}"
     words = ["--elements", f"cpu,{library},{library}", "--costs", str(costs)]
     words += ["--repeat", "8", "--places", "4"]
-    if purpose == "--measure":
-        words = [*words[:4], "--measure", str(tmp_path / "m.json")]
     done = subprocess.run(
         [str(built / "build" / "run"), *words],
         capture_output=True,

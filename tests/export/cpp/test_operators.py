@@ -218,9 +218,20 @@ def test_arithmetic_and_reductions(cpp_runtime: CppRuntime, tmp_path: Path) -> N
         lambda x: x.norm(p=float("inf"), dim=(2, 3)) + x.norm(dim=(2, 3)),
         lambda x: x * torch.arange(9) + (torch.arange(9) > 4),
         lambda x: x.var(unbiased=False) + x.std(1, unbiased=False),
+        written,
         lambda x: torch.ones_like(x) * 3 - torch.full_like(x, 0.5) + torch.zeros_like(x),
     )
     compare(cpp_runtime, module, tmp_path, torch.randn(2, 4, 6, 9))
+
+
+def written(x: torch.Tensor) -> torch.Tensor:
+    """Return a copy into which numbers and a part of it are written."""
+    y = x * 2
+    y[:, 0] = 0.5
+    y[..., 1:3] = -1.0
+    y[:, 1:3] = x[:, :2]
+    y[:, -1].zero_()
+    return y
 
 
 def waves(size: int) -> torch.Tensor:

@@ -14,6 +14,7 @@ from nnstretch.capture.weight_folding import concrete
 from nnstretch.export.cpp import view_algebra
 from nnstretch.export.cpp.operators.elementwise import activation, reduction
 from nnstretch.export.cpp.operators.products import product
+from nnstretch.export.cpp.operators.shapes import constant_number
 from nnstretch.export.cpp.program import Activation, Attribute, Extents, TensorView
 from nnstretch.export.cpp.translation import Translation, UnsupportedArguments, Views
 from nnstretch.graph import Argument, Node, ValueRef
@@ -87,12 +88,6 @@ def bounded(t: Translation, node: Node) -> Views:
         elif bound is not None:
             result = scalar(t, node, kind, result, float(bound), f"_{kind}")  # type: ignore[arg-type]
     return result
-
-
-def constant_number(t: Translation, item: Argument) -> Argument:
-    """Return the number that a constant without dimensions holds, everything else as it is."""
-    values = t.constants.get(item.name) if isinstance(item, ValueRef) else None
-    return float(values) if values is not None and not values.shape else item
 
 
 def interpolated(t: Translation, node: Node) -> Views:

@@ -165,9 +165,16 @@ def joined(t: Translation, node: Node) -> Views:
     return target
 
 
+def constant_number(t: Translation, item: Argument) -> Argument:
+    """Return the number that a constant without dimensions holds, everything else as it is."""
+    values = t.constants.get(item.name) if isinstance(item, ValueRef) else None
+    return float(values) if values is not None and not values.shape else item
+
+
 def filled(t: Translation, node: Node) -> Views:
-    """Translate zeros_like, ones_like and full_like."""
-    value = {"zeros_like": 0.0, "ones_like": 1.0}.get(node.kind, argument(node, 1))
+    """Translate zeros_like, ones_like, full_like, and a number that is written into a part."""
+    known = {"zeros_like": 0.0, "zero": 0.0, "ones_like": 1.0}
+    value = constant_number(t, known.get(node.kind, argument(node, 1)))
     if not isinstance(value, int | float):
         raise UnsupportedArguments(f"{value} where a number is read")
     return t.call(node, "Fill", (), node.output.shape, {"number": float(value)})
@@ -215,5 +222,5 @@ RULES |= {
     "cat": joined,
     "concat": joined,
     "stack": joined,
-    **dict.fromkeys(("zeros_like", "ones_like", "full_like"), filled),
+    **dict.fromkeys(("zeros_like", "ones_like", "full_like", "fill", "zero"), filled),
 }
