@@ -43,10 +43,10 @@ def movable_copies(calls: Sequence[OperatorCall]) -> list[int]:
             assert source is not None
             shift = call.write.offset - source.offset
             copies.setdefault((source.buffer, call.write.buffer, shift), []).append(number)
-    for (source, target, shift), numbers in copies.items():
+    for (moved, target, shift), numbers in copies.items():
         copied = sum(calls[number].write.elements for number in numbers)
-        place = (shift, shift + source.elements)
-        if copied == source.elements and not is_written(calls, numbers, target, place):
+        place = (shift, shift + moved.elements)
+        if copied == moved.elements and not is_written(calls, numbers, target, place):
             return numbers
     return []
 
