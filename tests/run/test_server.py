@@ -164,7 +164,7 @@ def test_a_loop_that_breaks_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatc
     def broken() -> None:
         raise RuntimeError("bug")
 
-    monkeypatch.setattr(server._plans.service, "handle", lambda event: broken())
+    monkeypatch.setattr(server._plans.service, "_end", lambda event: broken())
     answer = server.submit(image(0))
     with pytest.raises(Cancelled, match="its loop broke: RuntimeError: bug"):
         answer.result(30)
