@@ -38,9 +38,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "folder with search.json and its neighbours, one trace, a sweep's journal, or a chip.json"
     )
     parser.add_argument("folder", metavar="FOLDER", type=Path, help=folder)
-    parser.add_argument(
-        "--out", metavar="FILE.html", type=Path, required=True, help="page to write"
-    )
+    out = "page to write (FOLDER/report.html; beside a file FILE.html)"
+    parser.add_argument("--out", metavar="FILE.html", type=Path, help=out)
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
@@ -49,14 +48,20 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.report.load.trace_diff import largest
 
     as_path(args.folder, "FOLDER")
-    check_writable(args.out, args.folder)
+    out = default_page(args.folder) if args.out is None else args.out
+    check_writable(out, args.folder)
     source = story_of(args.folder)
-    if source.is_file() and write_special(source, args.out):
-        return {"report": str(args.out), "differences": []}
-    report_data = write_report(args.folder, args.out)
+    if source.is_file() and write_special(source, out):
+        return {"report": str(out), "differences": []}
+    report_data = write_report(args.folder, out)
     largest_differences = largest(report_data.timelines, report_data.runs)
     differences = [{**asdict(d), "ratio": d.ratio} for d in largest_differences]
-    return {"report": str(args.out), "differences": differences}
+    return {"report": str(out), "differences": differences}
+
+
+def default_page(source: Path) -> Path:
+    """Return where the page of a folder or of a file goes where nobody says: in it, or beside."""
+    return source / "report.html" if source.is_dir() else source.with_suffix(".html")
 
 
 def story_of(folder: Path) -> Path:

@@ -752,6 +752,18 @@ def test_the_command_line_writes_the_page(
     }
 
 
+def test_without_out_the_page_is_in_the_folder_or_beside_the_trace(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for source, page in (
+        (folder, folder / "report.html"),
+        (folder / "trace_branched.json", folder / "trace_branched.html"),
+    ):
+        assert command_line(["report", str(source), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["report"] == str(page)
+        assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
 def test_a_refusal_is_one_line_and_leaves_the_old_page(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
