@@ -24,6 +24,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -74,16 +75,18 @@ def overview() -> str:
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] == ["help"] and len(argv) > 1:
+        argv = [*argv[1:], "--help"]
     if not argv or argv[0] in ("-h", "--help", "help"):
-        print(overview())
-        return 0 if argv else 2
+        return print_text(overview) or (0 if argv else 2)
     if argv[0] == "--version":
         from nnstretch import __version__
 
-        print(f"nnstretch {__version__}")
-        return 0
+        return print_text(lambda: f"nnstretch {__version__}")
     if argv[0] == "--print-completion":
-        return print_completion(argv[1:])
+        from nnstretch.cli.doctor.completion import completion_script
+
+        return print_text(lambda: completion_script(argv[1] if argv[1:] else "bash"))
     if argv[0] not in VERB_NAMES:
         near = closest(argv[0][:40], list(VERB_NAMES))
         known = f"it is one of {', '.join(VERB_NAMES)}"
@@ -92,12 +95,10 @@ def main(argv: list[str] | None = None) -> int:
     return run_verb(*verb_of(argv))
 
 
-def print_completion(argv: list[str]) -> int:
-    """Print the script that completes the command line in a shell; return the exit code."""
-    from nnstretch.cli.doctor.completion import completion_script
-
+def print_text(text: Callable[[], str]) -> int:
+    """Print what a function returns; return the exit code, 1 where it refuses or nobody reads."""
     try:
-        print(completion_script(argv[0] if argv else "bash"))
+        write_out(lambda: print(text()))
     except NnstretchError as error:
         print(f"nnstretch: {one_line(error)}", file=sys.stderr)
         return 1
@@ -146,15 +147,27 @@ def tell(module: ModuleType, result: dict[str, Any], as_json: bool) -> None:
 
     Raises BadInput where nobody reads it or it has no room.
     """
-    if sys.stdout is None:
-        raise BadInput("cannot write the result, standard output, it is closed")
-    try:
+
+    def write() -> None:
         if as_json:
             print(json.dumps(result, allow_nan=False))
         else:
             from nnstretch.cli.console import Terminal
 
             module.show(result, Terminal())
+
+    write_out(write)
+
+
+def write_out(write: Callable[[], None]) -> None:
+    """Call a function that prints on standard output, to the last byte.
+
+    Raises BadInput where nobody reads it or it has no room.
+    """
+    if sys.stdout is None:
+        raise BadInput("cannot write the result, standard output, it is closed")
+    try:
+        write()
         sys.stdout.flush()
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left is not tried again at exit

@@ -20,7 +20,7 @@ from support.bundles import branched_bundle
 
 from nnstretch import cli
 from nnstretch.bundle.bundle import write_bundle
-from nnstretch.cli import run_verb
+from nnstretch.cli import main, run_verb
 from nnstretch.cli.bench.result import options
 from nnstretch.cli.console import Terminal
 from nnstretch.cli.output_path import check_writable
@@ -235,6 +235,26 @@ def test_streams_that_are_closed_or_full_are_one_line(
     assert end.returncode == status
     assert said in end.stderr
     assert end.stderr.count("\n") == (1 if said else 0)
+
+
+@pytest.mark.parametrize("words", ["--help", "--version", "--print-completion zsh"])
+@pytest.mark.parametrize(
+    ("stream", "why"), [(">/dev/full", "No space left on device"), ("1>&-", "it is closed")]
+)
+def test_texts_that_nobody_can_read_are_one_line(words: str, stream: str, why: str) -> None:
+    command = f"{sys.executable} -m nnstretch {words} {stream}"
+    end = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert end.returncode == 1
+    assert end.stderr == f"nnstretch: cannot write the result, standard output, {why}\n"
+
+
+def test_help_and_a_verb_is_what_the_verb_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["help", "study", "capacity"], ["study", "capacity", "--help"]):
+        with pytest.raises(SystemExit) as end:
+            main(words)
+        assert end.value.code == 0
+    first, second = capsys.readouterr().out.split("usage: ")[1:]
+    assert first == second
 
 
 def schedule(path: Path, **environment: str) -> subprocess.CompletedProcess[bytes]:
