@@ -8,7 +8,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +112,8 @@ class HttpService:
             return
         while self._loop is None or not self.http.started:
             threading.Event().wait(0.01)
-        self._loop.call_soon_threadsafe(self.http.end)
+        with suppress(RuntimeError):  # the loop has just been closed
+            self._loop.call_soon_threadsafe(self.http.end)
 
     def ask(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] = {}
