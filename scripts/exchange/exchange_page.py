@@ -64,6 +64,13 @@ Held out: {held_packages}.
 """
 
 
+FEWEST_FORKS = """**Recommended: the search's default, `--min-meetings 0`.** Both networks are most accurate with the fewest forks: at one
+latency, forks that exchange features are not worth what they cost. Branches that meet often say nearly the same (similarity
+above), and what a meeting point costs in time is taken from their work. What this does not show: all networks train from
+scratch for few epochs, which favours those that learn fast; plans of the most forks also have the fewest MACs. Plans that
+inherit weights and are distilled, larger images and other tasks may differ."""
+
+
 @dataclass(frozen=True)
 class Prediction:
     """What the predictor says about the plans of one network."""
@@ -220,7 +227,7 @@ def page(
 
 def verdict(rows: Sequence[Training], predicted: dict[str, Prediction]) -> str:
     """Return what the differences between numbers of forks say, beside how far seeds spread."""
-    lines = []
+    lines, fewest = list[str](), list[bool]()
     for network, told in predicted.items():
         means = {n: mean(v) for n in told.equal if (v := accuracies(rows, network, n))}
         if not means:
@@ -235,11 +242,15 @@ def verdict(rows: Sequence[Training], predicted: dict[str, Prediction]) -> str:
             slower = (
                 f" The fastest plan of so many takes {longer:.1f}% longer than the fastest of all."
             )
+        forks = "one fork" if best == 1 else f"{best} forks"
         lines.append(
-            f"- {TITLES[network]}: most accurate at one latency is the plan of {best} forks; points"
+            f"- {TITLES[network]}: most accurate at one latency is the plan of {forks}; points"
             f" of others against it, by forks: {against or 'none trained'}.{slower}"
         )
+        fewest.append(best == min(means) < max(means))
     if rows and len({row.seed for row in rows}) < 3:
         few = "By so few seeds this may be chance, and no default follows from it:"
         lines = [few, "", *lines]
+    elif fewest and all(fewest):
+        lines += ["", FEWEST_FORKS]
     return "\n".join(lines) or "Nothing is trained yet."
