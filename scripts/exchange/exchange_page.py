@@ -175,14 +175,14 @@ def picture(rows: Sequence[Training], predicted: dict[str, Prediction]) -> Marku
         for count in FORKS[network]:
             values = tuple(accuracies(rows, network, count))
             ms, macs, _ = told.equal.get(count, (told.original_ms, 1.0, 1.0))
-            below = f"{ms:.1f} ms, {macs:.2f}x"
+            below = (f"{ms:.1f} ms", f"{macs:.2f}x")
             if values:
                 marks.append(ForkMark(str(count) if count else "original", below, values))
         if marks:
             words = "held-out accuracy, % (below: predicted ms, MACs)"
             upper.append(ForkPanel(TITLES[network], words, tuple(marks)))
         speeds = told.fastest.items()
-        times = [ForkMark(str(n), f"{macs:.2f}x", (ms,)) for n, (ms, macs) in speeds]
+        times = [ForkMark(str(n), (f"{macs:.2f}x",), (ms,)) for n, (ms, macs) in speeds]
         words = "fastest plan, predicted ms (below: MACs)"
         lower.append(ForkPanel(TITLES[network], words, tuple(times)))
     return fork_picture([panels for panels in (upper, lower) if panels])

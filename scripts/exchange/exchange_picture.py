@@ -10,8 +10,8 @@ from nnstretch.report.charts import svg
 from nnstretch.report.format_numbers import tick, ticks
 from nnstretch.report.html import Markup, join, tag
 
-PANEL_PX, HEIGHT_PX = 360.0, 300.0
-LEFT_PX, RIGHT_PX, TOP_PX, BOTTOM_PX = 52.0, 16.0, 56.0, 64.0
+PANEL_PX, HEIGHT_PX = 360.0, 314.0
+LEFT_PX, RIGHT_PX, TOP_PX, BOTTOM_PX = 52.0, 16.0, 56.0, 78.0
 STYLE = """
 svg { background: #ffffff; font-family: system-ui, sans-serif; }
 text { font-size: 11px; fill: #4c5a6b; } .strong { font-weight: 650; font-size: 13px; fill: #16202c; }
@@ -27,8 +27,8 @@ class ForkMark:
 
     name: str
     """`original`, or the number of forks."""
-    below: str
-    """What is written below the name."""
+    below: tuple[str, ...]
+    """Lines below the name."""
     values: tuple[float, ...]
     """One a seed."""
 
@@ -78,7 +78,8 @@ def panel_drawing(panel: ForkPanel) -> Markup:
     seeds = []
     for x, mark in zip(places, panel.marks, strict=True):
         drawn.append(svg.text(x, bottom + 16, mark.name, anchor="middle"))
-        drawn.append(svg.text(x, bottom + 31, mark.below, anchor="middle"))
+        for number, line in enumerate(mark.below):
+            drawn.append(svg.text(x, bottom + 31 + 15 * number, line, anchor="middle"))
         if len(mark.values) > 1:
             seeds += [svg.circle(x, y(v), 3, f"{mark.name}: {v:.4g}") for v in mark.values]
     means = [(x, y(mean(mark.values))) for x, mark in zip(places, panel.marks, strict=True)]
@@ -86,5 +87,5 @@ def panel_drawing(panel: ForkPanel) -> Markup:
     drawn.append(svg.group(svg.polyline(means), *circles, class_="mean"))
     drawn.append(svg.group(*seeds, class_="seeds"))
     middle = (LEFT_PX + PANEL_PX - RIGHT_PX) / 2
-    drawn.append(svg.text(middle, bottom + 50, "forks", anchor="middle"))
+    drawn.append(svg.text(middle, bottom + 65, "forks", anchor="middle"))
     return join(drawn)
