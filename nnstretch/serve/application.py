@@ -267,17 +267,19 @@ async def answer_of(reply: Reply, request: Request) -> dict[str, np.ndarray] | N
 
     Raises the request's error.
     """
-    answer = asyncio.wrap_future(reply)
-    gone = asyncio.ensure_future(disconnected(request))
+    loop = asyncio.get_running_loop()
+    ended, gone = asyncio.Event(), loop.create_task(disconnected(request))
+    gone.add_done_callback(lambda _: ended.set())
+    reply.notify(loop, ended.set)
     try:
-        await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if answer.done():
-            arrays: dict[str, np.ndarray] = answer.result()
+        await ended.wait()
+        if reply.done():
+            arrays: dict[str, np.ndarray] = reply.result()
             return arrays
         return None
     finally:
         gone.cancel()
-        answer.cancel()
+        reply.cancel()
 
 
 async def disconnected(request: Request) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import queue
 import threading
+from collections import deque
 
 from nnstretch.errors import NnstretchError
 from nnstretch.files.workload.service_record import RecordedRequest, RecordWriter
 
-FLUSH_S = 1.0
+WRITE_S = 0.25
+"""How often what has ended is written: a thread that woke for each would cost more than it does."""
 
 
 class Recorder:
@@ -16,7 +17,8 @@ class Recorder:
 
     def __init__(self, writer: RecordWriter) -> None:
         self._writer = writer
-        self._inbox: queue.SimpleQueue[RecordedRequest | None] = queue.SimpleQueue()
+        self._waiting: deque[RecordedRequest] = deque()
+        self._is_closing = threading.Event()
         self.error: NnstretchError | None = None
         """Why nothing more is written; None where everything was."""
         self._thread = threading.Thread(target=self._run, name="nnstretch-record", daemon=True)
@@ -24,11 +26,12 @@ class Recorder:
 
     def add(self, request: RecordedRequest) -> None:
         """Let a request be written."""
-        self._inbox.put(request)
+        if self.error is None:
+            self._waiting.append(request)
 
     def close(self) -> None:
         """Write what is left."""
-        self._inbox.put(None)
+        self._is_closing.set()
         self._thread.join()
 
     def _run(self) -> None:
@@ -39,14 +42,15 @@ class Recorder:
 
     def _write_all(self) -> None:
         try:
-            while True:
-                try:
-                    request = self._inbox.get(timeout=FLUSH_S)
-                except queue.Empty:
-                    self._writer.flush()
-                    continue
-                if request is None:
-                    return
-                self._writer.add(request)
+            while not self._is_closing.wait(WRITE_S):
+                self._write_waiting()
+            self._write_waiting()
         finally:
             self._writer.close()
+
+    def _write_waiting(self) -> None:
+        if not self._waiting:
+            return
+        while self._waiting:
+            self._writer.add(self._waiting.popleft())
+        self._writer.flush()

@@ -3,6 +3,7 @@
 Pure functions, no torch.
 
     cuts.py               cuts, sections
+    address_ranges.py     free ranges between taken ones
     blocks.py             units, repeats, stages of a CNN
     channel_groups.py     channel groups
     channel_analysis.py   union-find over channel groups

@@ -86,6 +86,7 @@ def measured(bench: Bench, journal: Journal, requests: int) -> float:
     for cores in (1, 2):
         journal.row(f"saturated/{cores}", partial(saturated, bench, cores, few))
         journal.row(f"inside/{cores}", partial(saturated_inside, bench, cores, few))
+    journal.row("confined/1", partial(saturated, bench, 1, few, 1))
     for network in NETWORK_NAMES:
         journal.row(f"alone/{network}", partial(alone, bench, network))
     capacity_per_s: float = journal.rows["saturated/2"]["per_s"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import signal
@@ -121,6 +122,17 @@ class Bench:
         if not path.exists():
             run_verb("simulate", "measure", self.workload(), "--out", path, "--rounds", 50)
         return path
+
+
+@contextmanager
+def kept_to(cores: int) -> Iterator[None]:
+    """Keep this process, and what it starts, to so many of its cores."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(allowed)[:cores])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from servers import NETWORKS, Bench, Served, arrivals_s, asked
+from servers import NETWORKS, Bench, Served, arrivals_s, asked, kept_to
 
 from nnstretch.bench.commands import run_verb
 from nnstretch.cli.serve.applications import load_applications
@@ -66,9 +66,12 @@ def throughput_per_s(times_s: Iterable[float]) -> float:
     return (len(kept) - 1) / (kept[-1] - kept[0])
 
 
-def saturated(bench: Bench, cores: int, requests: int) -> dict[str, Any]:
-    """Ask as fast as answers come, both networks in turns."""
-    with bench.served("eft", cores) as (port, result):
+def saturated(bench: Bench, cores: int, requests: int, machine_cores: int = 2) -> dict[str, Any]:
+    """Ask as fast as answers come, both networks in turns.
+
+    The server, its HTTP and the clients have `machine_cores`; networks compute on `cores` of them.
+    """
+    with kept_to(machine_cores), bench.served("eft", cores) as (port, result):
         asked(port, [closed_loop(bench, list(NETWORKS), 20, CONNECTIONS)])
         served = asked(port, [closed_loop(bench, list(NETWORKS), requests, CONNECTIONS)])
     ends_s = [request.ended_s for request in served if request.status == 200]

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from nnstretch.accelerate.steps.memory import (
     Block,
     assign_addresses,
-    free_gaps,
     longest_lived,
     overflows,
 )
+from nnstretch.structure.address_ranges import free_gaps
 
 # Tasks ct1..ct7 are steps 1..7; out1 is read outside, too; out3 takes in1's space.
 FIGURE_12 = (

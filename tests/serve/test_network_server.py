@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from concurrent.futures import CancelledError, wait
 from pathlib import Path
@@ -56,6 +57,22 @@ def faults(server: NetworkServer, ended: list[RecordedRequest]) -> tuple[str, ..
     settings = server.settings
     graph = TaskGraph("", tuple(tasks), settings.processors, settings.times_us, {})
     return schedule_faults(Trace(tuple(spans)), graph, arrivals_us)
+
+
+def test_an_event_loop_is_told_that_an_answer_is_there(tmp_path: Path) -> None:
+    closed = asyncio.new_event_loop()
+    closed.close()
+
+    async def told() -> None:
+        ended = asyncio.Event()
+        reply = submitted(server)
+        reply.notify(closed, ended.set)  # which nobody hears, and which harms nobody
+        reply.notify(asyncio.get_running_loop(), ended.set)
+        await asyncio.wait_for(ended.wait(), 30)
+        assert reply.done()
+
+    with serving(tmp_path, f"pool: {{cpu: 1}}\n{TWO}") as server:
+        asyncio.run(told())
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -21,13 +21,12 @@ from nnstretch.accelerate.machine.rates import ChipRates
 from nnstretch.accelerate.steps.memory import (
     Block,
     assign_addresses,
-    free_gaps,
     longest_lived,
-    lowest_gap,
     overflows,
 )
 from nnstretch.chip.instances import DDR, LOCAL, SHARED
 from nnstretch.errors import BadPlan
+from nnstretch.structure.address_ranges import free_gaps, lowest_gap
 
 
 def place_program(program: Program, rates: ChipRates, overlapped: bool) -> PlacedProgram:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import groupby
 
+from nnstretch.structure.address_ranges import lowest_gap
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -108,26 +110,3 @@ def place_in_order(blocks: Sequence[Block]) -> dict[str, int]:
         for step in range(block.first_step, block.last_step + 1):
             at_step.setdefault(step, []).append(place)
     return addresses
-
-
-def lowest_gap(taken: Sequence[tuple[int, int]], size_bytes: int) -> int:
-    """Return the lowest address at which a size fits between taken ranges."""
-    end = 0
-    for start, stop in taken:
-        if start - end >= size_bytes:
-            return end
-        end = max(end, stop)
-    return end
-
-
-def free_gaps(taken: Sequence[tuple[int, int]], capacity_bytes: int) -> list[tuple[int, int]]:
-    """Return the free ranges of a buffer."""
-    gaps: list[tuple[int, int]] = []
-    end = 0
-    for start, stop in sorted(taken):
-        if start > end:
-            gaps.append((end, start))
-        end = max(end, stop)
-    if capacity_bytes > end:
-        gaps.append((end, capacity_bytes))
-    return gaps

