@@ -21,8 +21,10 @@ from nnstretch.run.pipelines.pipeline import Pipeline
 from nnstretch.run.pipelines.sequential import SequentialPipeline
 
 ITEMS, ROUNDS = 30, 5
-LEAST_ITEMS, TURN_S = 8, 0.12
+LEAST_ITEMS, TURN_S = 6, 0.12
 """Items of a turn, fewer where they are slow: it takes about so long, for so many at any rate."""
+SERIES_S, FEWEST_ROUNDS = 8.0, 3
+"""About how long all rounds take, each turn run twice, once to be warm: slow pipelines have fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ def measure_candidates(
     rounds: int = ROUNDS,
     tell: Tell = lambda done, total: None,
 ) -> list[MeasuredPipeline]:
-    """Measure every bundle and return medians, over at most `items` in a turn.
+    """Measure every bundle and return medians, of at most `rounds` of at most `items`.
 
     They have the same inputs. Raises what `Pipeline` raises.
     """
@@ -60,14 +62,15 @@ def measure_candidates(
     with ExitStack() as stack:
         pipelines = {path: stack.enter_context(Pipeline(path)) for path in paths}
         trials_us = [stream_period_us(p, inputs, LEAST_ITEMS) for p in pipelines.values()]
-        fitting = int(TURN_S * 1e6 / max(median(trials_us), 1.0))
-        in_turn = min(items, max(LEAST_ITEMS, fitting))
+        item_us = max(median(trials_us), 1.0)
+        in_turn = min(items, max(LEAST_ITEMS, int(TURN_S * 1e6 / item_us)))
+        fitting = int(SERIES_S * 1e6 / (2 * len(pipelines) * in_turn * item_us))
         times = run_interleaved(
             {
                 path: partial(stream_period_us, pipeline, inputs, in_turn)
                 for path, pipeline in pipelines.items()
             },
-            rounds,
+            min(rounds, max(FEWEST_ROUNDS, fitting)),
             tell=tell,
         )
         return [
