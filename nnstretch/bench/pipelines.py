@@ -24,7 +24,7 @@ ITEMS, ROUNDS = 30, 5
 LEAST_ITEMS, TURN_S = 6, 0.12
 """Items of a turn, fewer where they are slow: it takes about so long, for so many at any rate."""
 SERIES_S, FEWEST_ROUNDS = 8.0, 3
-"""About how long all rounds take, each turn run twice, once to be warm: slow pipelines have fewer."""
+"""How long rounds take, each turn run twice, once to be warm: slow pipelines have fewer."""
 
 
 @dataclass(frozen=True, slots=True)
