@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from nnstretch.errors import BadInput, UnsupportedOp, closest, one_line, shorten_message
-from nnstretch.files.input_shapes import parse_input_shapes
+from nnstretch.files.input_shapes import leaves_size_open, parse_input_shapes
 from nnstretch.graph import InputShape
 
 MODEL_HELP = (
@@ -27,6 +27,8 @@ SOC_HELP = "a chip: a name under latency_predictors/ (mi9) or a folder of that f
 WHOLE = re.compile(r"[-+]?[0-9]+", re.ASCII)
 NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?", re.ASCII)
 NOT_FINITE = re.compile(r"[-+]?(nan|inf|infinity)", re.I)
+NEGATIVE = re.compile(r"-\d+$|-\d*\.\d+$|-\d+(,-?\d+)+$", re.ASCII)
+"""What begins with a minus and is no option: a number, or a shape such as -1,3,224,224."""
 MOST_DIGITS = 18
 UNKNOWN_OPTION = re.compile(r"unrecognized arguments: (-[^ =]+)")
 
@@ -43,6 +45,7 @@ class VerbParser(argparse.ArgumentParser):
         self.register("type", int, whole_number)
         self.register("type", float, finite_number)
         self.register("type", Path, path_of)
+        self._negative_number_matcher = NEGATIVE
 
     def error(self, message: str) -> NoReturn:
         """Print usage and what is wrong, and exit with status 2."""
@@ -97,10 +100,15 @@ def finite_number(text: str) -> float:
 
 
 def inputs_of(text: str) -> tuple[InputShape, ...]:
-    """Parse `1,3,320,320`, or `x=1,3,320,320;ids=1,128:int64`. Raises ArgumentTypeError."""
+    """Parse `1,3,320,320`, or `x=1,3,320,320;ids=1,128:int64`.
+
+    Raises ArgumentTypeError for what is no shape, BadInput for a dynamic one.
+    """
     try:
         return parse_input_shapes(text)
     except BadInput as error:
+        if leaves_size_open(text):
+            raise
         raise argparse.ArgumentTypeError(str(error)) from None
 
 

@@ -8,6 +8,8 @@ from nnstretch.errors import BadInput
 from nnstretch.graph import ELEMENT_BYTES, InputShape
 
 LARGEST_SIZE = 1 << 40
+OPEN_SIZES = frozenset({"-1", "?", "*", "none", "n", "b", "batch"})
+"""What other tools call a size that is known only when a network runs."""
 SHOWN = 80
 """Characters of a wrong text that a message repeats."""
 
@@ -38,8 +40,12 @@ def parse_sizes(text: str) -> tuple[int, ...]:
     """Parse `1,3,224,224`, or `()` for a scalar. Raises BadInput when the text is no shape."""
     if text == "()":
         return ()
-    sizes = text.replace("x", ",").split(",")
-    if not all(size.strip().isascii() and size.strip().isdecimal() for size in sizes):
+    sizes = sizes_of(text)
+    if any(size in OPEN_SIZES for size in sizes):
+        raise BadInput(
+            f"{text!r:.{SHOWN}} leaves a size open, no format has dynamic shapes, write 1,3,224,224"
+        )
+    if not all(size.isascii() and size.isdecimal() for size in sizes):
         raise BadInput(f"{text!r:.{SHOWN}} is no shape, write 1,3,224,224")
     if max(map(len, sizes)) > len(str(LARGEST_SIZE)):
         raise BadInput(f"{text!r:.{SHOWN}} is no shape, sizes end at {LARGEST_SIZE - 1}")
@@ -49,6 +55,17 @@ def parse_sizes(text: str) -> tuple[int, ...]:
             f"{text!r:.{SHOWN}} is no shape, every size must be at least 1 and below {LARGEST_SIZE}"
         )
     return shape
+
+
+def sizes_of(text: str) -> list[str]:
+    """Return the parts of a shape."""
+    return [size.strip().lower() for size in text.replace("x", ",").split(",")]
+
+
+def leaves_size_open(text: str) -> bool:
+    """Return whether one of several inputs has a size that is to be known only at run time."""
+    described = [part.rpartition("=")[2].partition(":")[0] for part in text.split(";")]
+    return any(size in OPEN_SIZES for part in described for size in sizes_of(part))
 
 
 def check_unique(inputs: Sequence[InputShape]) -> None:

@@ -6,6 +6,7 @@ import argparse
 import errno
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,6 +115,18 @@ def test_close_verbs_and_options_are_suggested(capsys: pytest.CaptureFixture[str
             main(["search", "x", "--soc", "mi9", *words])
         assert end.value.code == 2
         assert near in capsys.readouterr().err.splitlines()[-1].partition("close to it: ")[2]
+
+
+@pytest.mark.parametrize(
+    "shape", ["-1,3,224,224", "N,3,224,224", "x=1,3,?,?", "batch x 3 x 32 x 32"]
+)
+def test_a_dynamic_shape_is_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], shape: str
+) -> None:
+    words = ["export", "torchvision:resnet18", "--format", "cpp", "--input", shape]
+    assert main([*words, "--out", str(tmp_path / "r18")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{shape!r} leaves a size open" in line
 
 
 def test_a_refusal_is_short_whatever_it_names(capsys: pytest.CaptureFixture[str]) -> None:
