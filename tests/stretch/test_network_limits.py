@@ -95,9 +95,13 @@ def slack(value: float) -> float:
     return 1e-9 * (1 + abs(value))
 
 
-def check_bounds(space: SearchSpace, prices: Multipliers, finest: float) -> None:
+def check_bounds(
+    space: SearchSpace, prices: Multipliers, finest: float, first: float | None = None
+) -> None:
+    """No combination is better than its bound, also where bounds of wider bins came `first`."""
     every = list(segment_options(CostTables(space)))
-    values = cost_to_go(space, every, prices, None, finest)
+    before = None if first is None else cost_to_go(space, every, prices, None, first)
+    values = cost_to_go(space, every, prices, None, finest, before=before)
     for number, row, _, combinations in crossings(every, space):
         least, bound = (
             float(reached(every[number], combinations, values).min()),
@@ -135,6 +139,18 @@ def test_no_combination_is_better_than_its_bound_where_few_widths_share_bins(
     prices = random_prices(Random(seed), space)
     check_bounds(
         space, Multipliers(abs(prices.per_mac), prices.per_param, prices.per_meeting), finest
+    )
+
+
+@pytest.mark.parametrize("seed", range(0, 40, 2))
+def test_no_combination_is_better_than_its_bound_that_began_with_wider_bins(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds_over_options, "SINGLE_BINS", 1)
+    space = space_of(random_instance(seed, neighbours=seed % 4 == 0))
+    prices = random_prices(Random(seed), space)
+    check_bounds(
+        space, Multipliers(abs(prices.per_mac), prices.per_param, prices.per_meeting), 1.05, 4.0
     )
 
 

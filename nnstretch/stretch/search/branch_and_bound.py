@@ -124,7 +124,7 @@ class ExactSearch:
     def optimize_multipliers(self) -> list[CostToGo]:
         """Return the bounds at the best multipliers, by falling bound."""
         known: list[CostToGo] = []
-        usual_macs = self.space.limits.segment_macs * self.space.analysis.graph.macs
+        usual_macs = self.space.limits.segment_macs * self.space.macs
         multipliers = self.first_multipliers or self.planes.first(usual_macs)
         rounds = self.planes.rounds()
         for n in range(rounds):
@@ -148,16 +148,19 @@ class ExactSearch:
             if self.is_over:
                 return False
             report = partial(self.report_progress, "tightening bounds", n + 1, len(bounds))
-            bounds[n] = self.evaluate(values.multipliers, bin_factor, report)
+            bounds[n] = self.evaluate(values.multipliers, bin_factor, report, values)
         return True
 
     def evaluate(
-        self, multipliers: Multipliers, bin_factor: float, report: Callable[[], None]
+        self,
+        multipliers: Multipliers,
+        bin_factor: float,
+        report: Callable[[], None],
+        before: CostToGo | None = None,
     ) -> CostToGo:
         """Return bounds at these multipliers; improve the incumbent and prune by them."""
-        values = cost_to_go(
-            self.space, self.options, multipliers, self.alive, bin_factor, self.usable, report
-        )
+        known = self.space, self.options, multipliers, self.alive
+        values = cost_to_go(*known, bin_factor, self.usable, report, before)
         self.bound_us = max(self.bound_us, values.total(self.limits))
         self.follow_bounds(values)
         self.prune_options(values)

@@ -81,6 +81,11 @@ class SearchSpace:
         return (*self.limited, WHOLE_NETWORK) if self.whole_limited else self.limited
 
     @cached_property
+    def macs(self) -> int:
+        """Return the MACs of the original network."""
+        return self.analysis.graph.macs
+
+    @cached_property
     def specs(self) -> Mapping[str, TensorSpec]:
         """Return shapes and dtypes of all values."""
         return self.analysis.graph.specs()

@@ -36,7 +36,7 @@ CEILING = 0.03
 WIDE_BINS = 1.04
 """Factor of bins above which further ones only pay where something limits the whole network, or
 where more than two branches meet."""
-SLOPE_CENTRES = (1.1, 1.6)
+SLOPE_CENTRES = (0.7, 1.0, 1.3, 1.6, 2.0)
 """Merged widths around which lines are fitted, over the original's."""
 
 
@@ -48,21 +48,25 @@ def cost_to_go(
     bin_factor: float = 1.05,
     usable: Mapping[int, Array] | None = None,
     report: Callable[[], None] | None = None,
+    before: CostToGo | None = None,
 ) -> CostToGo:
     """Bound backwards from the output, over width bins that span at most `bin_factor`.
 
     `alive` are the numbers of the options that plans may use, all by default; `usable` says by
     number from which merged widths, all where it says nothing. `report` is called at every cut.
-    Options that lead nowhere best by their separable bound have no tighter one: `tighten_loose`.
+    Options that lead nowhere best by their cheap bound have no tighter one: `tighten_loose`. Cheap
+    are separable bounds, or those of the same multipliers from `before`.
     """
     is_simple = multipliers == Multipliers() and len(space.processors) <= 2
     weighs_width = not is_simple or bin_factor <= WIDE_BINS
     values = CostToGo(multipliers, bin_factor, weighs_width)
+    if before is not None:
+        values.separable = dict(before.separable)
     by_start = numbers_by_start(options, range(len(options)) if alive is None else alive)
     for i in reversed(range(space.last)):
         if report:
             report()
-        cut = CutBounds(space, i, values)
+        cut = CutBounds(space, i, values, before)
         for number in by_start.get(i, ()):
             is_usable = (usable or {}).get(number)
             if is_usable is None or is_usable.any():
@@ -113,6 +117,8 @@ class CutBounds:
     space: SearchSpace
     i: int
     values: CostToGo
+    before: CostToGo | None = None
+    """At the same multipliers, by wider bins."""
 
     def __post_init__(self) -> None:
         self.starts = width_bins(self.space, self.i, self.values.bin_factor)
@@ -127,8 +133,11 @@ class CutBounds:
             entries = self.known_entries(option)
             if entries is None:
                 return
-            features = self.known_features(option, entries)
-            bound = separable_bound(option, self.values, self.starts, entries, features)
+            if self.before is not None and number in self.before.options:
+                bound = self.before.options[number] + self.rise_us(option)
+            else:
+                features = self.known_features(option, entries)
+                bound = separable_bound(option, self.values, self.starts, entries, features)
             self.waiting.append((number, option))
         else:
             bound = single_bound(option, self.values)
@@ -137,6 +146,15 @@ class CutBounds:
         self.values.options[number] = bound
         if not option.branched:
             self.best = np.minimum(self.best, bound)
+
+    def rise_us(self, option: SegmentOption) -> float:
+        """Return how much more follows an option at least than was known before, us."""
+        assert self.before is not None
+        if option.is_last:
+            return 0.0
+        now, then = self.values.minorants[option.j], self.before.minorants[option.j]
+        widths = self.space.merged_widths(option.j) if changes_width(option) else None
+        return then.rise_us(now, widths)
 
     def finish(self) -> Array:
         """Return the least bound of any option: `[merged width]`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -98,6 +99,22 @@ class AffineMinorants:
     def bases_at(self, slopes: Array) -> Array:
         """Return the bases of the lines of these slopes."""
         return np.asarray(self.bases[np.searchsorted(self.slopes, slopes)])
+
+    def highest(self, widths: Array) -> Array:
+        """Return the highest line at each width, us."""
+        return np.asarray((self.bases[:, None] + self.slopes[:, None] * widths).max(axis=0))
+
+    def rise_us(self, later: AffineMinorants, widths: Array | None) -> float:
+        """Return by how much later minorants are higher at least, us.
+
+        At all of these widths and the original one; None for the latter alone.
+        """
+        rises = [np.array([math.inf])]
+        if self.at_full < math.inf:
+            rises.append(np.array([later.at_full - self.at_full]))
+        if widths is not None and np.isfinite(self.bases).all():
+            rises.append(later.highest(widths) - self.highest(widths))
+        return float(np.concatenate(rises).min())
 
 
 @dataclass

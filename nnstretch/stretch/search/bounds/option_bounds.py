@@ -29,7 +29,7 @@ from nnstretch.stretch.search.bounds.separable_bounds import (
 )
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 
-CHUNK = 100_000
+CHUNK = 400_000
 """Numbers of an array `[relaxation, bin, option]` at a time, so that it stays in the cache."""
 
 ROUNDING = 1e-9

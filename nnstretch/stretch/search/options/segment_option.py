@@ -140,7 +140,7 @@ class SegmentOption:
     @cached_property
     def bounds(self) -> SegmentBounds:
         """Return the limits of the segment's branches."""
-        return self.space.limits.bounds(*self.original, self.space.analysis.graph.macs)
+        return self.space.limits.bounds(*self.original, self.space.macs)
 
     @cached_property
     def shares(self) -> list[int]:
