@@ -141,8 +141,9 @@ class Checker {
     maps(y);
     want(weight.rank == 4 && dense(weight, 0), "weights are (O,C/groups,kh,kw) without gaps");
     const std::int64_t groups = attributes_.groups;
-    want(groups >= 1 && x.sizes[1] == weight.sizes[1] * groups && y.sizes[1] == weight.sizes[0] &&
-             y.sizes[1] % groups == 0 && x.sizes[0] == y.sizes[0] && dense(x, 1) && dense(y, 1),
+    want(groups >= 1 && x.sizes[1] % groups == 0 && x.sizes[1] / groups == weight.sizes[1] &&
+             y.sizes[1] == weight.sizes[0] && y.sizes[1] % groups == 0 &&
+             x.sizes[0] == y.sizes[0] && dense(x, 1) && dense(y, 1),
          "channels of input, weights and result do not fit");
     for (int axis = 0; axis < 2; ++axis)
       sizes_fit(x.sizes[axis + 2], y.sizes[axis + 2], axis, weight.sizes[axis + 2]);

@@ -162,6 +162,8 @@ static void layers(void) {
   EXPECT(sums[0] == 3.0F && sums[4] == 11.0F);
 
   expect_refused(nns_conv2d(session, &conv, tx, tw, nns_absent(), nns_absent(), th, NULL), NNS_BAD_INPUT, "another size");
+  conv.groups = INT64_MAX; /* times the channels of a group it is no number */
+  expect_refused(nns_conv2d(session, &conv, tx, tw, nns_absent(), nns_absent(), ty, NULL), NNS_BAD_INPUT, "do not fit");
   expect_refused(nns_gemm(session, NULL, matrix(a, 8, 8), matrix(b, 4, 16), nns_absent(), nns_absent(), matrix(b, 8, 8), NULL), NNS_BAD_INPUT, "do not fit");
   expect_refused(nns_copy(session, nns_absent(), th, NULL), NNS_BAD_INPUT, "input 0 is absent");
   expect_refused(nns_copy(session, th, ty, NULL), NNS_BAD_INPUT, "another shape");
