@@ -92,28 +92,19 @@ def tabled(tables: CostTables, case: Case, share: int) -> tuple[dict[str, float]
     """Microseconds on each processor, MACs and parameters, as the tables say."""
     space, (d, w) = tables.space, (case.depth, case.width)
     rest = tables.tail_costs(case.i, case.j, case.merge)
+    us = {p: float(rest.us[p][d, w]) for p in space.processors}
     if case.merge == "project":
-        parts = [
-            (tables.projected_head_costs(case.i, case.j), (w,)),
-            (tables.exit_adapter(case.i, case.j, share), (d, w)),
-        ]
+        first = tables.projected_head_costs(case.i, case.j)
+        at: tuple[int, ...] = (w,)
+        last = tables.adapted_tail(case.i, case.j, share)
     else:
         front = tables.head_costs(case.i)
-        parts = [(front.costs, (front.row(case.width_in), int(rest.first[w])))]
-
-    def total(of: CostArrays, at: tuple[int, ...], processor: str) -> float:
-        return float(of.latency_us[processor][at])
-
-    us = {
-        p: float(rest.us[p][d, w]) + sum(total(c, at, p) for c, at in parts)
-        for p in space.processors
-    }
-    if case.merge == "concat":
-        us = {p: us[p] + float(rest.exit_us[p][d, w]) for p in us}
-    return us, *(
-        float(getattr(rest, n)[d, w]) + sum(float(getattr(c, n)[at]) for c, at in parts)
-        for n in ("macs", "params")
-    )  # type: ignore[return-value]
+        first, at = front.costs, (front.row(case.width_in), int(rest.first[w]))
+        last = CostArrays(rest.exit_us, rest.macs, rest.params)
+    for p in us:
+        us[p] += float(first.latency_us[p][at]) + float(last.latency_us[p][d, w])
+    macs, params = float(last.macs[d, w]), float(last.params[d, w])
+    return us, macs + float(first.macs[at]), params + float(first.params[at])
 
 
 def check_branch(tables: CostTables, case: Case, least: bool = False) -> bool:

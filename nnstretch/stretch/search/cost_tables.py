@@ -51,6 +51,7 @@ class CostTables:
         self._exits: dict[tuple[int, int], CostsByEntry] = {}
         self._last_exits: dict[tuple[int, int, int], CostArrays] = {}
         self.branch_tables: dict[object, BranchTable] = {}
+        self._repeated: dict[tuple[str, bytes], Array] = {}
         self._passed: dict[int, PassedUnits] = {}
         self._originals: dict[tuple[int, int], tuple[dict[str, float], int]] = {}
 
@@ -119,7 +120,7 @@ class CostTables:
             exit_us = {key: walk.exit_us for key, walk in walks.items()}
         else:
             us = {key: numbers @ table[rows] for key, table in units.us.items()}
-            exit_us = dict.fromkeys(us, np.zeros((len(kept), len(widths))))
+            exit_us = dict.fromkeys(us, np.broadcast_to(0.0, (len(kept), len(widths))))
         cannot_meet = (1 - numbers) @ units.differs[rows] > 0  # without a unit between
         for times_us in us.values():
             times_us[cannot_meet] = np.inf
@@ -221,10 +222,11 @@ class CostTables:
         adapter = price_entered(space.layout_model, lambda ends: adapters(ends=ends), False)
         return price_behind(adapter, work)
 
-    def exit_adapter(self, i: int, j: int, share: int) -> CostArrays:
-        """Return what makes a branch's output `share` channels wide, over its depths and widths.
+    def adapted_tail(self, i: int, j: int, share: int) -> CostArrays:
+        """Return adapters that make branches `share` channels wide, over depths and widths.
 
-        Known for the last segment asked for, whose options share it.
+        Their latency, and the work of the units before them, too. Known for the last segment asked
+        for, whose options share it.
         """
         known = self._last_exits
         if (i, j, share) not in known:
@@ -242,8 +244,16 @@ class CostTables:
         for p, copy_us in tail.exit_us.items():
             converted = select_exit(copy_us, adapter, p)
             us[p] = converted + np.where(is_wide, copy_us, 0.0)
-        shape = next(iter(us.values())).shape
-        return CostArrays(us, *(np.broadcast_to(a, shape) for a in (plain.macs, plain.params)))
+        return CostArrays(us, tail.macs + plain.macs, tail.params + plain.params)
+
+    def repeat_row(self, row: Array, times: int) -> Array:
+        """Return a row over widths once for every depth, flat; equal rows share their memory."""
+        key = row.dtype.str, row.tobytes()
+        known = self._repeated.get(key)
+        if known is None or len(known) < times * len(row):
+            known = self._repeated[key] = np.tile(row, 2 * times)
+            known.flags.writeable = False
+        return known[: times * len(row)]
 
     def exit_adapters(self, j: int, share: int) -> CostsByEntry:
         """Return the adapters of branches that end at cut j, behind both layouts."""

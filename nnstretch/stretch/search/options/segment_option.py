@@ -166,24 +166,21 @@ class SegmentOption:
         """Compute the table of branch b."""
         tail, price_key = self.tail, self.price_keys[b]
         chosen = slice(None) if self.branched else slice(-1, None)  # alone, the original layers
-        columns = np.arange(len(tail.widths))[chosen]
         us = tail.us[price_key][chosen, chosen]
-        macs = tail.macs[chosen, chosen]
-        params = tail.params[chosen, chosen]
-        channels_out = tail.widths[columns]
-        first = tail.first[columns]
+        channels_out = tail.widths[chosen]
         if self.merge == "concat":
             us = us + tail.exit_us[price_key][chosen, chosen]
+            macs, params = tail.macs[chosen, chosen], tail.params[chosen, chosen]
+            first = tail.first[chosen]
         else:
-            adapter = self.tables.exit_adapter(self.i, self.j, self.shares[b])
-            us = us + adapter.latency_us[price_key]
-            macs = macs + adapter.macs
-            params = params + adapter.params
+            adapted = self.tables.adapted_tail(self.i, self.j, self.shares[b])
+            us = us + adapted.latency_us[price_key]
+            macs, params = adapted.macs, adapted.params
             channels_out = np.full_like(channels_out, self.shares[b])
-            first = columns
+            first = np.arange(len(tail.widths))
         link = self.copies_out[b]
         copy_us = link.fixed_us + link.us_per_kib * self.bytes_out * channels_out / 1024
-        rows = [np.broadcast_to(row, us.shape).ravel() for row in (copy_us, channels_out, first)]
+        rows = [self.tables.repeat_row(row, len(us)) for row in (copy_us, channels_out, first)]
         total_us = (self.slowdown * us + copy_us).ravel()
         return BranchTable(total_us, rows[0], macs.ravel(), params.ravel(), rows[1], rows[2])
 
