@@ -58,7 +58,7 @@ class ExactSearch:
 
     def __post_init__(self) -> None:
         self.space = self.tables.space
-        self.bins = self.schedule.bins(self.limits)
+        self.bins = self.schedule.bins(self.limits, len(self.space.processors))
         self.alive = list(range(len(self.options)))
         self.planes = CuttingPlanes(self.limits, self.largest_multipliers(), self.schedule)
 
@@ -86,16 +86,16 @@ class ExactSearch:
     def run(self) -> ExactSearch:
         """Search the space; without a plan within the limits, `best` stays None."""
         bounds = self.bounds = self.optimize_multipliers()
-        for factor, runs in zip(self.bins.phases, self.schedule.phases, strict=False):
+        phases = self.schedule.label_runs(self.limits)
+        for factor, runs in zip(self.bins.phases, phases, strict=False):
             if factor is not None and not self.tighten(bounds, factor):
                 return self
             bounds.sort(key=lambda values: -values.total(self.limits))
             self.polish(bounds)
-            if factor is not None or self.limits.any:
-                for run in runs:
-                    if self.is_over or self.bound_us == math.inf:
-                        return self
-                    self.search_labels(bounds, run)
+            for run in runs:
+                if self.is_over or self.bound_us == math.inf:
+                    return self
+                self.search_labels(bounds, run)
             self.prune_options(bounds[0])
         return self
 
@@ -164,11 +164,16 @@ class ExactSearch:
         self.bound_us = max(self.bound_us, values.total(self.limits))
         self.follow_bounds(values)
         self.prune_options(values)
+        if self.limits.any:
+            self.tighten_loose(values)
+        return values
+
+    def tighten_loose(self, values: CostToGo) -> None:
+        """Bound options tightly that have a cheap bound only, and prune by that."""
         if self.best is not None and tighten_loose(
             self.space, self.options, values, self.alive, self.usable
         ):
             self.prune_options(values)
-        return values
 
     def prune_options(self, values: CostToGo) -> None:
         """Fix by reduced costs: drop options, and widths before them, that no better plan uses."""
@@ -186,6 +191,8 @@ class ExactSearch:
 
     def search_labels(self, bounds: list[CostToGo], run: LabelRun) -> None:
         """Search labels; what they drop without proof bounds what may have been missed."""
+        for values in bounds:
+            self.tighten_loose(values)
         search = LabelSearch(
             self.space,
             self.options,

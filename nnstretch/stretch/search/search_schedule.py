@@ -51,6 +51,8 @@ class SearchSchedule:
 
     unlimited_bins: BinFactors = BinFactors(1.05, 1.15, (None, 1.015, 1.0))
     """Bins where nothing limits the whole network."""
+    pair_bins: BinFactors = BinFactors(1.015, 1.15, (None, None, 1.0))
+    """The same on two processors, where fine bins cost little more and often prove the optimum."""
     limited_bins: BinFactors = BinFactors(1.1, 1.03, (None, 1.015, 1.0))
     """Bins where work has a multiplier: no width has the least latency and most work of a bin."""
     exact_bins: BinFactors = BinFactors(1.0, 1.0, (None, 1.0, 1.0))
@@ -66,6 +68,19 @@ class SearchSchedule:
         (LabelRun(WIDE, 0.2), LabelRun(WIDEST, 0.5), LabelRun(WIDEST, math.inf)),
     )
     """Label searches of each phase; the next one runs where the one before proved too little."""
+    unlimited_phases: tuple[tuple[LabelRun, ...], ...] = (
+        (),
+        (LabelRun(NARROW, 0.04),),
+        (
+            LabelRun(NARROW, 0.04),
+            LabelRun(MEDIUM, 0.04),
+            LabelRun(WIDE, 0.04),
+            LabelRun(WIDE, 0.2),
+            LabelRun(WIDEST, 0.5),
+            LabelRun(WIDEST, math.inf),
+        ),
+    )
+    """The same where nothing limits the whole network: the finest bins before wide beams."""
     largest_step: float = 0.15
     """Multipliers change from one round to the next by this share of the largest at most."""
     smallest_step: float = 0.02
@@ -93,10 +108,16 @@ class SearchSchedule:
 
     def first_phase(self) -> SearchSchedule:
         """Return the settings of a search that ends after its first phase."""
-        return replace(self, phases=self.phases[:1])
+        return replace(self, phases=self.phases[:1], unlimited_phases=self.unlimited_phases[:1])
 
-    def bins(self, limits: NetworkLimits) -> BinFactors:
-        """Return the bin factors under limits of the whole network."""
+    def label_runs(self, limits: NetworkLimits) -> tuple[tuple[LabelRun, ...], ...]:
+        """Return the label searches of each phase under limits of the whole network."""
+        return self.phases if limits.any else self.unlimited_phases
+
+    def bins(self, limits: NetworkLimits, processors: int) -> BinFactors:
+        """Return the bin factors under limits of the whole network, for so many processors."""
         if limits.max_macs < math.inf:
             return self.exact_bins
-        return self.limited_bins if limits.any else self.unlimited_bins
+        if limits.any:
+            return self.limited_bins
+        return self.pair_bins if processors <= 2 else self.unlimited_bins

@@ -104,7 +104,7 @@ def tighten_loose(
     for i, numbers in numbers_by_start(options, loose).items():
         cut = CutBounds(space, i, values)
         for number in numbers:
-            rows = values.loose.pop(number) & usable[number]
+            rows = values.loose.pop(number) & usable.get(number, True)
             if rows.any():
                 cut.tighten(number, options[number], rows)
     return bool(loose)
