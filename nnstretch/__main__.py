@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 INTERRUPTED = 130
+AGAIN_S = 0.01
+"""After which an interrupt that was swallowed comes again."""
 
 
 def end_at_once(number: int, frame: FrameType | None) -> NoReturn:
@@ -27,9 +29,13 @@ def end_at_once(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def deliver_again(unraisable: sys.UnraisableHookArgs) -> None:
-    """Interrupt again where a callback of a library has swallowed the interrupt."""
+    """Interrupt again, soon, where a callback of a library has swallowed the interrupt.
+
+    Not at once: what is raised within this hook is swallowed, too.
+    """
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)
+        signal.signal(signal.SIGALRM, signal.getsignal(signal.SIGINT))
+        signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
     else:
         sys.__unraisablehook__(unraisable)
 
@@ -67,6 +73,12 @@ class Interrupts:
         raise KeyboardInterrupt
 
 
+def ignore_interrupts() -> None:
+    """Ignore interrupts, those that are to come again among them."""
+    for number in (signal.SIGINT, signal.SIGALRM):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def main() -> int:
     """Run the command line of this process and return its exit code."""
     occupy_closed_streams()
@@ -85,14 +97,14 @@ def main() -> int:
         signal.signal(signal.SIGINT, interrupts)
         return run()
     except (Exception, KeyboardInterrupt):
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        ignore_interrupts()
         if not interrupts.came:
             raise
         print("nnstretch: interrupted", file=sys.stderr)
         return INTERRUPTED
     finally:
         # Behind the result nothing is left to interrupt, and Python's own end would be killed.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        ignore_interrupts()
         # CPython remembers an interrupt within text that is executed, though it was handled, and
         # would die of it at its end; the next text makes it forget.
         exec("")

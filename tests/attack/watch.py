@@ -50,9 +50,21 @@ class Usage:
 
 
 def usage() -> Usage:
-    """Return what this process holds."""
+    """Return what this process holds, without Python's trackers of resources.
+
+    They are made once, each with a pipe, and end with the process.
+    """
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    return Usage(threading.active_count(), len(os.listdir("/proc/self/fd")), len(children))
+    trackers = sum(map(is_tracker, children))
+    files = len(os.listdir("/proc/self/fd"))
+    return Usage(threading.active_count(), files - trackers, len(children) - trackers)
+
+
+def is_tracker(child: str) -> bool:
+    """Return whether a child is a tracker of resources, of multiprocessing or of joblib."""
+    with contextlib.suppress(OSError):  # it has just ended
+        return b"resource_tracker" in Path(f"/proc/{child}/cmdline").read_bytes()
+    return False
 
 
 def resident_bytes() -> int:

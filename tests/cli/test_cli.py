@@ -81,6 +81,32 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     return lines[0]
 
 
+SWALLOWED = """
+import signal, sys, time
+import nnstretch.__main__ as command
+
+class Finalized:
+    def __del__(self):  # as a callback of a library: what it raises goes no further
+        signal.raise_signal(signal.SIGINT)
+
+def run():
+    finalized = Finalized()
+    del finalized
+    time.sleep(20)
+
+sys.modules["nnstretch.cli"].main = run
+sys.exit(command.main())
+"""
+
+
+def test_an_interrupt_that_a_callback_swallows_comes_again() -> None:
+    program = f"import nnstretch.cli\n{SWALLOWED}"
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (130, "nnstretch: interrupted\n")
+
+
 def test_the_overview_imports_no_verb() -> None:
     code = (
         "import sys; from nnstretch.cli import main; main(['--help']);"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,20 @@ def run(capsys: pytest.CaptureFixture[str], sweep: Path, out: Path, *argv: str) 
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def worker_processes() -> int:
+    """How many processes of joblib's this one has."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    commands = [Path(f"/proc/{child}/cmdline").read_bytes() for child in children]
+    return sum(b"loky" in command and b"resource_tracker" not in command for command in commands)
+
+
+def test_processes_of_a_sweep_end_with_it(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    threads = threading.active_count()
+    result = run(capsys, sweep, sweep.parent / "out", "--workers", "2")
+    assert result["finished"] == 24
+    assert (worker_processes(), threading.active_count()) == (0, threads)
 
 
 def test_the_fields_of_the_contract_and_a_row_for_every_configuration(

@@ -158,7 +158,10 @@ def workers_of(args: argparse.Namespace) -> Iterator[None]:
             f"joblib is not installed ({one_line(error)}), sweep, pip install 'nnstretch[sweep]'"
         ) from None
     if args.dask is None:
-        yield
+        try:
+            yield
+        finally:
+            end_worker_processes()
         return
     try:
         from distributed import Client
@@ -172,6 +175,15 @@ def workers_of(args: argparse.Namespace) -> Iterator[None]:
         raise BadInput(f"no scheduler at {args.dask}, --dask, {one_line(error)[:200]}") from None
     with client, joblib.parallel_config(backend="dask"):
         yield
+
+
+def end_worker_processes() -> None:
+    """End the processes that joblib else keeps for five minutes for whoever calls it next."""
+    from joblib.externals.loky import reusable_executor
+
+    executor = reusable_executor._executor  # its only getter would make one where there is none
+    if executor is not None:
+        executor.shutdown(wait=True)
 
 
 def results(
