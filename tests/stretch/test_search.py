@@ -380,6 +380,12 @@ def test_shares_above_one_are_refused() -> None:
         SegmentLimits(min_depth=2)
 
 
+@pytest.mark.parametrize(("name", "said"), [("min_macs", "MACs"), ("min_params", "parameters")])
+def test_at_least_infinity_is_refused(name: str, said: str) -> None:
+    with pytest.raises(BadInput, match=f"{said} cannot be at least inf and at most inf"):
+        search(NETWORK, chip(), ("cpu", "dsp"), **{name: math.inf})
+
+
 @pytest.mark.parametrize("name", [field.name for field in fields(SegmentLimits)])
 def test_limits_are_numbers(name: str) -> None:
     for odd in (None, "0.5", True, math.nan, 10**400, b"x", [0.5]):

@@ -112,7 +112,7 @@ def check_bounds(
     most_params = math.inf if max_params is None else max_params
     pairs = (("MACs", min_macs, max_macs), ("parameters", min_params, most_params))
     for name, least, most in pairs:
-        if least > most:
+        if least > most or least == math.inf:
             raise BadInput(
                 f"{name} cannot be at least {least:.4g} and at most {most:.4g}, search bounds"
             )
