@@ -4,6 +4,7 @@ plan.
 
 from __future__ import annotations
 
+import gc
 import math
 from collections import Counter
 from dataclasses import fields, replace
@@ -275,6 +276,21 @@ def test_a_time_limit_leaves_a_plan_however_early() -> None:
             search(NETWORK, chip(), ("cpu", "dsp"), time_limit_s=seconds)
     assert search(NETWORK, chip(), ("cpu", "dsp"), time_limit_s=1e-9).out_of_time
     assert not search(NETWORK, chip(), ("cpu", "dsp"), time_limit_s=1e9).out_of_time
+
+
+def test_the_collector_of_cycles_pauses_and_runs_again_whatever_ends_the_search() -> None:
+    during: list[bool] = []
+    search(NETWORK, chip(), ("cpu", "dsp"), progress=lambda *_: during.append(gc.isenabled()))
+    assert during
+    assert not any(during)
+    assert gc.isenabled()
+
+    def fail(*_: object) -> None:
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        search(NETWORK, chip(), ("cpu", "dsp"), progress=fail)
+    assert gc.isenabled()
 
 
 def test_only_projections_are_searched_where_only_they_are_asked_for() -> None:
