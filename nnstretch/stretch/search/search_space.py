@@ -57,6 +57,7 @@ class SearchSpace:
         self._widths: dict[int, Array] = {}
         self._shared_widths: dict[tuple[FeasibleWidths, int, bytes], Array] = {}
         self._merged_widths: dict[int, Array] = {}
+        self._depths: dict[tuple[int, int], list[int]] = {}
         self._free_channels: dict[int, frozenset[int]] = {}
 
     @cached_property
@@ -258,6 +259,12 @@ class SearchSpace:
 
     def depths(self, i: int, j: int) -> list[int]:
         """Return the depths of branches between two cuts, the original's last."""
+        if (i, j) not in self._depths:
+            self._depths[i, j] = self.feasible_depths(i, j)
+        return self._depths[i, j]
+
+    def feasible_depths(self, i: int, j: int) -> list[int]:
+        """Compute the depths of branches between two cuts."""
         start, end = self.cuts[i], self.cuts[j]
         full = self.analysis.depth(start, end)
         inside = {cut.position for cut in self.cuts[i + 1 : j + 1]}
@@ -273,11 +280,13 @@ class SearchSpace:
         stages = local_stages(self.analysis.stages, self.cuts[i], self.cuts[j])
         depths = self.depths(i, j)
         kept = np.full((len(depths), j - i - 1), True)
-        if not any(stage.repeats for stage in stages):
+        units = {cut.position: n for n, cut in enumerate(self.cuts[i + 2 : j + 1])}
+        repeats = [[units.get(r.end.position) for r in stage.repeats] for stage in stages]
+        if not any(repeats):
             return kept
         for row, depth in enumerate(depths):
-            dropped: set[int] = set()
-            for stage, count in zip(stages, distribute_repeats(depth, stages), strict=True):
-                dropped |= {repeat.end.position for repeat in stage.repeats[count:]}
-            kept[row] = [cut.position not in dropped for cut in self.cuts[i + 2 : j + 1]]
+            dropped: list[int] = []
+            for numbers, count in zip(repeats, distribute_repeats(depth, stages), strict=True):
+                dropped += [number for number in numbers[count:] if number is not None]
+            kept[row, dropped] = False
         return kept

@@ -39,6 +39,8 @@ MAC_STEP = 0.15
 """The same for the multiplier of MACs, as a share of what a MAC usually costs."""
 USUAL_MAC_SHARE = 0.8
 """Multiplier of MACs to begin with, as a share of what a MAC costs when all processors work."""
+TRIED_SLOPES = slice(1, None, 3)
+"""Which slopes of the cost-to-go are tried: of three neighbours, one."""
 FIRST_ROUNDS = 3
 """Rounds of trials where no segment like it was bounded before."""
 
@@ -140,7 +142,7 @@ def trial_multipliers(option: SegmentOption, values: CostToGo) -> SeparableMulti
     factors, steps = trial_steps(len(rates))
     slopes = np.zeros(0)
     if option.merge == "concat" and not option.is_last:
-        slopes = values.minorants[option.j].slopes
+        slopes = values.minorants[option.j].slopes[TRIED_SLOPES]
     rows = np.zeros(len(steps) + len(slopes), dtype=np.int64)  # all around the first
     around = best.take(rows)
     shares = np.clip(around.shares[: len(steps)] * factors, LEAST_SHARE, 1.0)
@@ -232,14 +234,15 @@ def branch_costs(
     shape = (len(table.us) // width_count, width_count)
     least_us = entry.least_us[first] + table.us.reshape(shape)
     us = np.where(option.bounds.keeps_pace(least_us), table.us.reshape(shape), IMPOSSIBLE_US)
-    work = [us.ravel(), table.macs, table.params][: weights.shape[1] - 1]
-    costs = (weights @ np.stack([*work, table.channels_out])).reshape(count, *shape)
+    work = np.concatenate([us.ravel(), table.macs, table.params][: weights.shape[1] - 1])
+    costs = (weights[:, :-1] @ work.reshape(-1, us.size)).reshape(count, *shape)
     costs_in = entry_costs(entry, first, weights[:, :-1])
-    least = (costs.min(axis=1)[:, None] + costs_in).min(axis=2)
+    merge_us = weights[:, -1:] * table.channels_out[:width_count]
+    least = ((costs.min(axis=1) + merge_us)[:, None] + costs_in).min(axis=2)
     if not needs_main:
         return least, None
     is_main = table.macs.reshape(shape) + entry.most_macs[first] >= option.bounds.main_macs
-    main = np.where(is_main, costs, IMPOSSIBLE_US).min(axis=1)
+    main = np.where(is_main, costs, IMPOSSIBLE_US).min(axis=1) + merge_us
     return least, (main[:, None] + costs_in).min(axis=2)
 
 
