@@ -91,7 +91,7 @@ def search(
 
 @contextmanager
 def without_cycle_collection() -> Iterator[None]:
-    """Pause the collector of cycles, which a search makes none of.
+    """Pause the collector of cycles, of which a search makes few.
 
     While tables are made it would look at all that is there again and again.
     """

@@ -206,7 +206,14 @@ class BranchJoin:
     def pairs(
         self, remaining_us: Array, totals: BranchOptions, branch: BranchOptions
     ) -> JoinedOptions:
-        """Return all pairs of rows whose bound is within the slack, looked at in slices."""
+        """Return all pairs of rows whose bound is within the slack."""
+        rows, columns, bound_us = self.pairs_within_slack(remaining_us, totals, branch)
+        return JoinedOptions(rows, columns, bound_us, totals.pair(rows, branch, columns))
+
+    def pairs_within_slack(
+        self, remaining_us: Array, totals: BranchOptions, branch: BranchOptions
+    ) -> tuple[Array, Array, Array]:
+        """Return rows of both, and bounds, of pairs within the slack, looked at in slices."""
         nothing = np.zeros(0, dtype=np.int64)
         all_rows, all_columns, bounds_us = [nothing], [nothing], [np.zeros(0)]
         size = max(1, SLICE // max(1, len(branch)))
@@ -218,9 +225,7 @@ class BranchJoin:
             all_rows.append(rows + low)
             all_columns.append(columns)
             bounds_us.append(bound_us[rows, columns])
-        rows, columns = np.concatenate(all_rows), np.concatenate(all_columns)
-        bound_us = np.concatenate(bounds_us)
-        return JoinedOptions(rows, columns, bound_us, totals.pair(rows, branch, columns))
+        return np.concatenate(all_rows), np.concatenate(all_columns), np.concatenate(bounds_us)
 
     def remaining_cost(self, rewards: Sequence[Array]) -> Array:
         """Return the least of later deadlines less the rewards of other branches, us.
