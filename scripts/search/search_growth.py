@@ -45,11 +45,11 @@ from nnstretch.stretch.search.search import search
 subject, soc = load_model_argument(sys.argv[1]), load_soc("mi9")
 analysis = subject.analysis
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-began = time.perf_counter()
+began = time.process_time()
 found = search(analysis, soc, sys.argv[2].split(","), fallback="nearest")
 best = found.plans[0]
 print(json.dumps({
-    "cuts": len(analysis.block_ends), "seconds": time.perf_counter() - began, "log10_size": found.log10_size, "optimal": found.optimal,
+    "cuts": len(analysis.block_ends), "seconds": time.process_time() - began, "log10_size": found.log10_size, "optimal": found.optimal,
     "gap": found.gap, "latency_ms": best.trial.latency_us / 1000, "fastest_ms": min(found.original_us.values()) / 1000,
     "iso_mac_ms": best.iso_mac.latency_us / 1000, "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000,
     "before_mb": before / 1000, "fallbacks": len(found.fallbacks),
@@ -194,7 +194,7 @@ def run(args: argparse.Namespace) -> int:
 
 Every cut between blocks, every width in steps of 8, both merges, default limits, no bound on MACs: the fastest plan the constraints
 allow. Predicted latencies. Kernels of kinds that `mi9` never measured are priced as the nearest kind (`--fallback nearest`).
-Seconds: pricing, proof, and equal-MACs comparison; capture apart; where a search takes under five seconds, the median of three
+Seconds of the processor: pricing, proof, and equal-MACs comparison; capture apart; where a search takes under five seconds, the median of three
 (least to most). Memory: peak of the process, in MB.
 
 ![growth with the number of cuts]({args.picture.name})
