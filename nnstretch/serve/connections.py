@@ -50,14 +50,15 @@ class TimedConnection(HttpToolsProtocol):
             return
         self._kept_bytes += len(data)
         super().data_received(data)
+        if self._timer is None and not self._is_answering():
+            self._begin_timer()  # uvicorn has ended its own, whatever it was that came
         if self._kept_bytes <= MOST_HEAD_BYTES or self.transport.is_closing():
             return
-        self._is_refused = True
         self._end_timer()
         if self._begun:
-            message = f"the headers are longer than {MOST_HEAD_BYTES} bytes, the limit"
-            self._refuse(b"431 Request Header Fields Too Large", message, SKIP_S)
+            self._refuse_headers()
         else:
+            self._is_refused = True
             self.transport.close()
 
     def on_message_begin(self) -> None:
@@ -69,21 +70,29 @@ class TimedConnection(HttpToolsProtocol):
             self._begin_timer()
 
     def on_headers_complete(self) -> None:
-        """End the time limit of a request."""
+        """End the time limit of a request; refuse one whose headers are too long."""
+        if self._is_refused:
+            return
         self._end_timer()
         self._begun = False
         self._kept_bytes = 0
-        super().on_headers_complete()
+        size_bytes = len(self.url) + sum(len(b": ".join(row)) + 2 for row in self.headers)
+        if size_bytes > MOST_HEAD_BYTES:
+            self._refuse_headers()
+        else:
+            super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """Hear of a part of a body."""
         self._kept_bytes = 0
-        super().on_body(body)
+        if not self._is_refused:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         """End a request."""
         self._kept_bytes = 0
-        super().on_message_complete()
+        if not self._is_refused:
+            super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End a connection."""
@@ -93,6 +102,15 @@ class TimedConnection(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP."""
         self._refuse(b"400 Bad Request", msg)
+
+    def _is_answering(self) -> bool:
+        """Return whether a request is there that has not been answered."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _refuse_headers(self) -> None:
+        self._is_refused = True
+        message = f"the headers are longer than {MOST_HEAD_BYTES} bytes, the limit"
+        self._refuse(b"431 Request Header Fields Too Large", message, SKIP_S)
 
     def _begin_timer(self) -> None:
         self._timer = self.loop.call_later(self.headers_s, self._on_late)

@@ -75,7 +75,7 @@ class DrainingServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Hear of signals while the server runs on the main thread."""
+        """Hear of signals while the server runs on the main thread; behind it they are ignored."""
         loop, kinds = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -87,6 +87,7 @@ class DrainingServer(uvicorn.Server):
         finally:
             for kind in kinds:
                 loop.remove_signal_handler(kind)
+                signal.signal(kind, signal.SIG_IGN)  # nothing is left to end but the process
 
     def end(self) -> None:
         """Drain; the second time, end at once. On the thread of the event loop."""

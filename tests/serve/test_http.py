@@ -268,6 +268,30 @@ def test_headers_beyond_the_limit_are_not_read_to_their_end(
     assert service.ask("GET", "/v2/health/ready")[0] == 200
 
 
+@pytest.mark.parametrize(
+    "header", [b"A: " + b"a" * 70_000, b"A: b\r\n" * 20_000], ids=["long", "many"]
+)
+def test_whole_headers_beyond_the_limit_are_refused(service: HttpService, header: bytes) -> None:
+    head = b"GET /v2 HTTP/1.1\r\nHost: x\r\n" + header.strip() + b"\r\n\r\n"
+    status, message = answer_to(service, head)
+    assert (status, "headers are longer than" in message) == (431, True)
+
+
+@pytest.mark.parametrize("rest", [b"\r\n", b"x"], ids=["no request", "the rest of a body"])
+def test_what_comes_behind_an_answer_keeps_no_connection_open(
+    service: HttpService, rest: bytes
+) -> None:
+    head = b"GET /v2 HTTP/1.1\r\nHost: x\r\n"
+    head += b"\r\n" if rest == b"\r\n" else b"Content-Length: 1000\r\n\r\n123"
+    with socket.create_connection(("127.0.0.1", service.port), timeout=20) as connection:
+        connection.sendall(head)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        time.sleep(0.05)  # else it would be read at once with what was asked
+        connection.sendall(rest)
+        while connection.recv(65536):
+            pass  # the connection ends, or the time does
+
+
 def test_trailers_without_an_end_close_the_connection(tmp_path: Path) -> None:
     data = POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\nA: " + b"a" * (16 << 20)
     with http_service(tmp_path) as service, pytest.raises(OSError, match=r"reset|pipe"):

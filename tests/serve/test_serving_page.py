@@ -164,6 +164,22 @@ while True:
 """
 
 
+def test_signals_that_go_on_coming_change_nothing_of_how_it_ends(folder: Path) -> None:
+    port = free_port()
+    words = [sys.executable, "-m", *LISTEN.replace("8000", str(port)).split(), "--json"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, cwd=folder, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        run(folder, "curl", "-sf", f"http://127.0.0.1:{port}/v2/health/ready")
+        give_up_s = time.monotonic() + 30
+        while process.poll() is None and time.monotonic() < give_up_s:
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.02)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, err, json.loads(out)["lost"]) == (0, "", 0)
+
+
 @contextmanager
 def server_under_load(folder: Path, port: int) -> Iterator[dict[str, int]]:
     words = [sys.executable, "-m", *LISTEN.replace("8000", str(port)).split(), "--json"]
