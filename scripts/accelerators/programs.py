@@ -2,7 +2,7 @@
 
 --envs FOLDER holds one environment for each: `scalesim` (scalesim 3.0.0, numpy below 2), `zigzag`
 (zigzag-dse 3.9.1, and six, which it does not declare), `vela` (ethos-u-vela 5.2.0) and `stream`
-(stream-dse 2.1.1, Python 3.12).
+(stream-dse 2.1.1, and six, Python 3.12).
 """
 
 from __future__ import annotations
