@@ -5,11 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
 from nnstretch import load_soc
 from nnstretch.capture import capture
+from nnstretch.errors import BadInput
 from nnstretch.kernel import Kernel
 from nnstretch.stretch.cost.polynomials import COUNTS, LoweredPoint, Point, fit_polynomials
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
@@ -44,6 +46,13 @@ def test_a_unit_without_any_width_has_constant_counts() -> None:
     assert form is not None
     assert form.macs.at([]) == graph.macs
     assert form.kernels[0][0][1]["cout"].at([]) == 8
+
+
+def test_counts_beyond_64_bits_are_refused() -> None:
+    graph = capture(nn.Conv2d(3, 8, 3).eval(), torch.zeros(1, 3, 8, 8))
+    kernel = Kernel("k", "conv", 3, 8, 8, 6, 3, 1, 1, 1, 10**20, 192, 288, 216)
+    with pytest.raises(BadInput, match=r"^1e\+20 of something in .*counts end at 9\.22e\+18$"):
+        fit_polynomials(lambda _: (graph, ((kernel,),)), (), ())
 
 
 def test_a_chain_of_many_widths_takes_few_graphs_and_is_exact_everywhere() -> None:

@@ -13,7 +13,7 @@ from itertools import combinations
 
 import numpy as np
 
-from nnstretch.errors import BadPlan
+from nnstretch.errors import BadInput, BadPlan
 from nnstretch.graph import Graph
 from nnstretch.kernel import Kernel
 from nnstretch.stretch.cost.cost_arrays import Array
@@ -155,11 +155,20 @@ class Coefficients:
 
 
 def counts_of(graph: Graph, kernels_by_rules: KernelsByRules) -> Array:
-    """Return every count: those of all kernels, MACs of nodes, elements of trained weights."""
+    """Return every count: those of all kernels, MACs of nodes, elements of trained weights.
+
+    Raises BadInput for one that is beyond 64 bits, as of a layer with a billion channels.
+    """
     rows = [getattr(k, name) for kernels in kernels_by_rules for k in kernels for name in COUNTS]
     rows += [node.macs for node in graph.nodes]
     rows += [weight.spec.elements for weight in graph.weights if weight.trainable]
-    return np.array(rows, dtype=np.int64)
+    try:
+        return np.array(rows, dtype=np.int64)
+    except OverflowError:
+        raise BadInput(
+            f"{max(rows):.3g} of something in {graph.name}, its layers at other widths, counts end"
+            f" at {np.iinfo(np.int64).max:.3g}"
+        ) from None
 
 
 def fit_quadratics(samples: SampledCounts) -> Coefficients:
