@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from io import TextIOWrapper
+from time import monotonic
 
 from nnstretch._packages import TYPE_CHECKING
 
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 AGAIN_S = 0.01
-"""After which an interrupt that was swallowed comes again."""
+"""After which an interrupt that was swallowed, or that came too early, comes again."""
+LONGEST_IMPORT_S = 5.0
+"""How long an interrupt waits for the end of an import."""
 
 
 def end_at_once(number: int, frame: FrameType | None) -> NoReturn:
@@ -34,10 +37,24 @@ def deliver_again(unraisable: sys.UnraisableHookArgs) -> None:
     Not at once: what is raised within this hook is swallowed, too.
     """
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
-        signal.signal(signal.SIGALRM, signal.getsignal(signal.SIGINT))
-        signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+        interrupt_soon()
     else:
         sys.__unraisablehook__(unraisable)
+
+
+def interrupt_soon() -> None:
+    """Let the interrupt come once more."""
+    signal.signal(signal.SIGALRM, signal.getsignal(signal.SIGINT))
+    signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+
+
+def is_importing(frame: FrameType | None) -> bool:
+    """Return whether a frame belongs to a module that is being imported."""
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def occupy_closed_streams() -> None:
@@ -62,15 +79,24 @@ def escape_what_streams_lack() -> None:
 
 
 class Interrupts:
-    """Handler of interrupts that remembers them: an import that one breaks may raise anything."""
+    """Handler of interrupts that remembers them: an import that one breaks may raise anything.
+
+    Imports are let end first, where they do within `LONGEST_IMPORT_S`: libraries that call Python
+    from C++ while they are loaded would end the process by SIGABRT.
+    """
 
     def __init__(self) -> None:
         self.came = False
+        self._until_s = 0.0
 
-    def __call__(self, number: int, frame: FrameType | None) -> NoReturn:
-        """Raise KeyboardInterrupt."""
-        self.came = True
-        raise KeyboardInterrupt
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Raise KeyboardInterrupt, now or soon."""
+        if not self.came:
+            self.came, self._until_s = True, monotonic() + LONGEST_IMPORT_S
+        if is_importing(frame) and monotonic() < self._until_s:
+            interrupt_soon()
+        else:
+            raise KeyboardInterrupt
 
 
 def ignore_interrupts() -> None:
