@@ -42,8 +42,12 @@ class DrainingServer(uvicorn.Server):
         application: InferenceApplication,
         headers_s: float = HEADERS_S,
         most: int | None = None,
+        on_start: Callable[[], object] = lambda: None,
     ) -> None:
-        """Create a server; `most` connections may be open, one more is answered 503."""
+        """Create a server; `most` connections may be open, one more is answered 503.
+
+        `on_start` is called once it listens and hears of signals.
+        """
         most = most_connections() if most is None else most
         config = uvicorn.Config(
             application.routes(),
@@ -61,7 +65,7 @@ class DrainingServer(uvicorn.Server):
             timeout_graceful_shutdown=SEND_S,
         )
         super().__init__(config)
-        self._application = application
+        self._application, self._on_start = application, on_start
         self.interrupted = False
         """Whether a second signal ended it before everything was answered."""
         self._drain_task: asyncio.Task[None] | None = None
@@ -72,6 +76,7 @@ class DrainingServer(uvicorn.Server):
         await super().startup(sockets=sockets)
         for listener in sockets or ():
             listener.listen(BACKLOG)
+        self._on_start()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

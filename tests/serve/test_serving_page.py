@@ -165,13 +165,11 @@ while True:
 
 
 def test_signals_that_go_on_coming_change_nothing_of_how_it_ends(folder: Path) -> None:
-    port = free_port()
-    words = [sys.executable, "-m", *LISTEN.replace("8000", str(port)).split(), "--json"]
+    words = [sys.executable, "-m", *LISTEN.replace("8000", "0").split(), "--json"]
     pipe = subprocess.PIPE
     with subprocess.Popen(words, cwd=folder, stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stderr is not None
         process.stderr.readline()
-        run(folder, "curl", "-sf", f"http://127.0.0.1:{port}/v2/health/ready")
         give_up_s = time.monotonic() + 30
         while process.poll() is None and time.monotonic() < give_up_s:
             process.send_signal(signal.SIGTERM)

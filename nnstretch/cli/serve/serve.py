@@ -240,8 +240,10 @@ def serve(
         limits = HttpLimits(
             int(args.max_body_mb * MIB), int(args.max_bodies_mb * MIB), args.body_timeout_s
         )
-        http = DrainingServer(InferenceApplication(server, metrics, __version__, limits))
-        announce(server, address, loaded.dilation)
+        http = DrainingServer(
+            InferenceApplication(server, metrics, __version__, limits),
+            on_start=lambda: announce(server, address, loaded.dilation),
+        )
         serve_http(http, listener)
         result = result_json(server, server.now_us)
     if args.record is not None:
