@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -172,12 +173,23 @@ def train(
     network.to("cpu", memory_format=torch.contiguous_format).eval()  # type: ignore[call-overload]
 
 
+def leave_process_group() -> None:
+    """Leave the group of processes that train together, at the end of this one.
+
+    Lightning does so for nccl alone; gloo's threads, still there when C++ clears up, abort it.
+    """
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
 def make_trainer(settings: TrainerSettings, **arguments: Any) -> Trainer:
     """Build Lightning's trainer. Raises BadInput where a cluster has started other processes."""
     resolved = lightning_settings(settings)
     devices = resolved["devices"]
     nodes = resolved["num_nodes"]
     plugins = [SafeCheckpoint(), *cluster_environments()]
+    atexit.unregister(leave_process_group)
+    atexit.register(leave_process_group)
     try:
         trainer = Trainer(**resolved, plugins=plugins, **arguments)
         if environment := getattr(trainer.strategy, "cluster_environment", None):

@@ -15,6 +15,9 @@ from typing import Any
 import pytest
 from support.forked_verbs import ForkedVerb
 from support.trainings import write_images
+from torch import distributed as dist
+
+from nnstretch.train.trainer import leave_process_group
 
 FACTORY = """
 import os, time
@@ -156,6 +159,14 @@ def test_two_processes_give_the_curve_of_one_with_the_whole_batch(two_processes:
     for mine, theirs in zip(one["history"], two["history"], strict=True):
         for name in ("train_loss", "val_loss", "val_accuracy", "val_top5"):
             assert mine[name] == pytest.approx(theirs[name], abs=1e-4), name
+
+
+def test_a_process_leaves_its_group(tmp_path: Path) -> None:
+    store = f"file://{tmp_path / 'store'}"
+    dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    leave_process_group()
+    assert not dist.is_initialized()
+    leave_process_group()  # harmless where there is none
 
 
 @pytest.mark.slow
