@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from asyncio import AbstractEventLoop
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future, InvalidStateError
@@ -11,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from math import inf
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from nnstretch.errors import Cancelled, Stuck, contained
 from nnstretch.run.loaded_network import Values
@@ -19,6 +18,9 @@ from nnstretch.schedule.executors.callback_thread import CallbackThread
 from nnstretch.schedule.executors.owner_process import OwnerProcess
 from nnstretch.schedule.executors.wakeup import Wakeup
 from nnstretch.schedule.timeout import Timeout
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 
 class Reply(Future[Any]):
