@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::size_t kMostSamples = 200;
 constexpr std::size_t kFew = 10;  // Times whose mean says nothing.
+constexpr std::size_t kCrowd = 8;  // Inferences for each element, where they crowd.
 
 // Microseconds by network, task, and the first element of its kind.
 using Key = std::tuple<std::size_t, std::size_t, std::size_t>;
@@ -28,6 +29,9 @@ struct TaskTimes {
   Samples beside;    // While all elements work.
   Samples straight;  // Of these, right after a task that it needs.
   Samples switched;  // Of these, after another one.
+  Samples crowded;   // Likewise, while many inferences are under way.
+  std::size_t few = 0;  // So many were under way for `switched`, and so many for `crowded`.
+  std::size_t many = 0;
   std::vector<double> handover_us;
   std::vector<double> wake_us;
 };
@@ -83,8 +87,29 @@ void add_gaps(const std::vector<TimedTask>& timed, TaskTimes& times) {
   }
 }
 
+// How many inferences of each network crowd: fewer where their arenas would not fit.
+std::size_t crowd_of(const std::vector<MeasuredNetwork>& networks, std::size_t elements) {
+  double floats = 0.0;
+  for (const MeasuredNetwork& measured : networks)
+    floats += static_cast<double>(measured.network->arena_floats());
+  std::size_t crowd = kCrowd * elements;
+  while (crowd > elements + 1 && !fits_memory(floats * static_cast<double>(crowd))) crowd /= 2;
+  return std::max(crowd, elements + 1);
+}
+
+// On all elements, with as many inferences under way as crowd: what a task needs has left the
+// caches when its turn comes.
+void measure_crowd(const std::vector<MeasuredNetwork>& networks, const RuntimeOptions& options,
+                   TaskTimes& times) {
+  times.many = crowd_of(networks, options.elements.size());
+  if (times.many == times.few) return;
+  for (const TimedTask& task : timed_tasks(networks, options, times.many))
+    if (task.switched)
+      times.crowded[key_of(task, options)].push_back(task.span.end_us - task.span.start_us);
+}
+
 // One inference at a time on each element, then one more than there are elements on all of them: so
-// that inferences wait for each other and change elements, as they do under load.
+// that inferences wait for each other and change elements, as they do under load; then a crowd.
 TaskTimes measure(const std::vector<MeasuredNetwork>& networks, const RuntimeOptions& options) {
   const std::size_t count = options.elements.size();
   TaskTimes times;
@@ -96,7 +121,8 @@ TaskTimes measure(const std::vector<MeasuredNetwork>& networks, const RuntimeOpt
     add_gaps(timed, times);
   }
   if (count > 1) {
-    const std::vector<TimedTask> timed = timed_tasks(networks, options, count + 1);
+    times.few = count + 1;
+    const std::vector<TimedTask> timed = timed_tasks(networks, options, times.few);
     for (const TimedTask& task : timed) {
       const Key key = key_of(task, options);
       const double took_us = task.span.end_us - task.span.start_us;
@@ -104,6 +130,7 @@ TaskTimes measure(const std::vector<MeasuredNetwork>& networks, const RuntimeOpt
       (task.switched ? times.switched : times.straight)[key].push_back(took_us);
     }
     add_gaps(timed, times);
+    measure_crowd(networks, options, times);
   }
   for (auto& [key, samples] : times.alone) std::sort(samples.begin(), samples.end());
   return times;
@@ -133,6 +160,7 @@ std::string row_of(const TaskTimes& times, const std::vector<ElementOptions>& el
          ", \"median_us\": " + number(sorted[sorted.size() / 2]) +
          ", \"beside\": " + number(factor(beside, times.alone, key)) +
          ", \"switched\": " + number(factor(times.switched, times.straight, key)) +
+         ", \"crowded\": " + number(factor(times.crowded, beside, key)) +
          ",\n   \"samples_us\": " + list(sorted);
 }
 
@@ -144,7 +172,8 @@ void write_task_times(const std::string& path, const std::vector<MeasuredNetwork
   WholeFile whole(path);
   std::ofstream& file = whole.stream();
   file << "{\"format\": 1, \"costs\": \"measured\", \"handover_us\": " << number(mean(times.handover_us))
-       << ", \"wake_us\": " << number(mean(times.wake_us)) << ",\n \"processors\": [";
+       << ", \"wake_us\": " << number(mean(times.wake_us)) << ",\n \"few_under_way\": " << times.few
+       << ", \"many_under_way\": " << times.many << ",\n \"processors\": [";
   for (std::size_t i = 0; i < options.elements.size(); ++i)
     file << (i > 0 ? ", " : "") << quoted(options.elements[i].name);
   file << "],\n \"tasks\": [";

@@ -1,10 +1,11 @@
 """The slowest twentieth of two networks' inferences on two cores, and what `simulate` says of it.
 
-Every task of both networks is measured by the runner, alone and while both cores are at work on
-both under each policy. Inferences then arrive at drawn times at 0.5 and 0.7 of what two workers do
-at most; `simulate` is given the same times, the tasks (`--graph`) and their measured times with
-their spread (`--costs`). All of it is done in several rounds, in turns, since a host is not equally
-fast all the time. It needs two quiet cores and about eight minutes.
+Inferences arrive at drawn times at 0.5 and 0.7 of what two workers do at most. Before, every task
+of both networks is measured by the runner, alone and while both cores are at work on few and on
+many inferences of both under the same policy; `simulate` is given the same arrivals, the tasks
+(`--graph`) and their measured times with their spread (`--costs`). All of it is done in several
+rounds, in turns, since a host is not equally fast all the time. It needs two quiet cores and about
+fifteen minutes.
 """
 
 from __future__ import annotations
@@ -113,8 +114,6 @@ def run(args: argparse.Namespace) -> int:
         capacities: list[Capacity] = []
         corrected_ms: list[float] = []
         for number in range(args.rounds):
-            for policy in POLICIES:
-                said(bench.program, policy, OFF, ELEMENTS, *bench.files(), bench.times(policy))
             capacities.append(capacity(bench))
             print(number, capacities[-1], flush=True)
             for load in LOADS:
@@ -166,6 +165,7 @@ def latencies_ms(
 
 def capacity(bench: Bench) -> Capacity:
     """Return how many inferences end in a second where all are there from the start, under EFT."""
+    measure_tasks(bench, "eft")
     times_ms = [[0.0] * (SATURATED // len(PAIR))] * len(PAIR)
     last_ms = float(np.concatenate(latencies_ms(bench, "eft", times_ms)).max())
     simulated_ms = simulation(bench, "eft", times_ms, 0)["makespan_ms"]
@@ -198,8 +198,14 @@ def simulation(
     return run_verb("simulate", workload, "--policy", policy, *costs, "--seed", str(seed))
 
 
+def measure_tasks(bench: Bench, policy: str) -> None:
+    """Let the program write what tasks take under a policy."""
+    said(bench.program, policy, OFF, ELEMENTS, *bench.files(), bench.times(policy))
+
+
 def one_row(bench: Bench, policy: str, times_ms: Sequence[Sequence[float]], seed: int) -> Row:
     """Measure and simulate one load under one policy."""
+    measure_tasks(bench, policy)
     simulated = simulation(bench, policy, times_ms, seed)["app_latency_ms"]
     return Row(tuple(latencies_ms(bench, policy, times_ms)), simulated)
 
@@ -262,10 +268,11 @@ def page(
         f" {len(capacities)} rounds. Loads are shares of {measured[0]:.1f} inferences a second, what"
         " two workers did under EFT when all inferences were there at once. Latencies count from"
         " when an inference was due; percentiles are means of the rounds. Simulated: the same"
-        " arrivals, and tasks that take what the runner measured in the same round: drawn from the"
-        " times of each task alone, longer while the other core works, longer after a task that it"
-        " does not need, and from when a core that rests is given a task until that starts. Neither"
-        " learns costs from what tasks take (`correct_costs`, `correction`).",
+        " arrivals, and tasks that take what the runner measured just before: drawn from the times"
+        " of each task alone, longer while the other core works, longer after a task that it does"
+        " not need, and the more so the more inferences are under way, and from when a core that"
+        " rests is given a task until that starts. Neither learns costs from what tasks take"
+        " (`correct_costs`, `correction`).",
         "",
         *markdown_table(HEADS, [cells(key, rows[key], python_ms) for key in rows]),
         "",

@@ -136,7 +136,13 @@ def test_what_cannot_be_measured_or_drawn_is_refused(
     assert "net of net was not measured, costs, the table has t" in refusal(
         capsys, "simulate", workload, "--costs", costs
     )
-    costs.write_text(costs.read_text().replace('"cpu0"]', '"cpu7"]'))
+    table = json.loads(costs.read_text())
+    costs.write_text(json.dumps(table | {"many_under_way": -1}))
+    assert "costs.many_under_way, -1 is out of range" in refusal(
+        capsys, "simulate", workload, "--costs", costs
+    )
+    table["processors"] = ["cpu7"]
+    costs.write_text(json.dumps(table))
     assert "t on cpu0, the table has no such processor" in refusal(
         capsys, "simulate", workload, "--costs", costs
     )

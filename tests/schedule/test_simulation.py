@@ -19,6 +19,7 @@ from nnstretch.schedule.simulation.application import (
     ListedArrivals,
     own_tasks,
 )
+from nnstretch.schedule.simulation.durations import Crowd, MeasuredTimes
 from nnstretch.schedule.simulation.latencies import EXACT, Latencies
 from nnstretch.schedule.simulation.replications import measured, replicate
 from nnstretch.schedule.simulation.settings import SimulationSettings
@@ -227,6 +228,28 @@ def test_equal_seeds_give_equal_arrivals_whatever_the_policy() -> None:
         arrivals.append(list(setting.applications[0].times_us(setting.seed)))
     assert arrivals[0] == arrivals[1]
     assert arrivals[0] != list(setting.applications[0].times_us(8))
+
+
+def test_tasks_take_the_longer_the_more_instances_are_under_way() -> None:
+    chain = (Task("head", "head"), Task("tail", "tail", frozenset({"head"})))
+    application = Application("q", own_tasks("q", chain), ListedArrivals((0.0,) * 3), 3)
+    keys = {task.work: (task.work, "cpu0") for task in application.tasks}
+    times_us = dict.fromkeys(keys.values(), 10.0)
+    samples_us = {key: [time_us] for key, time_us in times_us.items()}
+    switched, crowded = dict.fromkeys(times_us, 1.5), dict.fromkeys(times_us, 2.5)
+    setting = SimulationSettings(
+        *((application,), (Processor("cpu0", "cpu", 1),), times_us, "rr"),
+        **{"durations": "measured", "queueing": False},
+    )
+    for crowd, expected_us in (
+        (Crowd(1, 3, crowded), [10, 10, 10, 25, 20, 15]),
+        (Crowd(5, 9, crowded), [10, 10, 10, 15, 15, 15]),
+        (Crowd(factors=crowded), [10, 10, 10, 15, 15, 15]),
+    ):
+        spans: list[Span] = []
+        measured_times = MeasuredTimes(samples_us, switched=switched, crowd=crowd)
+        Simulation(replace(setting, measured=measured_times), on_span=spans.append).run()
+        assert [span.end_us - span.start_us for span in spans] == expected_us
 
 
 def test_tasks_of_a_ready_queue_that_compute_the_same_stay_apart() -> None:

@@ -8,7 +8,7 @@ from nnstretch.cli.simulate.pool import Pool
 from nnstretch.errors import BadInput
 from nnstretch.files.workload.measured_costs import MeasuredCosts
 from nnstretch.schedule.executors.contended import HostCosts
-from nnstretch.schedule.simulation.durations import MeasuredTimes
+from nnstretch.schedule.simulation.durations import Crowd, MeasuredTimes
 from nnstretch.task import Task, TaskTimes, WorkKey
 
 
@@ -17,13 +17,16 @@ def measured_times(costs: MeasuredCosts) -> MeasuredTimes:
     samples_us: dict[tuple[WorkKey, str], Sequence[float]] = {}
     beside_factors: dict[tuple[WorkKey, str], float] = {}
     switched_factors: dict[tuple[WorkKey, str], float] = {}
+    crowded_factors: dict[tuple[WorkKey, str], float] = {}
     for row in costs.tasks:
         key = (row.application, row.task), row.processor
         samples_us[key] = row.samples_us
         beside_factors[key] = row.beside
         switched_factors[key] = row.switched
+        crowded_factors[key] = row.crowded
     host = HostCosts(costs.decision_us, costs.handover_us, costs.answer_us, costs.wake_us)
-    return MeasuredTimes(samples_us, beside_factors, switched_factors, host)
+    crowd = Crowd(costs.few_under_way, costs.many_under_way, crowded_factors)
+    return MeasuredTimes(samples_us, beside_factors, switched_factors, crowd, host)
 
 
 def measured_over(name: str, tasks: Sequence[Task], costs: MeasuredCosts, pool: Pool) -> TaskTimes:

@@ -2,7 +2,8 @@
 
 {"format": 1, "costs": "measured", "processors": ["cpu0", "cpu1"], "handover_us": 80, ...
  "tasks": [{"application": "detect", "task": "s0", "processor": "cpu0", "median_us": 5000,
-            "samples_us": [4900, 5000, 5300], "beside": 1.2, "switched": 1.05}]}
+            "samples_us": [4900, 5000, 5300], "beside": 1.2, "switched": 1.05,
+            "crowded": 1.2}]}
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ from nnstretch.plan import Name
 KIND = "measured"
 MOST_SAMPLES = 200
 MOST_TASKS = 1_000_000
+OF_THE_HOST = (
+    *("decision_us", "handover_us", "answer_us", "wake_us"),
+    *("few_under_way", "many_under_way"),
+)
+"""What a table says beside its tasks, as numbers."""
 TimeUs = Annotated[float, Range(0, 1e12)]
 Factor = Annotated[float, Range(0.1, 1000)]
 
@@ -45,7 +51,9 @@ class MeasuredTask:
     chance alone."""
     switched: Factor = 1.0
     """How many times as long where the processor's task before was none that it needs, likewise; of
-    a task that needs others."""
+    a task that needs others, with `few_under_way` instances."""
+    crowded: Factor = 1.0
+    """Likewise with `many_under_way` instances, where these are more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,10 @@ class MeasuredCosts:
     """From the end of a task until the scheduler hears of it."""
     wake_us: TimeUs = 0.0
     """What a hand-over takes at least on a processor that has come to rest."""
+    few_under_way: Annotated[int, Range(0, 1_000_000)] = 0
+    """How many instances were under way where `switched` was measured."""
+    many_under_way: Annotated[int, Range(0, 1_000_000)] = 0
+    """Likewise for `crowded`."""
     format: Annotated[int, Range(1, 1)] = 1
     costs: Annotated[str, OneOf((KIND,))] = KIND
 
@@ -101,7 +113,7 @@ def read_measured_costs(path: str | Path) -> MeasuredCosts:
 
 
 def join_costs(tables: Sequence[MeasuredCosts]) -> MeasuredCosts:
-    """Return one table of several of one host: its own times are the longest of each.
+    """Return one table of several of one host: its own times and counts are the most of each.
 
     Raises BadInput for tables of other processors, and for a task that is in two.
     """
@@ -112,13 +124,10 @@ def join_costs(tables: Sequence[MeasuredCosts]) -> MeasuredCosts:
                 f"tables of {', '.join(first.processors)} and of {', '.join(table.processors)},"
                 " costs, they are of one host"
             )
-    host_us = (
-        max(getattr(table, name) for table in tables)
-        for name in ("decision_us", "handover_us", "answer_us", "wake_us")
-    )
+    most = {name: max(getattr(table, name) for table in tables) for name in OF_THE_HOST}
     tasks = tuple(row for table in tables for row in table.tasks)
     try:
-        return MeasuredCosts(first.processors, tasks, *host_us)
+        return MeasuredCosts(first.processors, tasks, **most)
     except ValueError as error:
         raise BadInput(f"costs, {error}") from None
 

@@ -15,6 +15,27 @@ MOST_RANK = 1.0 - 1e-12
 
 
 @dataclass(frozen=True, slots=True)
+class Crowd:
+    """How many times as long tasks take after others that they do not need, among many instances.
+
+    The more instances are under way, the more of what a task needs has left the caches.
+    """
+
+    few: int = 0
+    """Instances under way where `MeasuredTimes.switched` was measured."""
+    many: int = 0
+    """Likewise for `factors`; nothing changes with the crowd where these are no more."""
+    factors: Mapping[tuple[WorkKey, str], float] = field(default_factory=dict)
+    """By work and processor; once where absent."""
+
+    def share(self, under_way: int) -> float:
+        """Return from 0, few instances or fewer, to 1, many or more."""
+        if self.many <= self.few:
+            return 0.0
+        return min(1.0, max(0.0, (under_way - self.few) / (self.many - self.few)))
+
+
+@dataclass(frozen=True, slots=True)
 class MeasuredTimes:
     """What tasks take on a host, by work and processor."""
 
@@ -24,15 +45,23 @@ class MeasuredTimes:
     """How many times as long while all of them work; once where absent."""
     switched: Mapping[tuple[WorkKey, str], float] = field(default_factory=dict)
     """How many times as long right after a task that it does not need; once where absent."""
+    crowd: Crowd = field(default_factory=Crowd)
     host: HostCosts = field(default_factory=HostCosts)
 
     def beside_factor(self, task: Task, processor: str) -> float:
         """Return how many times as long a task takes while all other processors work."""
         return self.beside.get((task.work, processor), 1.0)
 
-    def switched_factor(self, task: Task, processor: str) -> float:
-        """Return how many times as long a task takes right after one that it does not need."""
-        return self.switched.get((task.work, processor), 1.0)
+    def switched_factor(self, task: Task, processor: str, under_way: int = 0) -> float:
+        """Return how many times as long a task takes right after one that it does not need.
+
+        Between few instances under way and many, it grows in proportion.
+        """
+        key, share = (task.work, processor), self.crowd.share(under_way)
+        factor = self.switched.get(key, 1.0)
+        if not share:
+            return factor
+        return factor + share * (self.crowd.factors.get(key, 1.0) - factor)
 
 
 class DurationSource(Protocol):

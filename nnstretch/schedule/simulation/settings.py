@@ -65,14 +65,20 @@ def clock_of(
     settings: SimulationSettings,
     durations: DurationSource | None,
     is_wanted: Callable[[Task], bool],
+    under_way: Callable[[], int],
 ) -> Executor:
     """Return the clock: that of a measured host, where one was, else of ideal processors.
 
-    A host passes over tasks that are not wanted any more when they come to start.
+    A host passes over tasks that are not wanted any more when they come to start, and its tasks
+    take the longer, the more instances are `under_way`.
     """
     measured = settings.measured
     if durations is not None and measured is not None:
-        slowing = Slowing(measured.beside_factor, measured.switched_factor)
+
+        def switched(task: Task, processor: str) -> float:
+            return measured.switched_factor(task, processor, under_way())
+
+        slowing = Slowing(measured.beside_factor, switched)
         if settings.recorded_us is not None:
             slowing = Slowing()  # What a record says was slowed by all that already.
         return ContendedExecutor(

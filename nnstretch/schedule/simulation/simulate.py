@@ -117,7 +117,7 @@ class Simulation:
         """Of open instances that vary: how long before they had been there, and when they are
         due from then on."""
         costs = cost_rows(settings)
-        self._clock = clock_of(settings, self._durations, self._is_wanted)
+        self._clock = clock_of(settings, self._durations, self._is_wanted, self._under_way)
         self.scheduler = RequestScheduler(
             settings.processors,
             make_policy(settings, costs, self._clock, self._is_open),
@@ -176,6 +176,9 @@ class Simulation:
 
     def _is_wanted(self, task: Task) -> bool:
         return self.scheduler.is_open(task.request)
+
+    def _under_way(self) -> int:
+        return len(self.scheduler)
 
     def _is_open(self, request: int) -> bool:
         return self.scheduler.is_open(request)

@@ -275,7 +275,8 @@ def test_measured_times_and_their_spread_are_costs_of_simulate(
     for row in table["tasks"]:
         assert len(row["samples_us"]) > 20
         assert row["samples_us"] == sorted(row["samples_us"])
-        assert min(row["beside"], row["switched"]) > 0
+        assert min(row["beside"], row["switched"], row["crowded"]) > 0
+    assert (table["few_under_way"], table["many_under_way"]) == (3, 16)
     times.write_text(json.dumps(table | {"wake_us": 0, "handover_us": 0}))
     arrivals = "model: graph.json, arrivals: {period_ms: 50}, instances: 40"
     workload = tmp_path / "workload.yaml"
