@@ -58,6 +58,8 @@ def edges(pipeline: PipelineSpec, manifest: Manifest) -> tuple[PipelineEdge, ...
 
 def torch_spec(port: Port) -> TensorSpec:
     """Return a port as PyTorch has it: real numbers, channels first."""
+    if not port.scale and port.layout != "NHWC":
+        return port.spec
     shape = port.spec.shape
     return TensorSpec(
         tuple(shape[i] for i in (0, 3, 1, 2)) if port.layout == "NHWC" else shape,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
+from math import isfinite
 from typing import Any, TypeVar
 
 import numpy as np
@@ -85,7 +86,8 @@ def matches_spec(array: object, spec: TensorSpec) -> bool:
     """Return whether it is an array of exactly this shape and type, without a mask."""
     return (
         isinstance(array, np.ndarray)
-        and (array.shape, str(array.dtype)) == (spec.shape, spec.dtype)
+        and array.shape == spec.shape
+        and array.dtype == spec.dtype  # the text of a dtype takes 3 us
         and not is_masked_array(array)
     )
 
@@ -117,7 +119,7 @@ def describe_names(names: Iterable[object]) -> str:
 def count_non_finite(array: np.ndarray) -> int:
     """Return how many numbers are NaN or infinite."""
     # then the largest or the smallest is, too: to ask those first is far faster
-    if not array.size or (np.isfinite(array.max()) and np.isfinite(array.min())):
+    if not array.size or (isfinite(array.max()) and isfinite(array.min())):
         return 0
     return array.size - int(np.isfinite(array).sum())
 
