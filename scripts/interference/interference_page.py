@@ -8,7 +8,7 @@ from itertools import pairwise
 from statistics import mean
 
 from adaptive_runs import MAIN, NUMBERS, QUIET, STRETCHES, Played, play, who_is_busy, worst
-from team_plans import LONGEST, TOP
+from team_plans import LONGEST
 
 from nnstretch.bench.commands import command_line
 from nnstretch.bench.markdown import markdown_table
@@ -117,9 +117,9 @@ has not begun can go elsewhere. The longest GPU branch in the fastest plan of GP
 after {late * gpu_ms:.1f} + {cpu_ms:.1f} ms; the whole of the fixed plan takes {fixed[155 + QUIET] / 1000:.1f}.
 With each team's fastest plan the adaptive runtime is {long:.3f} times as slow as the fixed one, at inference {long_at}, moves or not.
 
-So every plan but {MAIN} is the first of its team's {TOP} best in which no branch takes more than {LONGEST:.2f} of the latency: GPU and DSP
-meet once in between, and the branch behind that goes to the CPU although that was slow when last heard of, because half of the CPU's
-speed is still more than half of the GPU's there. In the stretch with the CPU busy this costs {cost:.0%}.
+So every plan but {MAIN} is its team's fastest with at most {LONGEST:g} of the network's MACs between two meeting points (`--max-fork`): what
+lies behind a meeting point can go to the CPU although that was slow when last heard of, where half of the CPU's speed is still more than
+half of the GPU's. In the stretch with the CPU busy the adaptive runtime takes {cost:.0%} longer for it.
 
 A moved sub-graph takes what bundles predict for it there: copies, and contention as though it alone had moved. What its neighbours then
 lose by contention is not emulated; on `mi9` that is up to a factor of 2 on what the CPU multiplies while the DSP works.

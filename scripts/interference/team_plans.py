@@ -2,50 +2,34 @@
 
 from __future__ import annotations
 
-from itertools import chain
-
 from adaptive_runs import MAIN
 
 from nnstretch.bundle.manifest import Manifest, Port, Subgraph
 from nnstretch.cli.loaded_model import load_model_argument
-from nnstretch.errors import NoPlan
 from nnstretch.graph import TensorSpec
 from nnstretch.soc import Soc
+from nnstretch.stretch.search.constraints import SegmentLimits
 from nnstretch.stretch.search.search import search
 from nnstretch.trial import Trial
 
 TEAMS = (("cpu", "gpu"), ("cpu", "dsp"), ("gpu", "dsp"), ("cpu", "gpu", "dsp"))
-TOP = 4
-LONGEST = 2 / 3
-"""Of so many of a team's best plans the first is taken in which no branch takes more than this
-share: only at a meeting point can it move.
+LONGEST = 0.5
+"""Share of the network's MACs that may lie between two meeting points of plans that move: only at
+a meeting point can a branch move.
 """
 
 
 def plans_of(model: str, soc: Soc) -> tuple[dict[str, Manifest], dict[str, Manifest]]:
     """Return by team the fastest plans, and those to move among; both have the main plan."""
     analysis = load_model_argument(model).analysis
-    trials = {}
+    fastest, moving = {}, {}
     for team in TEAMS:
-        candidates = search(analysis, soc, team, top=TOP).plans
-        trials["+".join(team)] = [candidate.trial for candidate in candidates]
-    fastest = {name: manifest_of(best[0], soc) for name, best in trials.items()}
-    moving = {
-        name: manifest_of(movable(best, name), soc) for name, best in trials.items() if name != MAIN
-    }
-    return fastest, {name: moving.get(name, fastest[name]) for name in trials}
-
-
-def movable(trials: list[Trial], team: str) -> Trial:
-    """Return the fastest plan in which no branch is long. Raises NoPlan where all have one."""
-    for trial in trials:
-        branches = chain.from_iterable(segment.branches for segment in trial.segments)
-        if max(branch.latency_us for branch in branches) <= LONGEST * trial.latency_us:
-            return trial
-    raise NoPlan(
-        f"no plan of {team} without a branch of more than {LONGEST:.2f} of its latency, {TOP} best,"
-        " search for more"
-    )
+        name = "+".join(team)
+        fastest[name] = moving[name] = manifest_of(search(analysis, soc, team).plans[0].trial, soc)
+        if name != MAIN:
+            short_forks = search(analysis, soc, team, SegmentLimits(max_fork=LONGEST))
+            moving[name] = manifest_of(short_forks.plans[0].trial, soc)
+    return fastest, moving
 
 
 def manifest_of(trial: Trial, soc: Soc) -> Manifest:
