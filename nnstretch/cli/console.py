@@ -7,9 +7,11 @@ are; verbs write text as it is, without escapes.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -21,6 +23,11 @@ Backslashes before it would be taken for an escape.
 
 
 MOST_COLUMNS = 10_000
+BORDERS = 3
+"""Columns of the terminal around a cell, its share of the frame in them."""
+
+SHORT = 8
+"""Cells of so many letters are never folded."""
 
 
 class Terminal(Console):
@@ -42,10 +49,41 @@ class Terminal(Console):
         """Print; what is too wide for its column of a table goes on in the next line, uncut."""
         for table in objects:
             if isinstance(table, Table):
-                for column in table.columns:
-                    column.overflow = "fold"
+                fit_table(table, self)
         super().print(*objects, **how)
 
     def on_broken_pipe(self) -> None:
         """Raise what rich would end the process for without a word. Raises BrokenPipeError."""
         raise
+
+
+def fit_table(table: Table, console: Console) -> None:
+    """Set the widths of columns, and fold what does not fit.
+
+    Where there is room for it, heads are folded between words only, short cells not at all, and
+    what is left over goes to the other cells in equal parts.
+    """
+    for column in table.columns:
+        column.overflow = "fold"
+    cells = [widest(column.cells, console) for column in table.columns]
+    heads = [str(column.header) for column in table.columns]
+    needed = [max(cell, len(head)) for cell, head in zip(cells, heads, strict=True)]
+    least = [
+        max(min(cell, SHORT), *map(len, head.split()), 1)
+        for cell, head in zip(cells, heads, strict=True)
+    ]
+    spare = console.width - 1 - BORDERS * len(least) - sum(least)
+    if spare < 0 or sum(needed) - sum(least) <= spare:
+        return
+    order = sorted(range(len(least)), key=lambda index: needed[index] - least[index])
+    for position, index in enumerate(order):
+        more = min(spare // (len(order) - position), needed[index] - least[index])
+        table.columns[index].width = least[index] + more
+        spare -= more
+
+
+def widest(cells: Iterable[RenderableType], console: Console) -> int:
+    """Return how wide a column is whose cells take a line each."""
+    return max(
+        (Measurement.get(console, console.options, cell).maximum for cell in cells), default=0
+    )

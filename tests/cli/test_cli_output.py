@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from rich.table import Table
 from support.bundles import branched_bundle
 
 from nnstretch import cli
@@ -47,8 +48,6 @@ def net(tmp_path: Path) -> Path:
     ],
 )
 def test_names_are_printed_as_they_are(text: str) -> None:
-    from rich.table import Table
-
     file = io.StringIO()
     console = Terminal(file=file, width=200)
     table = Table("name", title=text)
@@ -280,3 +279,17 @@ def test_a_width_that_no_terminal_has_is_not_taken(columns: str) -> None:
     if columns == "0":
         assert end.stdout == usual.stdout
     assert len(end.stdout) >= len(usual.stdout)
+
+
+@pytest.mark.parametrize(("width", "is_whole"), [(40, True), (24, False)])
+def test_heads_of_a_table_are_folded_between_words_where_there_is_room(
+    width: int, is_whole: bool
+) -> None:
+    out = io.StringIO()
+    table = Table("plan", "meeting points", "what it is called")
+    table.add_row("1", "3", "a name that goes on for longer than a line has columns")
+    Terminal(file=out, width=width).print(table)
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    words = {cell.strip() for line in lines[:4] for cell in line.split("┃")}
+    assert ({"plan", "meeting", "points"} <= words) is is_whole

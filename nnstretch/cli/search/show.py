@@ -74,7 +74,7 @@ def plans_table(result: dict[str, Any]) -> Any:
         "ms",
         "± ms",
         "MACs",
-        "parameters",
+        "params",
         "meetings",
         "vs fastest alone",
         "vs equal MACs",
