@@ -80,12 +80,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def prepared(name: str, folder: Path, runtime: Path) -> Built:
+def prepared(name: str, folder: Path, runtime: Path, granularity: str = "layer") -> Built:
     """Export and build a network."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     subject = load(name, folder)
     captured = trace(subject.module, subject.example, name)
-    program = translate(captured.graph, captured.weights, "layer", subject.placement)
+    program = translate(captured.graph, captured.weights, granularity, subject.placement)
     arena = plan_arena(program.groups)
     write_project(program, folder / "net")
     runner = build_network(folder / "net", runtime)

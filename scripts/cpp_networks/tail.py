@@ -31,7 +31,9 @@ from nnstretch.bench.markdown import markdown_table
 from nnstretch.files.atomic import write_text
 
 LOADS = (0.5, 0.7)
-POLICIES = ("rr", "eft", "heft_rt")
+LAYER, NETWORK = "layer", "network"
+"""How fine tasks are: one fused layer, or a whole network."""
+ROWS = ((LAYER, "rr"), (LAYER, "eft"), (LAYER, "heft_rt"), (NETWORK, "eft"))
 SATURATED = 240
 """Inferences that are there at once to see how many two workers do in a second."""
 LIMIT = 0.15
@@ -42,7 +44,7 @@ ON, OFF = "on", "off"
 LEARNING = "eft"
 """The policy of which that is shown."""
 HEADS = (
-    *("load", "policy", "p50 ms", "simulated", "p95 ms", "rounds", "simulated", "rounds"),
+    *("load", "task", "policy", "p50 ms", "simulated", "p95 ms", "rounds", "simulated", "rounds"),
     *("off by", *(f"{name.partition(':')[2]} p95 ms" for name in PAIR)),
     "Python's server, p95 ms",
 )
@@ -89,7 +91,8 @@ class Capacity:
     simulated_per_s: float
 
 
-Rows = dict[tuple[float, str], list[Row]]
+Rows = dict[tuple[float, str, str], list[Row]]
+"""By load, granularity and policy."""
 
 
 def off_by(rows: Sequence[Row]) -> float:
@@ -110,7 +113,9 @@ def run(args: argparse.Namespace) -> int:
     torch.set_num_threads(1)
     rows: Rows = {}
     with tempfile.TemporaryDirectory() as scratch:
-        bench = set_up(Path(scratch))
+        runtime = build_runtime(Path(scratch) / "runtime")
+        benches = {fine: set_up(Path(scratch) / fine, runtime, fine) for fine in (LAYER, NETWORK)}
+        bench = benches[LAYER]
         capacities: list[Capacity] = []
         corrected_ms: list[float] = []
         for number in range(args.rounds):
@@ -119,21 +124,20 @@ def run(args: argparse.Namespace) -> int:
             for load in LOADS:
                 per_s = load * capacities[0].measured_per_s
                 times_ms = drawn_times_ms(f"{load}", per_s, args.requests // len(PAIR))
-                for policy in POLICIES:
-                    row = one_row(bench, policy, times_ms, number)
-                    rows.setdefault((load, policy), []).append(row)
-                    print(load, policy, row.quantile_ms(95), row.simulated["p95"], flush=True)
+                for fine, policy in ROWS:
+                    row = one_row(benches[fine], policy, times_ms, number)
+                    rows.setdefault((load, fine, policy), []).append(row)
+                    print(load, fine, policy, row.quantile_ms(95), row.simulated["p95"], flush=True)
             corrected_ms.append(corrected_p95_ms(bench, times_ms))
             print(corrected_ms[-1], flush=True)
     write_text(args.out, page(rows, capacities, corrected_ms, args.requests))
     return 0
 
 
-def set_up(folder: Path) -> Bench:
+def set_up(folder: Path, runtime: Path, granularity: str) -> Bench:
     """Build both networks, measure their calls, and write their tasks as graphs."""
-    runtime = build_runtime(folder / "runtime")
     for name in PAIR:
-        runner = prepared(name, folder / name.replace(":", "_"), runtime).runner
+        runner = prepared(name, folder / name.replace(":", "_"), runtime, granularity).runner
         home = runner.parents[1]
         said(runner, "--elements", ELEMENTS, "--profile", home / "costs.json")
         graph = ("--elements", ELEMENTS, "--graph", home / "graph.json")
@@ -227,21 +231,22 @@ def between(values: Sequence[float]) -> str:
 
 
 def cells(
-    key: tuple[float, str], rows: Sequence[Row], python_ms: dict[tuple[float, str], str]
+    key: tuple[float, str, str], rows: Sequence[Row], python_ms: dict[tuple[float, str], str]
 ) -> tuple[str, ...]:
     """Return a row of the table."""
+    load, fine, policy = key
     p95_ms = [row.quantile_ms(95) for row in rows]
     simulated_ms = [row.simulated["p95"] for row in rows]
     by_network = np.mean(
         [[np.percentile(times, 95) for times in row.latencies_ms] for row in rows], axis=0
     )
     return (
-        *(f"{key[0]:g}", key[1], f"{np.mean([row.quantile_ms(50) for row in rows]):.1f}"),
+        *(f"{load:g}", fine, policy, f"{np.mean([row.quantile_ms(50) for row in rows]):.1f}"),
         f"{np.mean([row.simulated['p50'] for row in rows]):.1f}",
         *(f"{np.mean(p95_ms):.1f}", between(p95_ms)),
         *(f"{np.mean(simulated_ms):.1f}", between(simulated_ms), f"{off_by(rows):+.1%}"),
         *(f"{time_ms:.1f}" for time_ms in by_network),
-        python_ms.get(key, "-"),
+        python_ms.get((load, policy), "-"),
     )
 
 
@@ -264,8 +269,8 @@ def page(
         "# Two networks in C++ on two cores: latencies, and what `simulate` says of them",
         "",
         f"Made by `{command_line()}`: {requests} inferences a row, half of each network"
-        f" ({' and '.join(PAIR)}), oneDNN, tasks of one fused layer, the same arrivals in each of"
-        f" {len(capacities)} rounds. Loads are shares of {measured[0]:.1f} inferences a second, what"
+        f" ({' and '.join(PAIR)}), oneDNN, tasks of one fused layer or of a whole network, the same"
+        f" arrivals in each of {len(capacities)} rounds. Loads are shares of {measured[0]:.1f} inferences a second, what"
         " two workers did under EFT when all inferences were there at once. Latencies count from"
         " when an inference was due; percentiles are means of the rounds. Simulated: the same"
         " arrivals, and tasks that take what the runner measured just before: drawn from the times"
