@@ -1,6 +1,7 @@
 #include "task_times.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <fstream>
 #include <map>
@@ -19,6 +20,7 @@ namespace {
 constexpr std::size_t kMostSamples = 200;
 constexpr std::size_t kFew = 10;  // Times whose mean says nothing.
 constexpr std::size_t kCrowd = 8;  // Inferences for each element, where they crowd.
+constexpr double kWindow_us = 50000.0;  // Of which the host's pace is told.
 
 // Microseconds by network, task, and the first element of its kind.
 using Key = std::tuple<std::size_t, std::size_t, std::size_t>;
@@ -34,6 +36,7 @@ struct TaskTimes {
   std::size_t many = 0;
   std::vector<double> handover_us;
   std::vector<double> wake_us;
+  std::vector<double> pace;  // How many times as long as in the mean, window by window.
 };
 
 // Networks of which one element takes all tasks that it can.
@@ -59,8 +62,14 @@ std::string number(double value) {
   return text;
 }
 
+std::string list(const std::vector<double>& numbers) {
+  std::string text;
+  for (const double each : numbers) text += (text.empty() ? "" : ", ") + number(each);
+  return "[" + text + "]";
+}
+
 // From the shortest to the longest; of many, those in the middle of equal parts of all.
-std::string list(const std::vector<double>& sorted) {
+std::string sorted_list(const std::vector<double>& sorted) {
   const std::size_t kept = std::min(sorted.size(), kMostSamples);
   std::string text;
   for (std::size_t i = 0; i < kept; ++i)
@@ -87,6 +96,33 @@ void add_gaps(const std::vector<TimedTask>& timed, TaskTimes& times) {
   }
 }
 
+struct Work {
+  double took_us = 0.0;
+  double usual_us = 0.0;  // What the same tasks take in the mean.
+  std::size_t tasks = 0;
+};
+
+// A host has slow moments that last: tasks at one time are slow together. Half-empty windows at the
+// ends say nothing.
+void add_pace(const std::vector<TimedTask>& timed, const RuntimeOptions& options, TaskTimes& times) {
+  std::map<std::pair<Key, bool>, Work> kinds;
+  for (const TimedTask& task : timed) {
+    Work& kind = kinds[{key_of(task, options), task.switched}];
+    kind.took_us += task.span.end_us - task.span.start_us;
+    ++kind.tasks;
+  }
+  std::map<std::int64_t, Work> windows;
+  for (const TimedTask& task : timed) {
+    const Work& kind = kinds.at({key_of(task, options), task.switched});
+    Work& window = windows[static_cast<std::int64_t>(task.span.start_us / kWindow_us)];
+    window.took_us += task.span.end_us - task.span.start_us;
+    window.usual_us += kind.took_us / static_cast<double>(kind.tasks);
+  }
+  for (const auto& [number, window] : windows)
+    if (window.usual_us >= kWindow_us / 2)
+      times.pace.push_back(std::clamp(window.took_us / window.usual_us, 0.1, 1000.0));
+}
+
 // How many inferences of each network crowd: fewer where their arenas would not fit.
 std::size_t crowd_of(const std::vector<MeasuredNetwork>& networks, std::size_t elements) {
   double floats = 0.0;
@@ -103,9 +139,11 @@ void measure_crowd(const std::vector<MeasuredNetwork>& networks, const RuntimeOp
                    TaskTimes& times) {
   times.many = crowd_of(networks, options.elements.size());
   if (times.many == times.few) return;
-  for (const TimedTask& task : timed_tasks(networks, options, times.many))
+  const std::vector<TimedTask> timed = timed_tasks(networks, options, times.many);
+  for (const TimedTask& task : timed)
     if (task.switched)
       times.crowded[key_of(task, options)].push_back(task.span.end_us - task.span.start_us);
+  add_pace(timed, options, times);
 }
 
 // One inference at a time on each element, then one more than there are elements on all of them: so
@@ -130,6 +168,7 @@ TaskTimes measure(const std::vector<MeasuredNetwork>& networks, const RuntimeOpt
       (task.switched ? times.switched : times.straight)[key].push_back(took_us);
     }
     add_gaps(timed, times);
+    add_pace(timed, options, times);
     measure_crowd(networks, options, times);
   }
   for (auto& [key, samples] : times.alone) std::sort(samples.begin(), samples.end());
@@ -161,7 +200,7 @@ std::string row_of(const TaskTimes& times, const std::vector<ElementOptions>& el
          ", \"beside\": " + number(factor(beside, times.alone, key)) +
          ", \"switched\": " + number(factor(times.switched, times.straight, key)) +
          ", \"crowded\": " + number(factor(times.crowded, beside, key)) +
-         ",\n   \"samples_us\": " + list(sorted);
+         ",\n   \"samples_us\": " + sorted_list(sorted);
 }
 
 }  // namespace
@@ -173,7 +212,8 @@ void write_task_times(const std::string& path, const std::vector<MeasuredNetwork
   std::ofstream& file = whole.stream();
   file << "{\"format\": 1, \"costs\": \"measured\", \"handover_us\": " << number(mean(times.handover_us))
        << ", \"wake_us\": " << number(mean(times.wake_us)) << ",\n \"few_under_way\": " << times.few
-       << ", \"many_under_way\": " << times.many << ",\n \"processors\": [";
+       << ", \"many_under_way\": " << times.many << ",\n \"pace_window_us\": " << number(kWindow_us)
+       << ", \"pace\": " << list(times.pace) << ",\n \"processors\": [";
   for (std::size_t i = 0; i < options.elements.size(); ++i)
     file << (i > 0 ? ", " : "") << quoted(options.elements[i].name);
   file << "],\n \"tasks\": [";

@@ -275,9 +275,9 @@ def page(
         " when an inference was due; percentiles are means of the rounds. Simulated: the same"
         " arrivals, and tasks that take what the runner measured just before: drawn from the times"
         " of each task alone, longer while the other core works, longer after a task that it does"
-        " not need, and the more so the more inferences are under way, and from when a core that"
-        " rests is given a task until that starts. Neither learns costs from what tasks take"
-        " (`correct_costs`, `correction`).",
+        " not need, and the more so the more inferences are under way, slow together in the host's"
+        " slow moments, and from when a core that rests is given a task until that starts. Neither"
+        " learns costs from what tasks take (`correct_costs`, `correction`).",
         "",
         *markdown_table(HEADS, [cells(key, rows[key], python_ms) for key in rows]),
         "",

@@ -86,6 +86,18 @@ def test_a_task_takes_longer_after_one_that_it_does_not_need() -> None:
     )
 
 
+def test_tasks_that_start_in_a_slow_moment_are_slow_together() -> None:
+    slowing = Slowing(pace=lambda now_us: 3.0 if 10 <= now_us < 20 else 1.0)
+    clock = ContendedExecutor(CORES, lambda task, processor: 10.0, slowing)
+    for name, core in (("1", CORES[0]), ("2", CORES[0]), ("3", CORES[1])):
+        clock.submit(Task(name, "x"), core)
+    assert sorted(next_span(clock) for _ in range(3)) == [
+        ("1", 0.0, 10.0),
+        ("2", 10.0, 40.0),
+        ("3", 0.0, 10.0),
+    ]
+
+
 def test_data_are_waited_for_and_an_unknown_time_fails() -> None:
     clock = contended({("x", "a"): 10.0})
     clock.submit(Task("x", "x"), CORES[0], 7.0)

@@ -19,7 +19,7 @@ from nnstretch.schedule.simulation.application import (
     ListedArrivals,
     own_tasks,
 )
-from nnstretch.schedule.simulation.durations import Crowd, MeasuredTimes
+from nnstretch.schedule.simulation.durations import Crowd, MeasuredTimes, Pace
 from nnstretch.schedule.simulation.latencies import EXACT, Latencies
 from nnstretch.schedule.simulation.replications import measured, replicate
 from nnstretch.schedule.simulation.settings import SimulationSettings
@@ -250,6 +250,18 @@ def test_tasks_take_the_longer_the_more_instances_are_under_way() -> None:
         measured_times = MeasuredTimes(samples_us, switched=switched, crowd=crowd)
         Simulation(replace(setting, measured=measured_times), on_span=spans.append).run()
         assert [span.end_us - span.start_us for span in spans] == expected_us
+
+
+def test_a_host_repeats_its_measured_pace_from_a_drawn_window_on() -> None:
+    factors = Pace((1.0, 2.0, 4.0), window_us=10.0)
+    starts = set()
+    for seed in range(20):
+        paced = [factors.from_seed(seed)(now_us) for now_us in (0.0, 9.9, 10.0, 25.0, 30.0)]
+        first = (1.0, 2.0, 4.0).index(paced[0])
+        assert paced == [(1.0, 2.0, 4.0)[(first + step) % 3] for step in (0, 0, 1, 2, 3)]
+        starts.add(first)
+    assert starts == {0, 1, 2}
+    assert Pace().from_seed(0)(1e9) == 1.0
 
 
 def test_tasks_of_a_ready_queue_that_compute_the_same_stay_apart() -> None:

@@ -8,7 +8,7 @@ from nnstretch.cli.simulate.pool import Pool
 from nnstretch.errors import BadInput
 from nnstretch.files.workload.measured_costs import MeasuredCosts
 from nnstretch.schedule.executors.contended import HostCosts
-from nnstretch.schedule.simulation.durations import Crowd, MeasuredTimes
+from nnstretch.schedule.simulation.durations import Crowd, MeasuredTimes, Pace
 from nnstretch.task import Task, TaskTimes, WorkKey
 
 
@@ -26,7 +26,8 @@ def measured_times(costs: MeasuredCosts) -> MeasuredTimes:
         crowded_factors[key] = row.crowded
     host = HostCosts(costs.decision_us, costs.handover_us, costs.answer_us, costs.wake_us)
     crowd = Crowd(costs.few_under_way, costs.many_under_way, crowded_factors)
-    return MeasuredTimes(samples_us, beside_factors, switched_factors, crowd, host)
+    pace = Pace(costs.pace, costs.pace_window_us)
+    return MeasuredTimes(samples_us, beside_factors, switched_factors, crowd, pace, host)
 
 
 def measured_over(name: str, tasks: Sequence[Task], costs: MeasuredCosts, pool: Pool) -> TaskTimes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Annotated
@@ -74,6 +74,10 @@ class MeasuredCosts:
     """How many instances were under way where `switched` was measured."""
     many_under_way: Annotated[int, Range(0, 1_000_000)] = 0
     """Likewise for `crowded`."""
+    pace_window_us: Annotated[float, Range(1, 1e12)] = 50_000.0
+    pace: Annotated[tuple[Factor, ...], Length(0, 100_000)] = ()
+    """In windows of time in a row, how many times as long tasks took as in the mean: a host has
+    slow moments that last."""
     format: Annotated[int, Range(1, 1)] = 1
     costs: Annotated[str, OneOf((KIND,))] = KIND
 
@@ -115,6 +119,8 @@ def read_measured_costs(path: str | Path) -> MeasuredCosts:
 def join_costs(tables: Sequence[MeasuredCosts]) -> MeasuredCosts:
     """Return one table of several of one host: its own times and counts are the most of each.
 
+    Its pace is that of the first that tells one.
+
     Raises BadInput for tables of other processors, and for a task that is in two.
     """
     first = tables[0]
@@ -126,8 +132,9 @@ def join_costs(tables: Sequence[MeasuredCosts]) -> MeasuredCosts:
             )
     most = {name: max(getattr(table, name) for table in tables) for name in OF_THE_HOST}
     tasks = tuple(row for table in tables for row in table.tasks)
+    paced = next((table for table in tables if table.pace), first)
     try:
-        return MeasuredCosts(first.processors, tasks, **most)
+        return replace(paced, tasks=tasks, **most)
     except ValueError as error:
         raise BadInput(f"costs, {error}") from None
 

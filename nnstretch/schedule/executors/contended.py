@@ -34,14 +34,21 @@ def unhindered(_task: Task, _processor: str) -> float:
     return 1.0
 
 
+def steady(_now_us: float) -> float:
+    """Return 1: the host is as fast as ever."""
+    return 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class Slowing:
-    """What makes tasks take longer than alone; both are told of a task and its processor."""
+    """What makes tasks take longer than alone, told of a task and its processor, or of the time."""
 
     beside: Callable[[Task, str], float] = unhindered
     """How many times as long while all other processors work."""
     switched: Callable[[Task, str], float] = unhindered
     """How many times as long where the processor's task before was none that it needs."""
+    pace: Callable[[float], float] = steady
+    """How many times as long tasks take that start at a time of this clock, us."""
 
 
 @dataclass(slots=True, eq=False)
@@ -73,7 +80,8 @@ class ContendedExecutor:
 
     While a share s of the other processors works, a task takes 1 + s (beside - 1) times as long.
     One that needs others, and follows none of them on its processor, takes `switched` times as
-    long: the caches there hold nothing of its own.
+    long: the caches there hold nothing of its own. Those that start in a slow moment of the host
+    are slow together.
     """
 
     def __init__(
@@ -220,7 +228,7 @@ class ContendedExecutor:
         task = queued.task
         beside = self._slowing.beside(task, name)
         is_wanted = self._is_wanted is None or self._is_wanted(task)
-        duration_us = queued.duration_us if is_wanted else 0.0
+        duration_us = queued.duration_us * self._slowing.pace(now_us) if is_wanted else 0.0
         before = self._before.get(name)
         if task.needs and before not in task.needs:
             duration_us *= self._slowing.switched(task, name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import log
 from random import Random
@@ -36,6 +36,23 @@ class Crowd:
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """How many times as long as in the mean a host takes for tasks, over time, again and again."""
+
+    factors: Sequence[float] = ()
+    """In windows in a row; once where there are none."""
+    window_us: float = 50_000.0
+
+    def from_seed(self, seed: int) -> Callable[[float], float]:
+        """Return the factor by time, us, beginning with a window that the seed draws."""
+        factors, window_us = self.factors, self.window_us
+        if not factors:
+            return lambda _now_us: 1.0
+        first = Random(f"{seed}/pace").randrange(len(factors))
+        return lambda now_us: factors[(first + int(now_us / window_us)) % len(factors)]
+
+
+@dataclass(frozen=True, slots=True)
 class MeasuredTimes:
     """What tasks take on a host, by work and processor."""
 
@@ -46,6 +63,7 @@ class MeasuredTimes:
     switched: Mapping[tuple[WorkKey, str], float] = field(default_factory=dict)
     """How many times as long right after a task that it does not need; once where absent."""
     crowd: Crowd = field(default_factory=Crowd)
+    pace: Pace = field(default_factory=Pace)
     host: HostCosts = field(default_factory=HostCosts)
 
     def beside_factor(self, task: Task, processor: str) -> float:

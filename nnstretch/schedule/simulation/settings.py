@@ -78,7 +78,8 @@ def clock_of(
         def switched(task: Task, processor: str) -> float:
             return measured.switched_factor(task, processor, under_way())
 
-        slowing = Slowing(measured.beside_factor, switched)
+        pace = measured.pace.from_seed(settings.seed)
+        slowing = Slowing(measured.beside_factor, switched, pace)
         if settings.recorded_us is not None:
             slowing = Slowing()  # What a record says was slowed by all that already.
         return ContendedExecutor(

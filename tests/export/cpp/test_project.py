@@ -277,6 +277,7 @@ def test_measured_times_and_their_spread_are_costs_of_simulate(
         assert row["samples_us"] == sorted(row["samples_us"])
         assert min(row["beside"], row["switched"], row["crowded"]) > 0
     assert (table["few_under_way"], table["many_under_way"]) == (3, 16)
+    assert all(0.1 <= factor <= 1000 for factor in table["pace"]), "none of so small a network"
     times.write_text(json.dumps(table | {"wake_us": 0, "handover_us": 0}))
     arrivals = "model: graph.json, arrivals: {period_ms: 50}, instances: 40"
     workload = tmp_path / "workload.yaml"
