@@ -7,9 +7,10 @@ names PyTorch gives them (`conv2d`, `add.Tensor`), because that vocabulary is do
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import chain
 from math import prod
 from typing import Annotated
 
@@ -160,6 +161,11 @@ def format_argument(argument: Argument) -> str:
     if isinstance(argument, tuple):
         return f"[{', '.join(map(format_argument, argument))}]"
     return str(argument)
+
+
+def names_read(nodes: Iterable[Node]) -> list[str]:
+    """Return everything that nodes read, values and weights, in their order."""
+    return list(chain.from_iterable(node.inputs for node in nodes))
 
 
 @dataclass(frozen=True, slots=True)

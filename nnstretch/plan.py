@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import chain
 from typing import Annotated
 
 from nnstretch.files.limits import OneOf, Only, Range
@@ -98,7 +99,8 @@ class Plan:
     @property
     def processors(self) -> tuple[str, ...]:
         """Return the processors in order of first use."""
-        return tuple(dict.fromkeys(b.processor for s in self.segments for b in s.branches))
+        branches = chain.from_iterable(segment.branches for segment in self.segments)
+        return tuple(dict.fromkeys(branch.processor for branch in branches))
 
     def __str__(self) -> str:
         return "\n".join([f"plan {self.model}", *(f"  {segment}" for segment in self.segments)])

@@ -44,12 +44,14 @@ VAGUE = re.compile(r"(Of|Who|What|Those|The same|Where|Whether|By|As|On|In|From|
 PRAGMA = re.compile(r"  # (type: ignore|noqa).*$")
 """Comments for tools, which ruff leaves out of a line's width."""
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+NESTED = "comprehensions of more than one for, per 1000 lines"
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 LIMITS = {
     "lines at 100 columns": 48_000,
     "lines beyond 100 columns": 0,
     "AST nodes a function, median": 45,
     "comprehensions per 1000 lines": 25,
+    NESTED: 0,
     "functions with placeholder locals, %": 2,
     "class names with more than one meaning": 0,
     "import cycles": 0,
@@ -216,19 +218,18 @@ def measure_docstrings(functions: list[Function], measures: Measures) -> None:
 
 
 def measure_comprehensions(trees: dict[str, ast.Module], measures: Measures) -> None:
-    total, nested = 0, 0
+    nested: list[str] = []
     per_file: Counter[str] = Counter()
     for path, tree in trees.items():
         for node in ast.walk(tree):
             if isinstance(node, COMPREHENSIONS):
-                total += 1
                 per_file[path] += 1
-                nested += len(node.generators) > 1
+                if len(node.generators) > 1:
+                    nested.append(f"{path}:{node.lineno}")
     thousands = measures.rows["lines at 100 columns"] / 1000
-    measures.rows["comprehensions per 1000 lines"] = round(total / thousands, 1)
-    measures.rows["comprehensions of more than one for, per 1000 lines"] = round(
-        nested / thousands, 1
-    )
+    measures.rows["comprehensions per 1000 lines"] = round(per_file.total() / thousands, 1)
+    measures.rows[NESTED] = round(len(nested) / thousands, 1)
+    measures.places[NESTED] = nested
     measures.places["comprehensions per 1000 lines"] = [
         f"{path}: {count}" for path, count in per_file.most_common()
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import cycle
+from itertools import cycle, product
 from statistics import fmean, median
 
 from nnstretch.files.workload.measured_costs import MeasuredCosts, MeasuredTask, measured_task
@@ -36,7 +36,7 @@ class CostMeter:
         self._tasks = tasks
         self._threads = ThreadExecutor(processors, work)
         self._threads.listen()
-        costs_us = {(task.work, p.name): 1.0 for task in tasks for p in processors}
+        costs_us = {(task.work, p.name): 1.0 for task, p in product(tasks, processors)}
         policy = find_policy(POLICY).make(PolicySetting(CostRows(processors, TaskCosts(costs_us))))
         self._outcome: Request | None = None
         self._spans: deque[Span] = deque(maxlen=1)
@@ -56,7 +56,7 @@ class CostMeter:
         """Measure every pair `rounds` times alone and beside others, in turns. Raises what a task
         raises.
         """
-        pairs = [(task, p) for task in self._tasks for p in self._threads.processors]
+        pairs = tuple(product(self._tasks, self._threads.processors))
         with self._threads:
             for number in range(WARM + rounds):
                 for task, processor in pairs:
@@ -109,8 +109,7 @@ class CostMeter:
     def _beside(self, processor: Processor, rounds: int) -> None:
         """Run every task while all other processors never rest."""
         threads = self._threads
-        counted = [task for _ in range(rounds) for task in self._tasks]
-        counted.reverse()
+        counted = [*reversed(self._tasks)] * rounds
         for partner in threads.processors:
             for _ in range(1 if partner is processor else partner.queue_depth):
                 self._submit_next(partner, processor, counted)

@@ -73,6 +73,11 @@ class Subgraph:
     max_abs_error: float = 0.0
     """Largest difference from the module, measured at export."""
 
+    @property
+    def possible_processors(self) -> tuple[str, ...]:
+        """Return its processor, then those it is predicted for, which may be its own again."""
+        return self.processor, *self.predicted_us
+
 
 @dataclass(frozen=True, slots=True)
 class Alternative:

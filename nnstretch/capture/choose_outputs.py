@@ -11,6 +11,7 @@ from torch import nn
 
 from nnstretch.capture.program_reader import CapturedNetwork
 from nnstretch.errors import UnknownName, closest
+from nnstretch.graph import names_read
 from nnstretch.structure.cuts import prune_unread
 
 
@@ -21,7 +22,7 @@ def choose_graph_outputs(
     graph = captured.graph
     outputs = tuple(graph.outputs[position_of(n, graph.outputs, network)] for n in wanted)
     nodes = prune_unread(graph.nodes, outputs)
-    read = {*outputs, *(name for node in nodes for name in node.inputs)}
+    read = {*outputs, *names_read(nodes)}
     weights = tuple(weight for weight in graph.weights if weight.name in read)
     chosen = replace(graph, outputs=outputs, nodes=nodes, weights=weights)
     return CapturedNetwork(chosen, {w.name: captured.weights[w.name] for w in weights})

@@ -194,7 +194,7 @@ def plan_terms(subject: LoadedModel, soc: Soc, fallback: str | None) -> dict[str
     lowered = lower(subject.analysis, subject.plan)
     with naming_fallback(fallback):
         trial = estimate_plan(lowered, soc, cost_model)
-    graphs = [(b.graph, (b.branch.processor,)) for s in lowered.segments for b in s.branches]
+    graphs = [(branch.graph, (branch.branch.processor,)) for branch in lowered.branches]
     prices = price_kernels(graphs, cost_model)
     segments = segments_json(trial, lowered)
     return {

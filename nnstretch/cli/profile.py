@@ -199,7 +199,7 @@ def target_graphs(text: str) -> list[Graph]:
     from nnstretch.stretch.lowering.lower import lower
 
     lowered = lower(model.analysis, model.plan)
-    return [branch.graph for segment in lowered.segments for branch in segment.branches]
+    return [branch.graph for branch in lowered.branches]
 
 
 def networks(text: str) -> tuple[str, ...]:

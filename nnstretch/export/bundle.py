@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -136,7 +137,7 @@ def manifest_of(
         ),
         plan=plan_text(request.plan),
         processor_kinds=processor_kinds(
-            request.soc, [name for sub in subgraphs for name in (sub.processor, *sub.predicted_us)]
+            request.soc, chain.from_iterable(sub.possible_processors for sub in subgraphs)
         ),
         image_task=request.image_task,
     )

@@ -153,12 +153,13 @@ def convert_network(
 ) -> tuple[bytes, bytes]:
     """Convert the network to float32 and to int8."""
     tell("converting", 0, 1)
-    batches = labeled_images(calibration, "calibration")
+    batches = (images for images, _ in labeled_images(calibration, "calibration"))
     first = next(batches)
-    example = first[0][:1]
+    example = first[:1]
     check_fit(module, example, classes, name)
     plain = litert.to_litert(module, (example,), name)
-    inputs = ((image,) for images, _ in chain([first], batches) for image in images.split(1))
+    singles = chain.from_iterable(batch.split(1) for batch in chain([first], batches))
+    inputs = ((image,) for image in singles)
     total = len(calibration)
     small = litert.to_int8(plain, inputs, name, lambda done: tell("calibrating", done, total))
     return plain, small

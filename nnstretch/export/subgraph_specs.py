@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Protocol, cast
 
 import torch
@@ -199,7 +200,7 @@ def with_alternatives(specs: Sequence[SubgraphSpec], trial: Trial) -> tuple[Subg
 
     It has one row for each, in the same order.
     """
-    rows = [row for segment in trial.alternatives for row in segment]
+    rows = list(chain.from_iterable(trial.alternatives))
     return (
         tuple(replace(spec, alternatives=row) for spec, row in zip(specs, rows, strict=True))
         if rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from nnstretch.errors import BadInput
 from nnstretch.graph import ELEMENT_BYTES, InputShape
@@ -65,7 +66,7 @@ def sizes_of(text: str) -> list[str]:
 def leaves_size_open(text: str) -> bool:
     """Return whether one of several inputs has a size that is to be known only at run time."""
     described = [part.rpartition("=")[2].partition(":")[0] for part in text.split(";")]
-    return any(size in OPEN_SIZES for part in described for size in sizes_of(part))
+    return any(size in OPEN_SIZES for size in chain.from_iterable(map(sizes_of, described)))
 
 
 def check_unique(inputs: Sequence[InputShape]) -> None:

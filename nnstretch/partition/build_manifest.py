@@ -264,8 +264,11 @@ def manifest_of(
 
     Inputs are what no sub-graph writes, outputs what the caller or a Python stage reads.
     """
-    written = {port.name: port for sub in subs for port in sub.outputs}
-    read = {port.name: port for sub in subs for port in sub.inputs}
+    written: dict[str, Port] = {}
+    read: dict[str, Port] = {}
+    for sub in subs:
+        written |= {port.name: port for port in sub.outputs}
+        read |= {port.name: port for port in sub.inputs}
     entering = tuple(port for name, port in read.items() if name not in written)
     leaving = dict.fromkeys(pipeline.outputs)
     for stage in pipeline.stages:

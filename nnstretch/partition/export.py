@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -103,7 +104,7 @@ def export_partition(
     chip = soc if isinstance(soc, Soc) else None
     chip_name = soc.name if isinstance(soc, Soc) else soc
     manifest, contents = build_manifest(module_graph, module_files, graph.name, chip_name, error)
-    names = [name for sub in manifest.subgraphs for name in (sub.processor, *sub.predicted_us)]
+    names = chain.from_iterable(sub.possible_processors for sub in manifest.subgraphs)
     manifest = replace(manifest, processor_kinds=processor_kinds(chip, names))
     write_bundle(Path(path), manifest, contents)
     return manifest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import inf
 
 from nnstretch.errors import BadInput
@@ -117,7 +118,8 @@ class Partition:
     @property
     def processors(self) -> tuple[str, ...]:
         """Return the processors of all stages in order."""
-        return tuple(share.processor for stage in self.stages for share in stage.shares)
+        shares = chain.from_iterable(stage.shares for stage in self.stages)
+        return tuple(share.processor for share in shares)
 
     @property
     def ideal_us(self) -> float | None:
@@ -240,7 +242,7 @@ def estimate_stages(
     cost_model: CostModel,
 ) -> tuple[StageCost, ...]:
     """Estimate every stage of an assignment, each as its own graph."""
-    used = frozenset(name for group in assignment.groups for name in group)
+    used = frozenset(chain.from_iterable(assignment.groups))
     slowdown = soc.contention_factor(used) if len(used) > 1 else 1.0
     stages = []
     start = INPUT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from nnstretch.graph import TensorSpec
@@ -96,7 +97,7 @@ def branched_json(trial: Trial, ranges: Sequence[SegmentRange]) -> dict[str, Any
 def branched_stage_json(trial: Trial, stage: SegmentRange) -> dict[str, Any]:
     """Return one branched stage; a transfer is the longest of its first or last segment."""
     segments = trial.segments[stage.first : stage.last]
-    branches = [branch for segment in segments for branch in segment.branches]
+    branches = list(chain.from_iterable(segment.branches for segment in segments))
     errors_us = [max(branch.error_us for branch in segment.branches) for segment in segments]
     return {
         "processor": stage.processors[0],

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from nnstretch.errors import BadInput
-from nnstretch.graph import Graph, Node, Value, ValueRef
+from nnstretch.graph import Graph, Node, Value, ValueRef, names_read
 from nnstretch.structure.cuts import depends_on_input, is_size
 
 
@@ -92,7 +93,7 @@ def body_of(staged: StagedGraph, stage: int) -> tuple[Node, ...]:
     nodes = staged.graph.nodes
     recomputed = {node.name: node for node in nodes if node.name not in staged.carriers}
     names = {node.name for node in nodes if staged.stage_of.get(node.name) == stage}
-    unvisited = [name for node in nodes if node.name in names for name in node.inputs]
+    unvisited = names_read(node for node in nodes if node.name in names)
     while unvisited:
         name = unvisited.pop()
         if name in recomputed and name not in names:
@@ -110,7 +111,7 @@ def read_size(staged: StagedGraph, node: Node, stage: int, body: Sequence[Node])
     if node.kind != "sym_size":
         return node
     source = node.inputs[0]
-    reads = [name for member in body if not is_size(member) for name in member.inputs]
+    reads = names_read(member for member in body if not is_size(member))
     entering = [
         name for name in reads if name in staged.carriers and staged.stage_of.get(name) != stage
     ]
@@ -132,8 +133,7 @@ def read_size(staged: StagedGraph, node: Node, stage: int, body: Sequence[Node])
 def reads_of(staged: StagedGraph, body: Sequence[Node]) -> tuple[str, ...]:
     """Return the values that enter a stage, in order of first use, each once."""
     written = {node.name for node in body}
-    reads = [name for node in body for name in node.inputs]
-    entering = [name for name in reads if name in staged.carriers and name not in written]
+    entering = [n for n in names_read(body) if n in staged.carriers and n not in written]
     return tuple(dict.fromkeys(entering))
 
 
@@ -143,9 +143,8 @@ def stage_graph(
     """Return one stage as a graph; `reads` are the values that enter each stage."""
     graph = staged.graph
     specs = graph.specs()
-    used = {name for node in body for name in node.inputs}
-    downstream = [name for stage_reads in reads for name in stage_reads]
-    outputs = dict.fromkeys([*downstream, *graph.outputs])
+    used = set(names_read(body))
+    outputs = dict.fromkeys(chain(*reads, graph.outputs))
     return Graph(
         name=f"{graph.name}/{stage}",
         inputs=tuple(Value(name, specs[name]) for name in reads[stage]),

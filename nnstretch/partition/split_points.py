@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from itertools import chain
 
 from nnstretch.errors import BadInput, UnknownName, closest
 from nnstretch.graph import Graph
@@ -174,7 +175,7 @@ def stages_of_ranges(graph: Graph, ranges: Sequence[tuple[str, str]]) -> tuple[i
 def check_names(graph: Graph, ranges: Sequence[tuple[str, str]]) -> None:
     """Check that a graph has the nodes of all ranges. Raises UnknownName."""
     known = [node.name for node in graph.nodes]
-    for name in [name for pair in ranges for name in pair]:
+    for name in chain.from_iterable(ranges):
         if name not in known:
             raise UnknownName(
                 f"unknown node {name!r}, network {graph.name}, its graph has none of this"

@@ -114,7 +114,9 @@ def parse_processor(part: str, spec: str, cores: tuple[Cluster, ...], cuda: int)
 
     Raises BadInput when the text names no core of this machine.
     """
-    owner = {core: index for index, cluster in enumerate(cores) for core in cluster.cores}
+    owner: dict[int, int] = {}
+    for number, cluster in enumerate(cores):
+        owner |= dict.fromkeys(cluster.cores, number)
     name, _, where = part.partition("=")
     _, _, index = where.partition(":")
     if (

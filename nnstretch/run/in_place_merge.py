@@ -25,8 +25,9 @@ def in_place_merges(manifest: Manifest, backends: Mapping[str, Backend]) -> dict
 
     Nothing else may read those inputs.
     """
-    readers = Counter(port.name for sub in manifest.subgraphs for port in sub.inputs)
-    readers.update(port.name for port in (*manifest.inputs, *manifest.outputs))
+    readers = Counter(port.name for port in (*manifest.inputs, *manifest.outputs))
+    for sub in manifest.subgraphs:
+        readers.update(port.name for port in sub.inputs)
     axes = {}
     for sub in manifest.subgraphs:
         if sub.role == "merge" and all(readers[port.name] == 1 for port in sub.inputs):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import mean, median
 from typing import Any
 
@@ -13,7 +14,7 @@ from nnstretch.bundle.manifest import Manifest
 from nnstretch.errors import Mismatch
 from nnstretch.schedule import critical_path_us, task_graph
 from nnstretch.task import Task, TaskTimes
-from nnstretch.trace import Span, Trace
+from nnstretch.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +153,9 @@ def _previous_end_us(trace: Trace) -> dict[str, float]:
 
 def _median_durations(traces: Sequence[Trace]) -> dict[str, float]:
     by_task: dict[str, list[float]] = {}
-    for span in _spans(traces):
+    for span in chain.from_iterable(trace.spans for trace in traces):
         by_task.setdefault(span.task.name, []).append(span.duration_us)
     return {task: median(times) for task, times in by_task.items()}
-
-
-def _spans(traces: Iterable[Trace]) -> Iterable[Span]:
-    return (span for trace in traces for span in trace.spans)
 
 
 def mean_latency_us(traces: Sequence[Trace]) -> float:

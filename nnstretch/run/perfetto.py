@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,7 @@ def write_traces(
 
 def events(traces: Mapping[str, Trace], labels: TraceLabels) -> Iterator[Event]:
     """Yield the events of traces, each trace as a process."""
-    works = [work for trace in traces.values() for work in _spans_and_failures(trace)]
+    works = list(chain.from_iterable(map(_spans_and_failures, traces.values())))
     python = frozenset[str]() if labels.pipeline is None else python_workers(labels.pipeline)
     threads = rows_of_stages(works, labels.stages, python)
     rows = dict.fromkeys(threads.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from nnstretch.bundle.bundle import Bundle
 from nnstretch.bundle.manifest import Manifest, processors_named
@@ -98,8 +99,8 @@ def serving_processors(
 
     Raises UnknownName where a disturbed processor is none of them.
     """
-    subs = [sub for manifest in manifests.values() for sub in manifest.subgraphs]
-    predicted = [name for sub in subs for name in sub.predicted_us]
+    subs = list(chain.from_iterable(manifest.subgraphs for manifest in manifests.values()))
+    predicted = chain.from_iterable(sub.predicted_us for sub in subs)
     names = dict.fromkeys([*(sub.processor for sub in subs), *predicted])
     for name in disturbed:
         if name not in names:

@@ -107,7 +107,7 @@ class Disturbances:
         changes: dict[str, tuple[list[float], list[float]]] = {}
         for processor in {spell.processor for spell in self.busy}:
             mine = [spell for spell in self.busy if spell.processor == processor]
-            edges = sorted({edge for spell in mine for edge in (spell.start_us, spell.end_us)})
+            edges = sorted({spell.start_us for spell in mine} | {spell.end_us for spell in mine})
             shares = [
                 prod(spell.share for spell in mine if spell.start_us <= edge < spell.end_us)
                 for edge in edges

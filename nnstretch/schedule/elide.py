@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from nnstretch.task import Task
 from nnstretch.trace import Span, Trace
@@ -20,9 +21,7 @@ def without_noops(tasks: Iterable[Task], subgraphs: Collection[str]) -> tuple[Ta
     tasks_kept: list[Task] = []
     behind: dict[str, frozenset[str]] = {}
     for task in tasks:
-        needs = frozenset(
-            predecessor for need in task.needs for predecessor in behind.get(need, (need,))
-        )
+        needs = frozenset(chain.from_iterable(behind.get(need, (need,)) for need in task.needs))
         if task.subgraph in subgraphs:
             behind[task.name] = needs
         else:
@@ -43,10 +42,8 @@ def restore_noops(
     if not subgraphs:
         return trace
     ends_us = {span.task.name: span.end_us for span in trace.spans}
-    read, latest_us = (
-        {need for task in tasks for need in task.needs},
-        max(ends_us.values(), default=0.0),
-    )
+    read = frozenset(chain.from_iterable(task.needs for task in tasks))
+    latest_us = max(ends_us.values(), default=0.0)
     spans = list(trace.spans)
     for task in tasks:
         if task.subgraph in subgraphs:

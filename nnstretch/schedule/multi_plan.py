@@ -134,11 +134,10 @@ def plan_durations_us(
 
     Without what `processors` hold the host for (`plan_enqueue_us`).
     """
-    return {
-        key: us
-        for name, manifest in manifests.items()
-        for key, us in task_durations_us(manifest, processors, name).items()
-    }
+    durations_us: dict[tuple[WorkKey, str], float] = {}
+    for name, manifest in manifests.items():
+        durations_us |= task_durations_us(manifest, processors, name)
+    return durations_us
 
 
 def plan_enqueue_us(
@@ -147,11 +146,10 @@ def plan_enqueue_us(
     """Return the enqueue times of each sub-graph of all plans, on every processor it is
     predicted for.
     """
-    return {
-        key: us
-        for name, manifest in manifests.items()
-        for key, us in enqueue_times_us(manifest, processors, name).items()
-    }
+    enqueue_us: dict[tuple[WorkKey, str], float] = {}
+    for name, manifest in manifests.items():
+        enqueue_us |= enqueue_times_us(manifest, processors, name)
+    return enqueue_us
 
 
 def plan_variants(manifests: Mapping[str, Manifest], costs: TaskCosts) -> tuple[PlanVariant, ...]:
@@ -192,10 +190,11 @@ def is_adaptive(manifests: Mapping[str, Manifest], wanted: bool | None, where: s
 
     Raises BadInput where it cannot.
     """
-    every = [(name, sub) for name, manifest in manifests.items() for sub in manifest.subgraphs]
-    unknown = [
-        f"{sub.name} of plan {name}" for name, sub in every if sub.processor not in sub.predicted_us
-    ]
+    unknown: list[str] = []
+    for name, manifest in manifests.items():
+        for sub in manifest.subgraphs:
+            if sub.processor not in sub.predicted_us:
+                unknown.append(f"{sub.name} of plan {name}")
     if wanted and len(manifests) < 2:
         raise BadInput(
             f"adaptive with the one plan {next(iter(manifests), MAIN)}, {where}, needed are"

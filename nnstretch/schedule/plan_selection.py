@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from nnstretch.errors import BadInput
 from nnstretch.schedule.finish_times import TaskCosts, finish_times
@@ -110,7 +111,8 @@ class PlanSelector:
         return tuple(task for task in shortest if task is not None)
 
     def _slowdown(self, now_us: float) -> dict[str, float]:
-        processors = {name for variant in self.variants for _, name in variant.costs.quiet_us}
+        pairs = chain.from_iterable(variant.costs.quiet_us for variant in self.variants)
+        processors = {name for _, name in pairs}
         factors = {name: self.slowdowns.factor(name, now_us) for name in processors}
         return factors | dict.fromkeys(self._failed, FAILED)
 

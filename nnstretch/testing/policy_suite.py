@@ -8,6 +8,7 @@ def make_policy(self): return lambda processors, times_us: Mine(processors)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -148,7 +149,7 @@ class PolicySuite:
         processors = data.draw(platforms())
         place = data.draw(st.sampled_from(processors)).name
         tasks = [Task(f"t{number}", "g", processor=place) for number in range(3)]
-        times_us = {(task.work, processor.name): 1.0 for task in tasks for processor in processors}
+        times_us = {(task.work, each.name): 1.0 for task, each in product(tasks, processors)}
         policy = make_policy(processors, times_us)
         for task in tasks:
             policy.add(task)

@@ -7,6 +7,7 @@ on a cycle. None of them is asked before these rules hold.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from math import prod
 
 from nnstretch.bundle.manifest import Subgraph
@@ -53,7 +54,7 @@ def check_order(graph: OnnxGraph) -> None:
     known: set[str] = set()
     for name in (*(v.name for v in graph.inputs), *(t.name for t in graph.initializers)):
         _write(name, "an input or a weight", known)
-    later = {name for node in graph.nodes for name in node.outputs}
+    later = set(chain.from_iterable(node.outputs for node in graph.nodes))
     for node in graph.nodes:
         if node.op in CONTROL_FLOW:
             raise ValueError(f"{node}, control flow")

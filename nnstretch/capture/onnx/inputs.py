@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import onnx
@@ -33,7 +34,7 @@ def read_sources(model: onnx.ModelProto, path: Path, wanted: Sequence[InputShape
     closed = []
     for value, sizes in zip(values, open_shapes, strict=True):
         closed.append(close_sizes(sizes, value.name, path, shapes.get(value.name)))
-    if any(isinstance(size, str) for sizes in closed for size in sizes):
+    if any(isinstance(size, str) for size in chain.from_iterable(closed)):
         raise open_sizes_error(path, names, open_shapes, closed)
     return [(value, tuple(map(int, sizes))) for value, sizes in zip(values, closed, strict=True)]
 
@@ -41,8 +42,8 @@ def read_sources(model: onnx.ModelProto, path: Path, wanted: Sequence[InputShape
 def external_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     """Return what the network reads from outside."""
     stored = {tensor.name for tensor in model.graph.initializer}
-    read = {name for node in model.graph.node for name in node.input}
-    read.update(value.name for value in model.graph.output)
+    read = {value.name for value in model.graph.output}
+    read.update(chain.from_iterable(node.input for node in model.graph.node))
     return [value for value in model.graph.input if value.name not in stored and value.name in read]
 
 

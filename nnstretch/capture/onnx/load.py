@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import onnx
@@ -86,7 +87,7 @@ def refuse_unsupported(model: onnx.ModelProto, path: Path) -> None:
             f"unsupported sparse initializer, {path}, {len(model.graph.sparse_initializer)} of them"
         )
     local_functions = {(f.domain, f.name) for f in model.functions}
-    for node in [*model.graph.node, *(n for f in model.functions for n in f.node)]:
+    for node in chain(model.graph.node, *(function.node for function in model.functions)):
         if node.op_type in CONTROL_FLOW and node.domain in STANDARD_DOMAINS:
             raise CannotCapture(
                 f"cannot capture {path}, {node.op_type} {node.name or node.output[0]!r}, control"

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import replace
 from math import isclose, sqrt
 
-from nnstretch.graph import Argument, Node, ValueRef
+from nnstretch.graph import Argument, Node, ValueRef, names_read
 
 NodesByName = dict[str, Node]
 
@@ -35,7 +35,7 @@ class PatternMatcher:
 
     def __init__(self, nodes: NodesByName, outputs: tuple[str, ...]) -> None:
         self.nodes = dict(nodes)
-        self.readers = Counter(name for node in nodes.values() for name in node.inputs)
+        self.readers = Counter(names_read(nodes.values()))
         self.readers.update(outputs)
 
     def sole_producer(self, argument: Argument, *ops: str) -> Node | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from math import prod
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from nnstretch.capture.onnx.pattern_fusion import fuse_patterns
 from nnstretch.capture.onnx.translation_context import NodeContext
 from nnstretch.capture.program_reader import CapturedNetwork
 from nnstretch.errors import BrokenFile, CannotCapture, UnsupportedOp
-from nnstretch.graph import Graph, InputShape
+from nnstretch.graph import Graph, InputShape, names_read
 from nnstretch.graph import Value as GraphInput
 from nnstretch.structure.cuts import prune_unread
 
@@ -62,7 +63,7 @@ def build_captured_graph(
 ) -> CapturedNetwork:
     """Walk over the model's nodes at every probed batch size and return graph and weights."""
     graph = model.graph
-    readers = Counter(name for node in graph.node for name in node.input if name)
+    readers = Counter(filter(None, chain.from_iterable(node.input for node in graph.node)))
     readers.update(value.name for value in graph.output)
     first = sources[0][0].type.tensor_type.shape.dim[:1]
     builder = GraphBuilder(path.name, readers, open_batch=not any(d.dim_value > 0 for d in first))
@@ -152,7 +153,7 @@ def finish_graph(
         outputs.append(computed.name)
     nodes = fuse_patterns(builder.nodes, tuple(outputs))
     kept = prune_unread(tuple(nodes.values()), outputs)
-    read = {name for node in kept for name in node.inputs}
+    read = set(names_read(kept))
     weights = tuple(weight for weight in builder.weights.values() if weight.name in read)
     entries = tuple(GraphInput(name, builder.specs[name]) for name in names)
     graph = Graph(clean_path(path.stem).replace(".", "_"), entries, weights, kept, tuple(outputs))

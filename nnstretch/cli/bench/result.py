@@ -30,10 +30,10 @@ def result_of(
 
     facts = measurement_facts(args)
     if out is not None:
-        words = [
-            word for name, value in options(args).items() for word in (f"--{name}", value) if word
-        ]
-        command = shlex.join(["nnstretch", "bench", args.model, *words])
+        words = ["nnstretch", "bench", args.model]
+        for name, value in options(args).items():
+            words += filter(None, (f"--{name}", value))
+        command = shlex.join(words)
         with atomic_write(out) as aside:
             aside.write_text(
                 markdown_page(

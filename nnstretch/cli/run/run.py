@@ -199,12 +199,11 @@ def soc_of(name: str | None, manifest: Manifest) -> Soc | None:
     """Load the chip, with the instances of processors that a bundle names (`cpu1` of `cpu`)."""
     if name is None:
         return None
-    from nnstretch.bundle.manifest import plans_by_name
+    from nnstretch.bundle.manifest import all_subgraphs
     from nnstretch.predict import load_soc
     from nnstretch.soc_instances import instances_named_by
 
-    plans = plans_by_name(manifest).values()
-    processors = dict.fromkeys(sub.processor for plan in plans for sub in plan.subgraphs)
+    processors = dict.fromkeys(sub.processor for sub in all_subgraphs(manifest))
     return instances_named_by(load_soc(name), processors)
 
 

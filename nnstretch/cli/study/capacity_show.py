@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 
@@ -56,7 +57,7 @@ def show(result: dict[str, Any], console: Any) -> None:
         f" one standard error over the seeds; one of {result['images']} held-out images is"
         f" {100 / result['images']:.2f}"
     )
-    for line in sorted({line for row in result["variants"] for line in row["sequential"]}):
+    for line in sorted(set(chain.from_iterable(row["sequential"] for row in result["variants"]))):
         console.print(f"[yellow]not branched:[/yellow] {line}")
     console.print(verdict(result))
     console.print(result["search"], markup=False, soft_wrap=True)

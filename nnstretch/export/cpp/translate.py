@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import torch
@@ -102,7 +103,7 @@ def translate(
         raise UnsupportedOp(refusal(graph, missing))
     outputs = place_outputs(translation, graph)
     calls = write_parts_in_place(tuple(translation.calls))
-    used = {view.buffer.name for call in calls for view in call.views}
+    used = {view.buffer.name for view in chain.from_iterable(call.views for call in calls)}
     return CppProgram(
         graph.name,
         tuple(TensorBuffer(value.name, "input", value.spec.shape) for value in graph.inputs),

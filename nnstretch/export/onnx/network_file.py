@@ -25,7 +25,9 @@ class NetworkFile:
     def section(self, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto | None:
         """Return what computes `outputs` of `inputs`; None where that reads something else."""
         graph = self.model.graph
-        written = {name: node for node in graph.node for name in node.output}
+        written: dict[str, onnx.NodeProto] = {}
+        for node in graph.node:
+            written |= dict.fromkeys(node.output, node)
         weights = {tensor.name: tensor for tensor in graph.initializer}
         typed = {value.name: value for value in (*graph.input, *graph.output)}
         if not typed.keys() >= {*inputs, *outputs}:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from random import Random
 
@@ -65,8 +64,9 @@ def free_names(
     graph: onnx.GraphProto, wanted: set[str], names: Mapping[str, str]
 ) -> dict[str, str]:
     """Return new names for inner tensors that have one of the wanted names."""
-    used = Counter(name for node in graph.node for name in (*node.input, *node.output))
-    used.update(tensor.name for tensor in graph.initializer)
+    used = {tensor.name for tensor in graph.initializer}
+    for node in graph.node:
+        used.update(node.input, node.output)
     return {
         name: next(
             f"{name}.{i}"

@@ -79,7 +79,9 @@ def enumerate_cuts(needs: Sequence[int], limit: int) -> tuple[int, ...] | None:
     level = [0]
     masks = [0]
     while level:
-        grown = {mask | 1 << unit for mask in level for unit in ready_units(needs, mask)}
+        grown: set[int] = set()
+        for mask in level:
+            grown.update(mask | 1 << unit for unit in ready_units(needs, mask))
         level = sorted(grown)
         masks += level
         if len(masks) > limit:

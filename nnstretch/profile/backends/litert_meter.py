@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from importlib.metadata import version
+from itertools import product
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
 CLAMPED = (*WEIGHTED, "add", "mul", "norm", "pool")
 RULES = FusionRules(
     frozenset(
-        {(kind, op) for kind in WEIGHTED for op in ("batch_norm", "scale", "shift", "hardsigmoid")}
-        | {(kind, op) for kind in CLAMPED for op in ("relu", "relu6", "hardtanh")}
+        {
+            *product(WEIGHTED, ("batch_norm", "scale", "shift", "hardsigmoid")),
+            *product(CLAMPED, ("relu", "relu6", "hardtanh")),
+        }
     ),
     after_activation=False,
     copies_padding=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,7 @@ class TrainingKernels:
 
     def followers(self) -> tuple[str, ...]:
         """Return the operators that are fused behind any of the kernels, by name."""
-        return tuple(sorted({follower for form in self.forms() for follower in form[2]}))
+        return tuple(sorted(set(chain.from_iterable(form[2] for form in self.forms()))))
 
     def flags(self) -> dict[str, int]:
         """Return what tells kernels of one family apart, and how many rows have it.

@@ -57,7 +57,10 @@ def build(chain: Sequence[Kernel]) -> EagerChain:
     """Build a kernel's module. Raises UnsupportedOp, naming the kernel, for a kind that has no
     eager form here.
     """
-    return EagerChain([call for kernel in chain for call in calls_of(kernel)]).eval()
+    calls: list[EagerCall] = []
+    for kernel in chain:
+        calls += calls_of(kernel)
+    return EagerChain(calls).eval()
 
 
 def shapes_of(chain: Sequence[Kernel]) -> list[tuple[int, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from math import prod
 
 from nnstretch.profile.sampling.kernel_spec import CONVOLUTIONS, KernelSpec, Shape
@@ -94,7 +95,7 @@ def perturb_tokens(recipe: KernelSpec, rng: random.Random, low: float, high: flo
     """
     sizes: dict[int, int] = {1: 1}
     shapes = (*recipe.shapes_in, recipe.shape_out)
-    for size in sorted({size for shape in shapes for size in shape[1:]}):
+    for size in sorted(set(chain.from_iterable(shape[1:] for shape in shapes))):
         if size > 1:
             sizes[size] = max(2, round(size * rng.uniform(low, high)))
     *shapes_in, out = ((*shape[:1], *(sizes[size] for size in shape[1:])) for shape in shapes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from nnstretch.report.chapters.elements import chapter, fact_list, missing_files, quiet
 from nnstretch.report.charts import svg
 from nnstretch.report.charts.curves_and_bars import count_bars
@@ -31,7 +33,8 @@ def plan_chapter(report_data: ReportData) -> Markup:
     if not segments:
         missing = missing_files("search.json with a plan", SEARCH_BY)
         return chapter("plan", "The plan", says, missing, text)
-    processors = [branch.processor for segment in segments for branch in segment.branches]
+    branches = chain.from_iterable(segment.branches for segment in segments)
+    processors = [branch.processor for branch in branches]
     key = legend([*processor_legend(processors), ("meet", "meeting point")])
     return chapter("plan", "The plan", says, key, plan_picture(segments), text)
 

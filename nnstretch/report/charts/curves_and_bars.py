@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import chain
 from math import log10
 
 from nnstretch.report.charts import svg
@@ -31,9 +32,7 @@ class Curve:
 
 def curves(title: str, across: str, lines: tuple[Curve, ...], spell: Spell) -> Markup:
     """Return lines over epochs."""
-    points = [point for curve in lines for point in curve.points]
-    xs = [x for x, _ in points]
-    ys = [y for _, y in points]
+    xs, ys = zip(*chain.from_iterable(curve.points for curve in lines), strict=True)
     x = svg.AxisScale(min(xs), max(xs), CURVE_LEFT_PX, CURVE_PX - 14)
     y = svg.AxisScale(*_padded(min(ys), max(ys)), CURVE_HIGH_PX - CURVE_BOTTOM_PX, 14)
     spoken: list[str] = []

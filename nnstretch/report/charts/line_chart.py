@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import ceil, floor, log10
 
 from nnstretch.report.charts import svg
@@ -69,7 +70,7 @@ def line_chart(
     title: str, across: ChartAxis, upward: ChartAxis, lines: Sequence[ChartLine]
 ) -> Markup:
     """Draw lines; on a logarithmic axis all values must be positive."""
-    points = [point for line in lines for point in line.points]
+    points = list(chain.from_iterable(line.points for line in lines))
     x = _scale([a for a, _ in points], across, (LEFT_PX, WIDTH_PX - LEGEND_PX))
     heights = [b for _, b in points]
     if not upward.logarithmic:

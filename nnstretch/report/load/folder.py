@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ NETWORKS = ("original", "branched")
 FILES = (
     "summary.json",
     "search.json",
-    *(f"{what}_{kind}.json" for what in ("run", "trace", "training") for kind in NETWORKS),
+    *(f"{what}_{kind}.json" for what, kind in product(("run", "trace", "training"), NETWORKS)),
     "plan.yaml",
 )
 TRAINED = tuple(f"{kind}/training.json" for kind in NETWORKS)

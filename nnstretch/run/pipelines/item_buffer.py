@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from math import inf
 from time import perf_counter
 from typing import Any
@@ -92,7 +93,7 @@ class StagePacing:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        if not all(0 <= time_us < inf for times_us in self.durations_us for time_us in times_us):
+        if not all(0 <= time_us < inf for time_us in chain.from_iterable(self.durations_us)):
             times = shorten(self.durations_us)
             raise BadInput(f"durations_us is {times}, pace of a pipeline, times begin at 0")
         if not 0 < self.dilation < inf:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from nnstretch.bundle.manifest import Manifest
@@ -27,10 +28,12 @@ def stage_by_name(manifest: Manifest) -> dict[str, str]:
     Nothing where there is no pipeline.
     """
     stages = () if manifest.pipeline is None else manifest.pipeline.stages
-    copies = {step_name(stage.name, part): stage.name for stage in stages for part in (IN, OUT)}
-    return copies | {
-        name: stage.name for stage in stages for name in (stage.name, *stage.subgraphs)
-    }
+    copies: dict[str, str] = {}
+    work: dict[str, str] = {}
+    for stage in stages:
+        copies |= {step_name(stage.name, part): stage.name for part in (IN, OUT)}
+        work |= dict.fromkeys((stage.name, *stage.subgraphs), stage.name)
+    return copies | work
 
 
 def rows_of_stages(
@@ -57,8 +60,8 @@ def rows_of_stages(
 def python_workers(manifest: Manifest) -> frozenset[str]:
     """Return the names of Python stages and of their replicas."""
     stages = () if manifest.pipeline is None else manifest.pipeline.stages
-    called = [stage for stage in stages if stage.call]
-    return frozenset(name for stage in called for name in (stage.name, *stage.replica_names))
+    called = ((stage.name, *stage.replica_names) for stage in stages if stage.call)
+    return frozenset(chain.from_iterable(called))
 
 
 def item_args(task: Task, stage_of: Mapping[str, str]) -> dict[str, Any]:
@@ -92,7 +95,9 @@ def producer_consumer_spans(trace: Trace, manifest: Manifest) -> Iterator[tuple[
     for span in sorted(trace.spans, key=lambda s: (s.start_us, s.end_us)):
         items[span.task.request].append(span)
     for item in sorted(items):
-        maker = {name: span for span in items[item] for name in ends[span.task.subgraph][1]}
+        maker: dict[str, Span] = {}
+        for span in items[item]:
+            maker |= dict.fromkeys(ends[span.task.subgraph][1], span)
         for span in items[item]:
             before = dict.fromkeys(
                 maker[name] for name in ends[span.task.subgraph][0] if name in maker

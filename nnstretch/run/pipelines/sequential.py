@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -93,7 +94,8 @@ class SequentialPipeline:
 
     def random_inputs(self, seed: int) -> Values:
         """Draw random inputs. Raises BadInput for an input without a known shape."""
-        ports = {port.name: port for sub in self.manifest.subgraphs for port in sub.inputs}
+        read = chain.from_iterable(sub.inputs for sub in self.manifest.subgraphs)
+        ports = {port.name: port for port in read}
         generator, values = np.random.default_rng(seed), Values()
         for item in self.pipeline.inputs:
             if item.name in ports:

@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import median
 from typing import TypeVar
 
@@ -88,7 +89,8 @@ def assign_cores(
                 f"stage {stage.name} is bound to core {missing[0]}, pipeline, this process may use"
                 f" {allowed_text}; pass bind=False"
             )
-    free = deque(sorted((allowed or set()) - {core for stage in stages for core in stage.cores}))
+    bound = chain.from_iterable(stage.cores for stage in stages)
+    free = deque(sorted((allowed or set()).difference(bound)))
     wanted = sum(
         stage.threads * max(1, len(stage.replica_names))
         for stage in stages

@@ -13,6 +13,7 @@ import queue
 import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from time import perf_counter
 from zlib import crc32
 
@@ -90,7 +91,7 @@ class StaticExecutor:
         self._source, self._room, self._results = source, room, results
         self._closing = False
         self._started: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-        every = [worker for replicas in workers for worker in replicas]
+        every = list(chain.from_iterable(workers))
         for worker in every:
             for step in worker.steps:
                 _listen(worker.wakeup, step.waits)

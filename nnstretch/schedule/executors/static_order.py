@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from time import perf_counter
 
 from nnstretch.protocols import Policy
@@ -69,7 +70,9 @@ class RunTimes:
 
     def trace(self) -> Trace:
         """Return the run as a trace."""
-        placed = [(name, task) for name, tasks in self.order.items() for task in tasks]
+        placed: list[tuple[str, Task]] = []
+        for processor, tasks in self.order.items():
+            placed += [(processor, task) for task in tasks]
         spans = []
         for (processor, task), (begin_s, end_s) in zip(placed, self.times_s, strict=True):
             start_us = (begin_s - self.begin_s) * 1e6
@@ -151,7 +154,8 @@ def linked_steps(order: StaticOrder) -> dict[str, StaticStep]:
 
     A step waits for what it needs on other processors; what its own runs before it has ended.
     """
-    steps = {task.name: StaticStep(task.subgraph) for tasks in order.values() for task in tasks}
+    every = chain.from_iterable(order.values())
+    steps = {task.name: StaticStep(task.subgraph) for task in every}
     for tasks in order.values():
         local = {task.name for task in tasks}
         for task in tasks:

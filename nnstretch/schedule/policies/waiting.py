@@ -10,6 +10,7 @@ import heapq
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass, field
+from itertools import chain
 from math import inf
 from operator import itemgetter
 from typing import Any
@@ -102,7 +103,7 @@ class FirstInFirstOut:
 
     def sort_anew(self) -> None:
         """Ask again where each waiting task may go."""
-        entries = [entry for group in self._groups.values() for entry in group]
+        entries = list(chain.from_iterable(self._groups.values()))
         self._groups.clear()
         for entry in sorted(entries, key=itemgetter(0)):
             if not self._withdrawn.holds(entry):

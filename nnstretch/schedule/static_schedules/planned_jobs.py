@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import chain, count
 
 from nnstretch.protocols import Choice, ProcessorState
 from nnstretch.schedule.costs.cost_rows import CostRows
@@ -209,8 +209,10 @@ class PlannedJobs:
     def _replay(self, now_us: float, processors: Sequence[ProcessorState]) -> None:
         """Say anew when planned tasks start, in their order, from what is known now."""
         free_us = [max(now_us, state.free_us) for state in processors]
-        places = {id(slot): place for place, order in enumerate(self._orders) for slot in order}
-        for slot in sorted(slot for order in self._orders for slot in order):
+        places: dict[int, int] = {}
+        for place, order in enumerate(self._orders):
+            places |= dict.fromkeys(map(id, order), place)
+        for slot in sorted(chain.from_iterable(self._orders)):
             place = places[id(slot)]
             slot.start_us = max(free_us[place], self._data_us(slot, place))
             cost_us = slot.job.indexed.costs_us[slot.index][place]

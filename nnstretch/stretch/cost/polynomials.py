@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 
 import numpy as np
 
@@ -159,7 +159,9 @@ def counts_of(graph: Graph, kernels_by_rules: KernelsByRules) -> Array:
 
     Raises BadInput for one that is beyond 64 bits, as of a layer with a billion channels.
     """
-    rows = [getattr(k, name) for kernels in kernels_by_rules for k in kernels for name in COUNTS]
+    rows: list[int] = []
+    for kernel in chain.from_iterable(kernels_by_rules):
+        rows += [getattr(kernel, name) for name in COUNTS]
     rows += [node.macs for node in graph.nodes]
     rows += [weight.spec.elements for weight in graph.weights if weight.trainable]
     try:
@@ -186,13 +188,13 @@ def fit_quadratics(samples: SampledCounts) -> Coefficients:
     depends = once != 0
     sets = [frozenset(np.flatnonzero(row).tolist()) for row in np.unique(depends.T, axis=0)]
     for moves in separate([frozenset({i}) for i in range(count[0])], sets):
-        gained = samples.moved(tuple(axis for move in moves for axis in (*move, *move)))
+        gained = samples.moved(tuple(chain.from_iterable((*move, *move) for move in moves)))
         for (i,) in moves:
             twice[i] = np.where(depends[i], gained, 0)
     curvatures: dict[tuple[int, int], Array] = {}
     for i in np.flatnonzero((twice != 2 * once).any(axis=1)).tolist():
         curvatures[i, i] = (twice[i] - 2 * once[i]) / (2 * strides[i] ** 2)
-    pairs = {frozenset(pair) for some in sets for pair in combinations(sorted(some), 2)}
+    pairs = set(map(frozenset, chain.from_iterable(combinations(sorted(s), 2) for s in sets)))
     for moves in separate(sorted(pairs, key=sorted), sets):
         gained = samples.moved(tuple(frozenset().union(*moves)))
         for i, j in map(sorted, moves):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import chain
 
 from nnstretch.errors import BadPlan
 from nnstretch.graph import Graph, TensorSpec
@@ -66,14 +67,19 @@ class LoweredNetwork:
     segments: tuple[LoweredSegment, ...]
 
     @property
+    def branches(self) -> tuple[LoweredBranch, ...]:
+        """Return the branches of all segments in order."""
+        return tuple(chain.from_iterable(segment.branches for segment in self.segments))
+
+    @property
     def macs(self) -> int:
         """Return the MACs of all branches."""
-        return sum(branch.graph.macs for segment in self.segments for branch in segment.branches)
+        return sum(branch.graph.macs for branch in self.branches)
 
     @property
     def params(self) -> int:
         """Return the parameters of all branches."""
-        return sum(branch.graph.params for segment in self.segments for branch in segment.branches)
+        return sum(branch.graph.params for branch in self.branches)
 
 
 def lower(graph: Graph | NetworkAnalysis, plan: Plan) -> LoweredNetwork:

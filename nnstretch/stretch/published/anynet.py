@@ -10,6 +10,7 @@ A configuration that contradicts itself is refused with the numbers that disagre
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 from nnstretch.errors import BadPlan
 from nnstretch.plan import Branch, Plan, Segment
@@ -114,11 +115,7 @@ def match_published_network(config: AnyNetConfig) -> PublishedNetwork:
 
     Raises BadPlan when no published network matches.
     """
-    finest = (
-        min((w for stage in config.group_widths for w in stage), default=0)
-        if config.group_widths
-        else 0
-    )
+    finest = min(chain.from_iterable(config.group_widths or ()), default=0)
     for family in FAMILIES:
         if (family.block, family.stem_width, family.head_width) != (
             config.block,

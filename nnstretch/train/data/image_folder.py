@@ -104,9 +104,10 @@ def split_by_folder(train_root: Path, held_root: Path) -> Dataset:
     """Open training and held-out images of two folders. Raises BadInput when classes differ."""
     train = find_images(train_root)
     held_out = find_images(held_root)
-    refuse_duplicate_folders(
-        {os.path.dirname(part.root / name) for part in (train, held_out) for name, _ in part.files}
-    )
+    folders: set[str] = set()
+    for part in (train, held_out):
+        folders.update(os.path.dirname(part.root / name) for name, _ in part.files)
+    refuse_duplicate_folders(folders)
     differing = sorted(set(train.classes) ^ set(held_out.classes))
     if differing:
         roots = [train_root, held_root]

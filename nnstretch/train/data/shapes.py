@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -144,7 +145,7 @@ TEXTURES: dict[str, Callable[[PixelField, PixelField, np.random.Generator], Pixe
     "speckled": lambda u, v, rng: soften_wave(4 * smooth_noise(u * 1.6, v * 1.6, rng) - 2),
 }
 """Blend of a shape's two colors, from 0 to 1, of period about 1."""
-CLASS_NAMES = tuple(f"{texture} {outline}" for outline in OUTLINES for texture in TEXTURES)
+CLASS_NAMES = tuple(f"{texture} {outline}" for outline, texture in product(OUTLINES, TEXTURES))
 
 
 def rotate_and_scale(

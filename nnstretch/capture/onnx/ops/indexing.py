@@ -138,7 +138,9 @@ def pad(call: NodeContext) -> OnnxValue:
     if not any(any(pair) for pair in pairs.values()):
         return x
     lowest = min(axis for axis, pair in pairs.items() if any(pair))
-    flat = [side for axis in range(x.rank - 1, lowest - 1, -1) for side in pairs.get(axis, (0, 0))]
+    flat: list[int] = []
+    for axis in range(x.rank - 1, lowest - 1, -1):
+        flat += pairs.get(axis, (0, 0))
     if mode == "constant":
         return call.emit("constant_pad_nd", x, flat, call.number_value(2, "value", 0.0))
     if mode not in ("reflect", "edge") or lowest < 2 or x.rank != 4:
