@@ -18,7 +18,7 @@ task_graph.py     tasks that need each other, with their costs
 trace.py          what ran where and when
 protocols.py      interfaces: policy, executor, backend
 chip/             one accelerator, instances of sub-graphs, parts of tensors
-_packages.py      lazy names and callable packages
+_interpreter.py   lazy names, callable packages, a pause of the cycle collector
 
 Verbs:
 
@@ -45,7 +45,7 @@ testing/    suites that authors of predictors, backends and policies inherit
 
 from __future__ import annotations
 
-from nnstretch._packages import TYPE_CHECKING, lazy_names
+from nnstretch._interpreter import TYPE_CHECKING, lazy_names
 
 if TYPE_CHECKING:
     from nnstretch.capture import capture as capture

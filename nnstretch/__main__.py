@@ -12,7 +12,7 @@ import sys
 from io import TextIOWrapper
 from time import monotonic
 
-from nnstretch._packages import TYPE_CHECKING
+from nnstretch._interpreter import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -18,7 +18,7 @@ module_paths.py      attribute paths of a rebuilt module
 onnx/                ONNX file -> Graph
 """
 
-from nnstretch._packages import make_callable
+from nnstretch._interpreter import make_callable
 from nnstretch.capture.example_inputs import DEFAULT_INPUT, default_input, example_inputs
 from nnstretch.capture.model_spec import load_model
 from nnstretch.capture.rebuild_module import build

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nnstretch._interpreter import PausedCollector
 from nnstretch.errors import BadInput, BadPlan
 from nnstretch.files.plan_yaml import read_predicted_plan
 from nnstretch.graph import InputShape
@@ -96,19 +95,6 @@ def is_plan(spec: str) -> bool:
     return spec.endswith((".yaml", ".yml"))
 
 
-@contextmanager
-def pause_garbage_collection() -> Iterator[None]:
-    """Pause the collector, which takes a sixth of the time of importing torch and capturing."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-@pause_garbage_collection()
 def load_model_argument(
     spec: str, inputs: Sequence[InputShape] = (), outputs: Sequence[str] = ()
 ) -> LoadedModel:
@@ -116,19 +102,21 @@ def load_model_argument(
 
     Raises UnknownName, BrokenFile, BadInput, BadPlan or CannotCapture.
     """
-    from nnstretch.capture import load_model
-    from nnstretch.capture.example_inputs import example_inputs
-    from nnstretch.capture.model_spec import spec_with
-    from nnstretch.capture.torch_export import trace
-
     plan, predicted = read_predicted_plan(spec) if is_plan(spec) else (None, None)
     if plan is not None:
         check_plan_model(plan, spec, inputs, outputs)
         inputs = (InputShape(plan.input_shape, dtype=plan.input_dtype),)
-    model = plan.model if plan else spec_with(spec, inputs, outputs)
-    module = load_model(model)
-    examples = example_inputs(model, module, inputs)
-    return LoadedModel(spec, module, trace(module, examples, model), plan, predicted)
+    # The collector takes a sixth of the time of importing torch and capturing.
+    with PausedCollector():
+        from nnstretch.capture import load_model
+        from nnstretch.capture.example_inputs import example_inputs
+        from nnstretch.capture.model_spec import spec_with
+        from nnstretch.capture.torch_export import trace
+
+        model = plan.model if plan else spec_with(spec, inputs, outputs)
+        module = load_model(model)
+        examples = example_inputs(model, module, inputs)
+        return LoadedModel(spec, module, trace(module, examples, model), plan, predicted)
 
 
 def check_plan_model(

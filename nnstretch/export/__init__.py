@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nnstretch._packages import lazy_names, make_callable
+from nnstretch._interpreter import lazy_names, make_callable
 
 if TYPE_CHECKING:
     from nnstretch.export.bundle import export

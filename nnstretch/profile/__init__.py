@@ -28,7 +28,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from nnstretch._packages import make_callable
+from nnstretch._interpreter import make_callable
 from nnstretch.errors import BadInput
 from nnstretch.files.checked import checked
 

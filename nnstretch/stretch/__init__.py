@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nnstretch._packages import lazy_names, make_callable
+from nnstretch._interpreter import lazy_names, make_callable
 from nnstretch.files.plan_yaml import read_plan, write_plan
 from nnstretch.stretch.lowering.lower import LoweredNetwork, lower, single_processor_plan
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis

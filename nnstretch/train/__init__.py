@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nnstretch._packages import lazy_names
+from nnstretch._interpreter import lazy_names
 
 if TYPE_CHECKING:
     from nnstretch.stretch.weights.weights_file import first_mismatch as first_mismatch

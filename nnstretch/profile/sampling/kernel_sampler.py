@@ -13,7 +13,6 @@ rounds are not kept (`activity/steady_rounds.py`); what stays slow is corrected 
 
 from __future__ import annotations
 
-import gc
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from time import perf_counter
 
 import numpy as np
 
+from nnstretch._interpreter import PausedCollector
 from nnstretch.kernel import FusionRules, Kernel
 from nnstretch.profile.activity.activity_watch import ActivityWatch
 from nnstretch.profile.activity.noise_tally import NO_NOISE, NoiseTally
@@ -265,8 +265,5 @@ class KernelSampler:
 
     def measure_undisturbed(self, chains: list[tuple[Kernel, ...]]) -> list[tuple[float, ...]]:
         """Measure chains with the garbage collector off."""
-        gc.disable()
-        try:
+        with PausedCollector():
             return self.meter.measure(chains, ROUNDS)
-        finally:
-            gc.enable()

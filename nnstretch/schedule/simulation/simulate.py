@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import exp, inf, log
 from random import Random
 
+from nnstretch._interpreter import PausedCollector
 from nnstretch.protocols import Executor, Policy
 from nnstretch.schedule.costs.cost_rows import CostRows
 from nnstretch.schedule.event_loop import run_tasks
@@ -137,7 +136,7 @@ class Simulation:
 
     def run(self) -> SimulationResult:
         """Let everything arrive and end; return what happened."""
-        with without_cycle_collection():
+        with PausedCollector():
             for run in self.result.runs:
                 self._next_arrival(run)
             step = self.scheduler.step
@@ -287,17 +286,3 @@ def alone_latency_us(tasks: Sequence[Task], settings: SimulationSettings) -> flo
     how = Queueing.UNBOUNDED if settings.queueing else Queueing.IDLE
     trace = run_tasks(tasks, policy, clock, costs, how)
     return max(span.end_us for span in trace.spans)
-
-
-@contextmanager
-def without_cycle_collection() -> Iterator[None]:
-    """Pause the collector of cycles, which a simulation makes none of: it would look at all that
-    waits again and again.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

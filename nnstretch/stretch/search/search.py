@@ -8,13 +8,12 @@ end what no plan can beat.
 
 from __future__ import annotations
 
-import gc
 import math
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 
+from nnstretch._interpreter import PausedCollector
 from nnstretch.errors import BadInput, UnsupportedOp
 from nnstretch.files.checked import checked
 from nnstretch.graph import Graph
@@ -84,24 +83,9 @@ def search(
         max_params = MAX_PARAMS * max(analysis.graph.params, min_params)
     limits_of_all = NetworkLimits(min_macs, max_macs, min_params, min_meetings=min_meetings)
     problem = SearchProblem(CostTables(space), limits_of_all, tell, max_params, gap)
-    with without_cycle_collection():
+    with PausedCollector():
         result = problem.solve(top)
     return replace(result, search_s=time.perf_counter() - began)
-
-
-@contextmanager
-def without_cycle_collection() -> Iterator[None]:
-    """Pause the collector of cycles, of which a search makes few.
-
-    While tables are made it would look at all that is there again and again.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def check_settings(

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nnstretch._packages import lazy_names
+from nnstretch._interpreter import lazy_names
 
 if TYPE_CHECKING:
     from nnstretch.train.data.batches import ImageBatch as ImageBatch

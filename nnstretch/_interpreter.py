@@ -1,4 +1,4 @@
-"""Packages whose names load on first use, and packages that can be called.
+"""Packages whose names load on first use, packages that can be called, paused collection.
 
 `nnstretch.capture(...)` is a function beside the folder `nnstretch.capture.onnx`: Python binds a
 sub-package to its parent's attribute when it is first imported, which would hide a function of the
@@ -7,11 +7,13 @@ same name; so such a folder answers calls itself.
 
 from __future__ import annotations
 
+import gc
 import sys
 from importlib import import_module
 from types import ModuleType
 
-# Neither `typing` nor `inspect`: an interrupt while they are imported finds no handler yet.
+# None of `typing`, `inspect` and `contextlib`: an interrupt while they are imported finds no
+# handler yet.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import inspect
@@ -53,3 +55,19 @@ class CallableModule(ModuleType):
 def make_callable(package: str) -> None:
     """Let a package be called as the function of its own name that it defines."""
     sys.modules[package].__class__ = CallableModule
+
+
+class PausedCollector:
+    """Context in which the collector of cycles does not run.
+
+    For code that makes many objects and few cycles: the collector would look at all of them again
+    and again.
+    """
+
+    def __enter__(self) -> None:
+        self._was_enabled = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *_: object) -> None:
+        if self._was_enabled:
+            gc.enable()
