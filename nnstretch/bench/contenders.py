@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from statistics import median
 from time import perf_counter
-from types import TracebackType
 from typing import Self
 
 from nnstretch.bench.interleaved import Turn, run_interleaved
@@ -157,12 +156,7 @@ class Contenders:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def _run_concurrent(self) -> float:

@@ -17,7 +17,7 @@ from soak_bundle import PROCESSORS, toy, trouble
 
 from nnstretch.cli.serve.applications import application_of
 from nnstretch.cli.serve.result_json import result_json
-from nnstretch.cli.simulate.applications import TimedTasks
+from nnstretch.cli.simulate.timed_tasks import TimedTasks
 from nnstretch.files.workload.service_record import RecordedRequest
 from nnstretch.files.workload.workload import ApplicationSettings
 from nnstretch.schedule.simulation.application import own_times

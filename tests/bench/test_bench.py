@@ -18,6 +18,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.bundles import branched_bundle, conv, feature_map, subgraph
+from support.small_plan import write_plan_of_small_net
 from torch import nn
 
 from nnstretch.bench.bench_page import doubts_about, markdown_page
@@ -264,17 +265,7 @@ def test_golden_page() -> None:
 
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("bench")
-    (folder / "net.py").write_text(
-        "from torch import nn\n\n\ndef make():\n    return nn.Sequential(nn.Sequential(nn.Conv2d(3,"
-        " 16, 3, 2, 1), nn.ReLU()), nn.Flatten(), nn.Linear(16 * 64, 10))\n"
-    )
-    (folder / "plan.yaml").write_text(
-        f"format: 1\nmodel: {folder}/net.py:make\ninput: [1, 3, 16, 16]\nsegments:\n  - end: '0'\n "
-        "   branches: [{processor: cpu, width: 8}, {processor: dsp, width: 8}]\n  - {end:"
-        " output, processor: cpu}\n"
-    )
-    return folder / "plan.yaml"
+    return write_plan_of_small_net(tmp_path_factory.mktemp("bench"))
 
 
 def benched(capsys: pytest.CaptureFixture[str], *argv: object) -> dict[str, Any]:

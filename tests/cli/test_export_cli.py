@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.small_plan import write_plan_of_small_net
 
 pytest.importorskip("litert_torch")
 pytest.importorskip("ai_edge_quantizer")
@@ -29,15 +30,7 @@ from nnstretch.train.data.decode import encode_png
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model, a plan of it, and a folder of photographs."""
     folder = tmp_path_factory.mktemp("export")
-    (folder / "net.py").write_text(
-        "from torch import nn\n\n\ndef make():\n    return nn.Sequential(nn.Sequential(nn.Conv2d(3,"
-        " 16, 3, 2, 1), nn.ReLU()), nn.Flatten(), nn.Linear(16 * 64, 10))\n"
-    )
-    (folder / "plan.yaml").write_text(
-        f"format: 1\nmodel: {folder}/net.py:make\ninput: [1, 3, 16, 16]\nsegments:\n  - end: '0'\n "
-        "   branches: [{processor: cpu, width: 8}, {processor: dsp, width: 8}]\n  - {end:"
-        " output, processor: cpu}\n"
-    )
+    write_plan_of_small_net(folder)
     for number in range(3):
         inside = folder / "photos" / f"class{number % 2}"
         inside.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from support.bundles import branched_bundle, conv, feature_map, image, subgraph
 
-from nnstretch.bundle.archive import digest
 from nnstretch.bundle.bundle import Bundle, write_bundle
 from nnstretch.bundle.manifest import Manifest, Port, Subgraph
 from nnstretch.errors import BadInput, BrokenFile, UnknownName
@@ -264,17 +263,8 @@ def lite(
     outputs: Sequence[Port],
     **fields: object,
 ) -> Subgraph:
-    return Subgraph(
-        name,
-        processor,
-        f"{name}.tflite",
-        digest(data),
-        len(data),
-        tuple(inputs),
-        tuple(outputs),
-        format="litert",
-        **fields,  # type: ignore[arg-type]
-    )
+    sub = subgraph(name, processor, data, inputs, outputs, **fields)
+    return replace(sub, file=f"{name}.tflite", format="litert")
 
 
 @pytest.fixture(scope="module")

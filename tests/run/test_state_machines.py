@@ -18,13 +18,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from support.bundles import branched_bundle
-from support.pipeline_bundles import MAP, bundled, full, module_for, onnx_file, op
+from support.pipeline_bundles import full, scaled_bundle
 from support.within import within
 
 from nnstretch.errors import Cancelled, DeadlineMissed, NnstretchError, StageFailed, Stuck
-from nnstretch.partition.connect import PipelineConfig
-from nnstretch.partition.module_graph import Module
-from nnstretch.pipeline import TensorDecl
 from nnstretch.run.loaded_network import LoadedNetwork, Values
 from nnstretch.run.pipelines.pipeline import Pipeline
 from nnstretch.run.server import Server
@@ -199,18 +196,6 @@ class ServerMachine(RuleBasedStateMachine):
             if thread.name == "within":
                 thread.join(20)
         assert threading.active_count() == self.threads
-
-
-def scaled_bundle() -> Any:
-    """Return a Python stage, and behind it a weight of group `g` times what it gives."""
-    file = onnx_file([op("Mul", "x c", "y")], ["x"], ["y"], c=2)
-    config, scale = PipelineConfig(), module_for("s", file, "c")
-    before = Module("m", (TensorDecl("mi", MAP),), (TensorDecl("x0", MAP),), call="stages:m")
-    config["param_group"]["g"].connect(config[scale]["param"])
-    config["input"]["image"].connect(config[before]["input"]["mi"])
-    config[before]["output"][0].connect(config[scale]["input"]["x"])
-    config[scale]["output"][0].connect(config["output"][0])
-    return bundled(config.graph, {"s": file})
 
 
 SCALED = scaled_bundle()

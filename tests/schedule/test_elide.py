@@ -22,6 +22,7 @@ from nnstretch.schedule import (
 from nnstretch.schedule.elide import restore_noops, without_noops
 from nnstretch.soc import Processor
 from nnstretch.task import Task
+from nnstretch.trace import Trace
 
 PROCESSORS = (Processor("cpu", "cpu", 2), Processor("dsp", "dsp", 2))
 
@@ -68,20 +69,22 @@ def test_tasks_keep_their_transitive_needs(graph: tuple[list[Task], set[str]]) -
     assert all(ancestors(left, task.name) == ancestors(tasks, task.name) & names for task in left)
 
 
+def run_without_noops(tasks: list[Task], idle: set[str], lengths: list[int]) -> Trace:
+    """Run tasks of these lengths, but those of idle sub-graphs, on the virtual clock."""
+    took_us = {
+        (task.subgraph, task.processor or ""): float(us)
+        for task, us in zip(tasks, lengths, strict=False)
+    }
+    policy, clock = StaticPlacement(("cpu", "dsp")), VirtualExecutor(PROCESSORS, took_us)
+    return run_tasks(without_noops(tasks, idle), policy, clock)
+
+
 @given(graphs(), st.lists(st.integers(1, 9), min_size=12, max_size=12))
 def test_the_trace_is_that_of_tasks_that_take_no_time(
     graph: tuple[list[Task], set[str]], lengths: list[int]
 ) -> None:
     tasks, idle = graph
-    took_us = {
-        (task.subgraph, task.processor or ""): float(us)
-        for task, us in zip(tasks, lengths, strict=False)
-    }
-    trace = run_tasks(
-        without_noops(tasks, idle),
-        StaticPlacement(("cpu", "dsp")),
-        VirtualExecutor(PROCESSORS, took_us),
-    )
+    trace = run_without_noops(tasks, idle, lengths)
     found = restore_noops(trace, tasks, idle)
     spans = {span.task.name: span for span in found.spans}
     assert spans.keys() == {task.name for task in tasks}
@@ -123,15 +126,7 @@ def test_nothing_begins_before_it_may(
     graph: tuple[list[Task], set[str]], lengths: list[int], late_us: float
 ) -> None:
     tasks, idle = graph
-    took_us = {
-        (task.subgraph, task.processor or ""): float(us)
-        for task, us in zip(tasks, lengths, strict=False)
-    }
-    trace = run_tasks(
-        without_noops(tasks, idle),
-        StaticPlacement(("cpu", "dsp")),
-        VirtualExecutor(PROCESSORS, took_us),
-    )
+    trace = run_without_noops(tasks, idle, lengths)
     over_us = max((span.end_us for span in trace.spans), default=0.0) + late_us
     waits_us = _waits_us(tasks, restore_noops(trace, tasks, idle, over_us), False)
     assert all(-1e-9 <= waits_us[task.name] <= late_us + 1e-9 for task in tasks)

@@ -386,12 +386,18 @@ def test_a_client_that_goes_away_cancels_its_request(tmp_path: Path) -> None:
         assert service.ask("POST", INFER, json_request(image(0)))[0] == 200
 
 
+def request_that_waits(service: HttpService) -> tuple[Gate, http.client.HTTPConnection]:
+    """Send a request that is computed once the gate opens."""
+    gate = Gate(service.server.applications["net"].network)
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
+    connection.request("POST", INFER, json.dumps(json_request(image(0))))
+    assert gate.entered.wait(30)
+    return gate, connection
+
+
 def test_the_first_signal_answers_what_is_open_and_refuses_what_is_new(tmp_path: Path) -> None:
     with http_service(tmp_path, QUEUE) as service:
-        gate = Gate(service.server.applications["net"].network)
-        connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
-        connection.request("POST", INFER, json.dumps(json_request(image(0))))
-        assert gate.entered.wait(30)
+        gate, connection = request_that_waits(service)
         service.signal()
         while service.ask("GET", "/v2/health/ready")[0] != 503:
             time.sleep(0.01)
@@ -425,10 +431,7 @@ def test_a_request_that_is_not_there_when_the_server_has_ended_is_refused(
 
 def test_the_second_signal_ends_at_once(tmp_path: Path) -> None:
     with http_service(tmp_path, QUEUE) as service:
-        gate = Gate(service.server.applications["net"].network)
-        connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
-        connection.request("POST", INFER, json.dumps(json_request(image(0))))
-        assert gate.entered.wait(30)
+        gate, connection = request_that_waits(service)
         service.signal()
         service.signal()
         threading.Timer(0.2, gate.open).start()

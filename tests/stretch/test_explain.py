@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.brute_force import all_combinations
 from support.random_networks import Dense, Inverted, Residual, conv
+from support.toy_network import classifier
 from torch import nn
 
 from nnstretch import capture
 from nnstretch.errors import BadPlan
-from nnstretch.graph import Graph, Node, TensorSpec, Value, ValueRef, Weight
+from nnstretch.graph import Graph, Node, TensorSpec, ValueRef, Weight
 from nnstretch.kernel import Kernel
 from nnstretch.predictor import Estimate
 from nnstretch.soc import Link, Processor, Soc
@@ -78,21 +79,7 @@ def plain(widths: tuple[int, ...] = (32, 32, 64), px: int = 8) -> Graph:
             )
         )
         at, cin = f"conv{n}", cout
-    nodes.append(Node("pool", "mean.dim", (ValueRef(at), (2, 3)), (TensorSpec((1, cin)),), "pool"))
-    weights.append(Weight("fc.weight", TensorSpec((10, cin))))
-    nodes.append(
-        Node(
-            "fc",
-            "linear",
-            (ValueRef("pool"), ValueRef("fc.weight"), None),
-            (TensorSpec((1, 10)),),
-            "fc",
-            macs=10 * cin,
-        )
-    )
-    return Graph(
-        "toy", (Value("x", TensorSpec((1, 3, px, px))),), tuple(weights), tuple(nodes), ("fc",)
-    )
+    return classifier(TensorSpec((1, 3, px, px)), nodes, weights, at, cin)
 
 
 def chip(fixed_us: float = 5.0, names: tuple[str, ...] = ("cpu", "dsp")) -> Soc:

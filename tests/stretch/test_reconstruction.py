@@ -119,18 +119,17 @@ def test_without_inheritance_channels_go_round_the_originals() -> None:
     assert meeting_points(cold)[0].stands_for.tolist() == [*range(16), *range(8)]
 
 
+def in_two_halves(module: nn.Module) -> StretchedNetwork:
+    """Return the network with its blocks on two processors, each of half the width."""
+    branches = tuple(Branch(p, width="0.5x") for p in ("cpu", "dsp"))
+    segments = (Segment("input", "blocks", branches), Segment("blocks", "output", (Branch("cpu"),)))
+    return stretch(module, Plan("net", INPUT, segments))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_teacher_is_the_original(kind: str) -> None:
     module = network([Step(kind, 32, 2)]).eval()
-    branches = tuple(Branch(p, width="0.5x") for p in ("cpu", "dsp"))
-    both = stretch(
-        module,
-        Plan(
-            "net",
-            INPUT,
-            (Segment("input", "blocks", branches), Segment("blocks", "output", (Branch("cpu"),))),
-        ),
-    )
+    both = in_two_halves(module)
     seen: list[torch.Tensor] = []
     hook = module.blocks.register_forward_hook(lambda *a: seen.append(a[2]))  # type: ignore[union-attr]
     with torch.no_grad():
@@ -290,15 +289,7 @@ ENDS = "conv residual inverted grouped dense shuffle layernorm attention standar
 @pytest.mark.parametrize("kind", ENDS)
 def test_rescaling_changes_numbers_only_and_makes_nothing_worse(kind: str) -> None:
     module = network([Step(kind, 16, 2)]).eval()
-    branches = tuple(Branch(p, width="0.5x") for p in ("cpu", "dsp"))
-    both = stretch(
-        module,
-        Plan(
-            "net",
-            INPUT,
-            (Segment("input", "blocks", branches), Segment("blocks", "output", (Branch("cpu"),))),
-        ),
-    )
+    both = in_two_halves(module)
     shapes = {key: value.shape for key, value in both.state_dict().items()}
     original = {key: value.clone() for key, value in module.state_dict().items()}
     drawn = torch.get_rng_state()

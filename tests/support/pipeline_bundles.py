@@ -162,3 +162,15 @@ def reference_bundle() -> Bundle:
 
 def first_of(array: np.ndarray) -> float:
     return float(array[0, 0])
+
+
+def scaled_bundle() -> Bundle:
+    """Return a Python stage, and behind it a weight of group `g` times what it gives."""
+    file = onnx_file([op("Mul", "x c", "y")], ["x"], ["y"], c=2)
+    config, scale = PipelineConfig(), module_for("s", file, "c")
+    before = Module("m", (TensorDecl("mi", MAP),), (TensorDecl("x0", MAP),), call="stages:m")
+    config["param_group"]["g"].connect(config[scale]["param"])
+    config["input"]["image"].connect(config[before]["input"]["mi"])
+    config[before]["output"][0].connect(config[scale]["input"]["x"])
+    config[scale]["output"][0].connect(config["output"][0])
+    return bundled(config.graph, {"s": file})

@@ -54,16 +54,17 @@ def residual(
                 )
             at = f"add{s}_{b}" if skip else body
         cin = width
-    nodes.append(Node("pool", "mean.dim", (ValueRef(at), (2, 3)), (TensorSpec((1, cin)),), "pool"))
-    weights.append(Weight("fc.weight", TensorSpec((10, cin))))
-    nodes.append(
-        Node(
-            "fc",
-            "linear",
-            (ValueRef("pool"), ValueRef("fc.weight"), None),
-            (TensorSpec((1, 10)),),
-            "fc",
-            macs=10 * cin,
-        )
-    )
-    return Graph("toy", (Value("x", entry),), tuple(weights), tuple(nodes), ("fc",))
+    return classifier(entry, nodes, weights, at, cin)
+
+
+def classifier(
+    entry: TensorSpec, nodes: list[Node], weights: list[Weight], features: str, channels: int
+) -> Graph:
+    """Return layers and, behind their features, a pool and a linear layer of ten classes."""
+    pooled = TensorSpec((1, channels))
+    pool = Node("pool", "mean.dim", (ValueRef(features), (2, 3)), (pooled,), "pool")
+    weight = Weight("fc.weight", TensorSpec((10, channels)))
+    args = (ValueRef("pool"), ValueRef(weight.name), None)
+    fc = Node("fc", "linear", args, (TensorSpec((1, 10)),), "fc", macs=10 * channels)
+    layers = (*nodes, pool, fc)
+    return Graph("toy", (Value("x", entry),), (*weights, weight), layers, ("fc",))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 from torch import nn
@@ -101,3 +102,10 @@ def net(seed: int = 0) -> nn.Module:
         space: dict[str, object] = {}
         exec(FACTORY, space)
         return space["make"]()  # type: ignore[operator, no-any-return]
+
+
+def pretend_slurm(monkeypatch: pytest.MonkeyPatch, **counts: int) -> None:
+    """Set the variables of the first process of a job under Slurm, which started so many."""
+    job = {"JOB_ID": "1", "JOB_NAME": "x", "PROCID": "0", "LOCALID": "0", "NODEID": "0"}
+    for name, value in (job | counts).items():
+        monkeypatch.setenv(f"SLURM_{name}", str(value))

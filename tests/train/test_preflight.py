@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors import SafetensorError
-from support.trainings import SMALL, branched_plan, small_net, write, write_images
+from support.trainings import SMALL, branched_plan, pretend_slurm, small_net, write, write_images
 from torch import nn
 
 from nnstretch.capture import load_model
@@ -269,15 +269,7 @@ def test_slurm_gets_no_files_but_the_runs_own(
     """Lightning would save into the current folder and requeue on a signal, and go on from what it
     finds there.
     """
-    for name, value in {
-        "NTASKS": 1,
-        "JOB_ID": 1,
-        "JOB_NAME": "x",
-        "PROCID": 0,
-        "LOCALID": 0,
-        "NODEID": 0,
-    }.items():
-        monkeypatch.setenv(f"SLURM_{name}", str(value))
+    pretend_slurm(monkeypatch, NTASKS=1)
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "hpc_ckpt_1.ckpt", "of another run")
     assert (

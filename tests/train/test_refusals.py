@@ -17,6 +17,7 @@ from support.trainings import (
     UNMOVED,
     branched_plan,
     net,
+    pretend_slurm,
     same_weights,
     small_net,
     write,
@@ -128,16 +129,7 @@ def test_each_process_needs_an_image_to_judge(tmp_path: Path) -> None:
 def test_a_cluster_that_started_other_processes_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name, value in {
-        "NTASKS": 4,
-        "NTASKS_PER_NODE": 4,
-        "JOB_ID": 1,
-        "JOB_NAME": "x",
-        "PROCID": 0,
-        "LOCALID": 0,
-        "NODEID": 0,
-    }.items():
-        monkeypatch.setenv(f"SLURM_{name}", str(value))
+    pretend_slurm(monkeypatch, NTASKS=4, NTASKS_PER_NODE=4)
     with pytest.raises(
         BadInput,
         match=(

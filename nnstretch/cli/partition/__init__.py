@@ -3,5 +3,6 @@
 partition.py    the verb
 options.py      arguments about single stages
 plan_stages.py  a plan's branches as stages
+result_json.py  the result as JSON data
 show.py         the result as text
 """

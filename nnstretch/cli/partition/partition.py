@@ -52,9 +52,9 @@ from nnstretch.cli.partition.options import (
     add_stage_arguments,
     check_stage_arguments,
     check_stage_names,
-    cores_of,
     stage_options_of,
 )
+from nnstretch.cli.partition.result_json import measured_json, result_json, rows_json
 from nnstretch.cli.partition.show import show as show
 from nnstretch.cli.progress import progress
 from nnstretch.errors import BadInput
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
     from nnstretch.capture import CapturedNetwork
     from nnstretch.export.onnx.network_file import NetworkFile
-    from nnstretch.partition.measured import MeasuredPartition, StreamTimes
+    from nnstretch.partition.measured import StreamTimes
     from nnstretch.partition.partition import Partition
     from nnstretch.partition.search.stage_costs import Corrections
     from nnstretch.soc import Soc
@@ -250,55 +250,3 @@ def stream(paths: Sequence[Path], rounds: int) -> Sequence[StreamTimes]:
 
     with progress(f"streaming {len(paths)} candidates") as tick:
         return measure_candidates(paths, rounds=rounds, tell=tick)
-
-
-def result_json(
-    args: argparse.Namespace,
-    best: Partition,
-    candidates: list[dict[str, Any]],
-    soc: Soc,
-    fallbacks: dict[str, str],
-) -> dict[str, Any]:
-    """Return the best partition and all candidates as JSON data."""
-    from nnstretch.partition.partition_json import limits_json
-
-    return {
-        "model": args.model,
-        "soc": soc.name,
-        **candidates[0],
-        **limits_json(best),
-        "bundle": args.out,
-        "cores": {name: list(cores) for name, cores in cores_of(args.cores).items()},
-        "candidates": candidates,
-        "fallbacks": fallbacks,
-        "provenance": soc.provenance,
-        "calibrated": soc.calibrated,
-        "noisy": soc.noisy,
-    }
-
-
-def rows_json(
-    candidates: Sequence[Partition], outs: Sequence[Path], errors: Sequence[float]
-) -> list[dict[str, Any]]:
-    """Return candidates by prediction as JSON data; without bundles where none were written."""
-    from nnstretch.partition.partition_json import partition_json
-
-    rows = []
-    for rank, candidate in enumerate(candidates):
-        bundle = str(outs[rank]) if outs else None
-        error = errors[rank] if outs else None
-        rows.append({**partition_json(candidate), "bundle": bundle, "max_abs_error": error})
-    return rows
-
-
-def measured_json(result: MeasuredPartition) -> dict[str, Any]:
-    """Return a measured candidate as JSON data."""
-    from nnstretch.partition.partition_json import partition_json
-
-    return {
-        **partition_json(result.partition),
-        "bundle": str(result.path),
-        "max_abs_error": result.error,
-        "measured_ms": result.period_us / 1e3,
-        "measured_stages_ms": [time_us / 1e3 for time_us in result.measured.service_us],
-    }

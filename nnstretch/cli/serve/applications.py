@@ -10,14 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nnstretch.cli.loaded_model import is_plan, load_model_argument
-from nnstretch.cli.simulate.applications import (
-    GRAPHS,
-    TimedTasks,
-    beside,
-    check_places,
-    placed,
-)
+from nnstretch.cli.simulate.applications import check_places
 from nnstretch.cli.simulate.pool import Pool
+from nnstretch.cli.simulate.timed_tasks import TimedTasks, placed
+from nnstretch.cli.simulate.workload_files import GRAPHS, beside
 from nnstretch.errors import BadInput
 from nnstretch.files.workload.workload import ApplicationSettings, WorkloadFile
 from nnstretch.schedule.simulation.application import (

@@ -93,7 +93,7 @@ def runnable_tasks(
     Raises BadInput for an application that is no bundle.
     """
     from nnstretch.bundle.bundle import read_bundle
-    from nnstretch.cli.simulate.applications import beside
+    from nnstretch.cli.simulate.workload_files import beside
     from nnstretch.run.loaded_network import LoadedNetwork
     from nnstretch.schedule.task_graph import task_graph
 

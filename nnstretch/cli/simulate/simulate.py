@@ -120,9 +120,9 @@ def simulated(
 
 def replay(args: argparse.Namespace, workload: WorkloadFile) -> dict[str, Any]:
     """Let a record arrive once more, and return the result as JSON data. Raises Mismatch."""
-    from nnstretch.cli.simulate.applications import costs_beside
     from nnstretch.cli.simulate.measured import measured_times
     from nnstretch.cli.simulate.replay import check_same_workload, replay_json
+    from nnstretch.cli.simulate.workload_files import costs_beside
     from nnstretch.files.workload.service_record import read_record
     from nnstretch.schedule.simulation.replay import replay_settings
 

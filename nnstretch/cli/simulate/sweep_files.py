@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nnstretch.cli.simulate.applications import beside
+from nnstretch.cli.simulate.workload_files import beside
 from nnstretch.errors import BadInput
 from nnstretch.files.workload.workload import WorkloadFile
 

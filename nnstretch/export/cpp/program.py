@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from math import prod
 
 import numpy as np
@@ -153,10 +154,12 @@ class CppProgram:
     @property
     def calls(self) -> tuple[OperatorCall, ...]:
         """Return all calls in order."""
-        calls: list[OperatorCall] = []
-        for group in self.groups:
-            calls.extend(group.calls)
-        return tuple(calls)
+        return tuple(chain.from_iterable(group.calls for group in self.groups))
+
+    @property
+    def views(self) -> Iterator[TensorView]:
+        """Return everything that calls read and write, in order."""
+        return chain.from_iterable(call.views for call in self.calls)
 
     @property
     def macs(self) -> int:

@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 
 import numpy as np
 
@@ -176,7 +175,7 @@ def shape_text(shape: Extents) -> str:
 
 def port_lines(program: CppProgram, names: NameSpace) -> list[str]:
     """Return the declarations of inputs and outputs; a variable for those that calls touch."""
-    touched = {view.buffer for view in chain.from_iterable(call.views for call in program.calls)}
+    touched = {view.buffer for view in program.views}
     lines: list[str] = []
     for kind, buffers in (("input", program.inputs), ("output", program.outputs)):
         for buffer in buffers:

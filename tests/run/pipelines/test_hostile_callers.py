@@ -15,38 +15,18 @@ import numpy as np
 import pytest
 from support.interrupts import interrupted
 from support.pipeline_bundles import (
-    MAP,
     both,
-    bundled,
     chain,
     full,
-    module_for,
-    onnx_file,
-    op,
     reference_bundle,
+    scaled_bundle,
 )
 from support.within import said_by_fork, within
 
-from nnstretch.bundle.bundle import Bundle
 from nnstretch.errors import BadInput, Cancelled, NnstretchError, StageFailed, Stuck
-from nnstretch.partition.connect import PipelineConfig
-from nnstretch.partition.module_graph import Module
-from nnstretch.pipeline import TensorDecl
 from nnstretch.run.pipelines.pipeline import Pipeline
 
 pytestmark = pytest.mark.usefixtures("no_thread_stays_behind")
-
-
-def scaled() -> Bundle:
-    """A Python stage, then a weight of group `g` times what it gives."""
-    file = onnx_file([op("Mul", "x c", "y")], ["x"], ["y"], c=2)
-    config, scale = PipelineConfig(), module_for("s", file, "c")
-    before = Module("m", (TensorDecl("mi", MAP),), (TensorDecl("x0", MAP),), call="stages:m")
-    config["param_group"]["g"].connect(config[scale]["param"])
-    config["input"]["image"].connect(config[before]["input"]["mi"])
-    config[before]["output"][0].connect(config[scale]["input"]["x"])
-    config[scale]["output"][0].connect(config["output"][0])
-    return bundled(config.graph, {"s": file})
 
 
 def weight(value: float) -> dict[str, np.ndarray]:
@@ -61,7 +41,7 @@ def test_a_stage_may_replace_parameters_while_pushers_wait() -> None:
         pipeline.set_parameters("g", weight(float(x[0, 0])))
         return x
 
-    with Pipeline(scaled(), {"stages:m": replacing}, results=1) as pipeline:
+    with Pipeline(scaled_bundle(), {"stages:m": replacing}, results=1) as pipeline:
         pushers = [
             threading.Thread(target=pipeline.push, args=(full(k),), daemon=True)
             for k in range(1, 13)
@@ -83,7 +63,7 @@ def test_parameters_are_replaced_while_a_pusher_waits() -> None:
         gate.wait(20)
         return x
 
-    with Pipeline(scaled(), {"stages:m": waiting}, results=1) as pipeline:
+    with Pipeline(scaled_bundle(), {"stages:m": waiting}, results=1) as pipeline:
         pushed: list[int] = []
 
         def push_all() -> None:
@@ -192,7 +172,7 @@ def test_a_stage_is_told_that_it_cannot_wait_for_itself() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_process_may_close_and_replaces_nothing() -> None:
-    with Pipeline(scaled(), {"stages:m": lambda x: x}) as pipeline:
+    with Pipeline(scaled_bundle(), {"stages:m": lambda x: x}) as pipeline:
         assert said_by_fork(pipeline.close) == "returned None"
         said = said_by_fork(lambda: pipeline.set_parameters("g", weight(3)))
         assert "a fork has no threads" in said
@@ -289,7 +269,7 @@ def test_a_close_that_is_interrupted_anywhere_still_ends() -> None:
 
 
 def test_a_replacement_that_is_interrupted_anywhere_is_made_or_not() -> None:
-    with Pipeline(scaled(), {"stages:m": lambda x: x}) as pipeline:
+    with Pipeline(scaled_bundle(), {"stages:m": lambda x: x}) as pipeline:
         at, before = 1, 2.0
         while interrupted(lambda: pipeline.set_parameters("g", weight(at)), at):  # noqa: B023
             now = float(pipeline.parameters("g")["c"][0])

@@ -1,0 +1,62 @@
+"""Files that a workload names, beside it or where the command runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nnstretch.errors import BadInput
+from nnstretch.files.workload.measured_costs import (
+    MeasuredCosts,
+    join_costs,
+    read_measured_costs,
+)
+from nnstretch.files.workload.workload import WorkloadFile
+
+if TYPE_CHECKING:
+    from nnstretch.task_graph import TaskGraph
+
+GRAPHS = (".json", ".stg")
+
+
+def read_graphs(workload: WorkloadFile, folder: Path) -> dict[str, TaskGraph]:
+    """Read the task graphs of a workload, by application. Raises as `pool_text` and the reader."""
+    from nnstretch.files.task_graphs.read_task_graph import read_task_graph
+
+    graphs: dict[str, TaskGraph] = {}
+    for settings in workload.applications:
+        if settings.model is not None and settings.model.endswith(GRAPHS):
+            path = beside(settings.model, folder)
+            counts = pool_text(workload, path) if path.suffix == ".stg" else None
+            graphs[settings.name] = read_task_graph(path, counts)
+    return graphs
+
+
+def pool_text(workload: WorkloadFile, path: Path) -> str:
+    """Return how many processors there are, as the reader of a graph without any wants it.
+
+    Raises BadInput for a workload without a pool.
+    """
+    if workload.pool is None:
+        raise BadInput(
+            f"no pool, workload, {path.name} names no processors: write how many there are, such"
+            " as pool: {cpu: 4}"
+        )
+    return str(sum(workload.pool.values()))
+
+
+def costs_beside(paths: str | Sequence[str], folder: Path) -> MeasuredCosts:
+    """Return what tables beside a workload say together. Raises what reading them raises."""
+    named = [paths] if isinstance(paths, str) else paths
+    return join_costs([read_measured_costs(beside(path, folder)) for path in named])
+
+
+def beside(path: str, folder: Path) -> Path:
+    """Return a path beside the workload where that is there, else as it is written.
+
+    It may name a function of the file: `net.py:make`.
+    """
+    file = path.partition(":")[0]
+    is_there = (folder / path).exists() or (folder / file).is_file()
+    return folder / path if is_there else Path(path)
