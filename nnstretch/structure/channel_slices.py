@@ -26,6 +26,8 @@ class ShortcutJunction:
     node: str
     argument: int
     """Which operand carries the input."""
+    axis: int
+    """Where widths meet, counted from the last axis, which is -1."""
 
 
 def fixed_dim(size: int) -> Dim:

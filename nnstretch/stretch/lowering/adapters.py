@@ -88,19 +88,23 @@ def permutation(name: str, source: str, spec: TensorSpec, order: tuple[int, ...]
 def adapt_junction(
     node: Node, junction: ShortcutJunction, specs: Mapping[str, TensorSpec]
 ) -> tuple[Node, list[Node], list[Weight]]:
-    """Adapt the shortcut of an addition to the main path's width, where the two differ."""
+    """Adapt the shortcut of an addition to the main path's width, where the two differ.
+
+    Other axes may differ, too: they are broadcast.
+    """
     shortcut = node.args[junction.argument]
     main = node.args[1 - junction.argument]
     assert isinstance(shortcut, ValueRef)
     assert isinstance(main, ValueRef)
     spec = specs[shortcut.name]
-    for axis, (size, width) in enumerate(zip(spec.shape, specs[main.name].shape, strict=True)):
-        if size != width:
-            adapter, weights = build_adapter(node.name, shortcut.name, spec, width, axis)
-            args = list(node.args)
-            args[junction.argument] = ValueRef(adapter[-1].name)
-            return replace(node, args=tuple(args)), adapter, weights
-    return node, [], []
+    width = specs[main.name].shape[junction.axis]
+    if spec.shape[junction.axis] == width:
+        return node, [], []
+    axis = junction.axis % len(spec.shape)
+    adapter, weights = build_adapter(node.name, shortcut.name, spec, width, axis)
+    args = list(node.args)
+    args[junction.argument] = ValueRef(adapter[-1].name)
+    return replace(node, args=tuple(args)), adapter, weights
 
 
 def with_input_adapter(graph: Graph, label: str, width: int, axis: int) -> Graph:

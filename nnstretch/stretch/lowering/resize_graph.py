@@ -8,7 +8,13 @@ from fractions import Fraction
 
 from nnstretch.graph import Argument, Graph, Node, TensorSpec, Value, ValueRef, Weight
 from nnstretch.stretch.lowering.adapters import adapt_junction
-from nnstretch.structure.channel_groups import ChannelGroups, Dim, Shape, size_at
+from nnstretch.structure.channel_groups import (
+    ChannelGroups,
+    Dim,
+    Shape,
+    ShortcutJunction,
+    size_at,
+)
 from nnstretch.structure.macs import CONVOLUTIONS, count_macs
 
 Scales = Mapping[int, Fraction]
@@ -27,14 +33,18 @@ def resize_graph(
     for weight in graph.weights:
         weights.append(resizer.weight(weight, group_width if weight.name in regrouped else None))
     specs = {value.name: value.spec for value in inputs} | {w.name: w.spec for w in weights}
-    junctions = {junction.node: junction for junction in channels.junctions}
+    junctions: dict[str, list[ShortcutJunction]] = {}
+    for junction in channels.junctions:
+        junctions.setdefault(junction.node, []).append(junction)
     nodes: list[Node] = []
     for original in graph.nodes:
         node = resizer.node(original, specs)
-        if node.name in junctions:
-            node, adapter, adapter_weights = adapt_junction(node, junctions[node.name], specs)
+        for junction in junctions.get(node.name, ()):
+            node, adapter, adapter_weights = adapt_junction(node, junction, specs)
             nodes += adapter
             weights += adapter_weights
+            if adapter:
+                break
         nodes.append(node)
         specs[node.name] = node.output
     return Graph(graph.name, inputs, tuple(weights), tuple(nodes), graph.outputs)
@@ -118,7 +128,8 @@ class GraphResizer:
         if node.kind == "slice_scatter" and isinstance(args[1], ValueRef):
             return self.slice_scatter_arguments(node, specs[args[1].name].shape)
         if node.kind == "layer_norm":
-            return (args[0], (shape[-1],), *args[2:])
+            assert isinstance(args[1], tuple)
+            return (args[0], shape[-len(args[1]) :], *args[2:])
         if is_grouped(node) and isinstance(args[0], ValueRef) and isinstance(args[1], ValueRef):
             groups = specs[args[0].name].shape[1] // specs[args[1].name].shape[1]
             return (*args[:6], groups, *args[7:])

@@ -49,17 +49,17 @@ def binary(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
     x = (fixed_dim(1),) * (rank - len(x)) + x
     y = (fixed_dim(1),) * (rank - len(y)) + y
     out: list[Dim] = []
-    for x_dim, y_dim in zip(x, y, strict=True):
+    for axis, (x_dim, y_dim) in enumerate(zip(x, y, strict=True), start=-rank):
         if total(x_dim) == 1:
             out.append(y_dim)
         elif total(y_dim) == 1:
             out.append(x_dim)
         else:
-            out.append(unify_operands(a, node, x_dim, y_dim))
+            out.append(unify_operands(a, node, x_dim, y_dim, axis))
     return (tuple(out),)
 
 
-def unify_operands(a: ChannelAnalysis, node: Node, x_dim: Dim, y_dim: Dim) -> Dim:
+def unify_operands(a: ChannelAnalysis, node: Node, x_dim: Dim, y_dim: Dim, axis: int) -> Dim:
     """Unify equal dimensions; a shortcut from the section's own input stays free of the main path.
 
     A sum with a mere weight is no shortcut.
@@ -67,7 +67,7 @@ def unify_operands(a: ChannelAnalysis, node: Node, x_dim: Dim, y_dim: Dim) -> Di
     if node.kind == "add" and all(name in a.carriers for name in node.inputs):
         x_carries = carries_input(a, x_dim)
         if x_carries != carries_input(a, y_dim):
-            a.junctions.append(ShortcutJunction(node.name, 0 if x_carries else 1))
+            a.junctions.append(ShortcutJunction(node.name, 0 if x_carries else 1, axis))
             return y_dim if x_carries else x_dim
     a.unify(x_dim, y_dim, node.name)
     return x_dim
