@@ -57,6 +57,8 @@ class TimedConnection(HttpToolsProtocol):
         self._end_timer()
         if self._begun:
             self._refuse_headers()
+        elif self.cycle is not None and not self.cycle.response_started:
+            self._refuse_body()
         else:
             self._is_refused = True
             self.transport.close()
@@ -111,6 +113,14 @@ class TimedConnection(HttpToolsProtocol):
         self._is_refused = True
         message = f"the headers are longer than {MOST_HEAD_BYTES} bytes, the limit"
         self._refuse(b"431 Request Header Fields Too Large", message, SKIP_S)
+
+    def _refuse_body(self) -> None:
+        """Refuse a body whose extensions of chunks, or headers behind them, do not end."""
+        self._is_refused = True
+        self.cycle.disconnected = True  # Whoever waits for the body answers no more.
+        self.cycle.message_event.set()
+        message = f"more than {MOST_HEAD_BYTES} bytes between the parts of the body, the limit"
+        self._refuse(b"400 Bad Request", message, SKIP_S)
 
     def _begin_timer(self) -> None:
         self._timer = self.loop.call_later(self.headers_s, self._on_late)

@@ -75,6 +75,16 @@ class ShortenedJson:
         return self.lists.get(data, data) if type(data) is str else data
 
 
+def holds_truth(data: NumberList | list[Any]) -> bool:
+    """Return whether `true` or `false` stands among the values, which numpy would take for 1 or 0.
+
+    The lists may be nested.
+    """
+    if isinstance(data, NumberList):
+        return b"u" in data.text or b"l" in data.text
+    return any(holds_truth(item) if type(item) is list else type(item) is bool for item in data)
+
+
 def without_long_lists(text: bytes) -> ShortenedJson:
     """Take every long list that stands under `data` out of a JSON text.
 

@@ -12,7 +12,7 @@ from nnstretch.bundle.manifest import Port
 from nnstretch.bundle.pipeline_view import torch_spec
 from nnstretch.errors import BadInput, one_line
 from nnstretch.files.limits import shorten
-from nnstretch.serve.number_lists import NumberList, text_of_numbers
+from nnstretch.serve.number_lists import NumberList, holds_truth, text_of_numbers
 
 DATATYPES: Mapping[str, str] = {
     "bool": "BOOL",
@@ -56,7 +56,8 @@ def tensor_of_json(port: Port, data: object) -> np.ndarray:
     spec = torch_spec(port)
     values = values_of_json(port, data)
     dtype = np.dtype(spec.dtype)
-    if values.dtype.kind not in KINDS[dtype.kind]:
+    assert isinstance(data, list | NumberList)
+    if values.dtype.kind not in KINDS[dtype.kind] or (dtype.kind != "b" and holds_truth(data)):
         raise BadInput(f"data of input {port.name} are no numbers of {datatype_of(port)}")
     if values.shape != spec.shape and values.shape != (prod(spec.shape),):
         shape = one_line(list(values.shape))

@@ -82,3 +82,12 @@ def test_numbers_are_written_as_they_are_read() -> None:
     array = np.random.default_rng(0).standard_normal((3, 7)).astype(np.float32)
     assert json.loads(text_of_numbers(array)) == array.ravel().tolist()
     assert text_of_numbers(np.zeros((0,))) == "[]"
+
+
+@pytest.mark.parametrize("word", ["true", "false"])
+@pytest.mark.parametrize("many", [2, 20])
+def test_truth_is_no_number(word: str, many: int) -> None:
+    for data, expected in ((f"[[1e5], [{word}]]", True), ("[[1e5], [-2.5E+3]]", False)):
+        numbers = data.replace("1e5", ", ".join(["1e5"] * many))
+        assert number_lists.holds_truth(NumberList(numbers.encode())) is expected
+        assert number_lists.holds_truth(json.loads(numbers)) is expected
