@@ -101,7 +101,8 @@ def reduction(op: str) -> TranslationRule:
         axes = call.int_values(1, "axes")
         keep = bool(call.get_attribute("keepdims", 1))
         if not axes and call.get_attribute("noop_with_empty_axes", 0):
-            return x
+            # Every number is its own sum, mean and maximum; its norm has no sign.
+            return call.emit("abs", x) if op == "linalg_vector_norm" else x
         axes = tuple(axis % x.rank for axis in axes or range(x.rank))
         for axis in axes:
             require_batch_independent(x, axis, call.location)

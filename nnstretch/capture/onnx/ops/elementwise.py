@@ -13,6 +13,7 @@ _FLOATS = dict.fromkeys((1, 10, 11, 16), torch.float32)
 _INTEGERS = {2: torch.uint8, 3: torch.int8, 5: torch.int16, 6: torch.int32, 7: torch.int64}
 ONNX_TYPES = _FLOATS | _INTEGERS | {9: torch.bool}
 """TensorProto.DataType -> what we compute in: every float as float32."""
+SELU_ALPHA, SELU_GAMMA = 1.6732632, 1.0507010
 LARGEST_BOUND = 3e38
 """A bound of Clip beyond it bounds no float32."""
 
@@ -25,9 +26,12 @@ def unary_operator(op: str) -> TranslationRule:
 def identity(call: NodeContext) -> OnnxValue:
     """Translate Identity, and Dropout, which does nothing in evaluation mode.
 
-    Raises UnsupportedOp when a dropout's mask is read.
+    Raises UnsupportedOp when a dropout's mask is read, or it is in training mode.
     """
     outputs = call.node.output
+    training = call.optional_input(2) if call.node.op_type == "Dropout" else None
+    if training is not None and bool(call.require_constant(training).constant_data):
+        raise call.unsupported_error("it is in training mode")
     if call.node.op_type == "Dropout" and len(outputs) > 1 and call.builder.readers[outputs[1]]:
         raise call.unsupported_error("its mask is read")
     x = call.input(0)
@@ -82,13 +86,26 @@ def prelu(call: NodeContext) -> OnnxValue:
     """
     x = call.input(0)
     slope = call.input(1)
-    if not slope.constant or slope.probes[0].numel() not in (1, x.shape[1]):
-        raise call.unsupported_error(f"a slope of {list(slope.shape)} for {x.shape[1]} channels")
+    channels = (1,) * max(x.rank - 2, 0)
+    is_per_channel = slope.shape == (*x.shape[1:2], *channels)
+    is_per_channel = is_per_channel or slope.shape == (1, *x.shape[1:2], *channels)
+    if not slope.constant or not (slope.probes[0].numel() == 1 or is_per_channel):
+        raise call.unsupported_error(f"a slope of {list(slope.shape)} for {list(x.shape)}")
     if slope.rank != 1:
         flat = call.emit("flatten.using_ints", slope)
         slope = OnnxValue(flat.probes, True, source=slope.source)
     (weight,) = call.builder.layer_weights(call.layer_path(), {"weight": slope})
     return call.emit("prelu", x, weight)
+
+
+def selu(call: NodeContext) -> OnnxValue:
+    """Translate Selu; PyTorch knows the usual numbers, others are spelled out."""
+    x = call.input(0)
+    alpha = call.get_attribute("alpha", SELU_ALPHA)
+    gamma = call.get_attribute("gamma", SELU_GAMMA)
+    if isclose(alpha, SELU_ALPHA, rel_tol=1e-5) and isclose(gamma, SELU_GAMMA, rel_tol=1e-5):
+        return call.emit("selu", x)
+    return call.emit("mul.Tensor", call.emit("elu", x, alpha), gamma)
 
 
 def swish(call: NodeContext) -> OnnxValue:
@@ -151,7 +168,7 @@ def constant(call: NodeContext) -> OnnxValue:
 
 
 _UNARY_NAMES = """
-    Relu Sigmoid Tanh Erf Exp Log Sqrt Neg Abs Reciprocal Floor Ceil Round Sin Cos Softplus Selu
+    Relu Sigmoid Tanh Erf Exp Log Sqrt Neg Abs Reciprocal Floor Ceil Round Sin Cos Softplus
     Mish HardSwish Sign
 """
 ELEMENTWISE_RULES: dict[str, TranslationRule] = {
@@ -166,6 +183,7 @@ ELEMENTWISE_RULES: dict[str, TranslationRule] = {
     "HardSigmoid": hard_sigmoid,
     "Gelu": gelu,
     "PRelu": prelu,
+    "Selu": selu,
     "Swish": swish,
     "Softmax": softmax("softmax"),
     "LogSoftmax": softmax("log_softmax"),
