@@ -24,10 +24,16 @@ WRAPPER_CALLS = frozenset({"wrap_with_autocast", "wrap_with_set_grad_enabled"})
 """Calls of a nested graph that change no value when evaluated in float32."""
 EXPORT_BATCH = 2
 """torch.export takes 0 and 1 for constants, so a batch that may vary is traced with 2."""
+TOLERANCE = 1e-3
+"""Of the largest magnitude: far above rounding, far below another branch's results."""
 
 
 def export_program(module: nn.Module, examples: tuple[torch.Tensor, ...], name: str) -> Any:
     """Return an ExportedProgram whose batch may vary where network and examples allow it.
+
+    torch.export takes a varying size for at least 2: a squeeze then keeps an axis that it drops at
+    a batch of 1, `if x.shape[0] == 1` goes the other way, and a size that meets a fixed one becomes
+    it. None of that is an error, so the program is tried at the batch of the examples.
 
     Raises CannotCapture when torch.export refuses the module.
     """
@@ -41,9 +47,12 @@ def export_program(module: nn.Module, examples: tuple[torch.Tensor, ...], name: 
     try:
         # Broad on purpose: torch.export raises dozens of private types, and each means "not with a
         # varying batch".
-        return torch.export.export(module, varied, dynamic_shapes=dynamic)
+        program = torch.export.export(module, varied, dynamic_shapes=dynamic)
     except Exception:
         return export_fixed(module, examples, name)
+    if is_faithful(program, module, examples):
+        return program
+    return export_fixed(module, examples, name)
 
 
 def export_fixed(module: nn.Module, examples: tuple[torch.Tensor, ...], name: str) -> Any:
@@ -129,6 +138,16 @@ def is_random(target: Any) -> bool:
     return isinstance(target, torch._ops.OpOverload) and seeded in target.tags
 
 
+def is_active_dropout(fx_node: Any) -> bool:
+    """Return whether a node drops numbers by chance: `training=True` whatever the mode is."""
+    if not isinstance(fx_node.target, torch._ops.OpOverload):
+        return False
+    name = operator_name(fx_node.target)[0]
+    if not name.endswith("dropout") or len(fx_node.args) < 3:
+        return False
+    return bool(fx_node.args[1] and fx_node.args[2])
+
+
 def is_assertion(target: Any) -> bool:
     """Return whether a node is a check on types or shapes that export leaves behind."""
     if not isinstance(target, torch._ops.OpOverload):
@@ -142,3 +161,95 @@ def module_path(fx_node: Any) -> str:
     stack = [path for path, _ in (fx_node.meta.get("nn_module_stack") or {}).values()]
     path = stack[-1] if stack else ""
     return "" if path.startswith("_empty") else str(path).partition("@")[0]
+
+
+def resolve_size(size: Any, batch: int) -> int:
+    """Return a size as a number, with a batch in place of symbols."""
+    if isinstance(size, torch.SymInt):
+        expression = size.node.expr
+        return int(expression.subs(dict.fromkeys(expression.free_symbols, batch)))
+    return int(size)
+
+
+def is_faithful(program: Any, module: nn.Module, examples: tuple[torch.Tensor, ...]) -> bool:
+    """Return whether program and module compute the same from inputs of the examples' shapes.
+
+    Where the module itself refuses the numbers that are drawn, nothing speaks against the program.
+    """
+    batch = next((x.shape[0] for x in examples if x.dim()), 1)
+    inputs = draw_like(examples)
+    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    try:
+        expected = torch.func.functional_call(module, buffers, tuple(x.clone() for x in inputs))
+    except Exception:  # Broad on purpose: it is the network's own code.
+        return True
+    try:
+        computed = ProgramAtBatch(program, batch).run(*program_inputs(program, inputs))
+    except Exception:  # Broad on purpose: any refusal of PyTorch means "not at this batch".
+        return False
+    return is_same(tensors_of(expected), tensors_of(computed))
+
+
+def draw_like(examples: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """Draw numbers in the shapes of the examples; whole numbers, which may be ids, stay."""
+    generator = torch.Generator().manual_seed(0)
+    drawn: list[torch.Tensor] = []
+    for x in examples:
+        numbers = torch.randn(x.shape, generator=generator).to(x.dtype)
+        drawn.append(numbers if x.is_floating_point() else x)
+    return tuple(drawn)
+
+
+def program_inputs(program: Any, inputs: tuple[torch.Tensor, ...]) -> list[Any]:
+    """Return weights and inputs in the order in which the program's graph takes them."""
+    tensors = {**program.constants, **program.state_dict}
+    given = iter(inputs)
+    values: list[Any] = []
+    for spec in program.graph_signature.input_specs:
+        value = next(given) if spec.target is None else tensors[spec.target]
+        values.append(value.clone() if isinstance(value, torch.Tensor) else value)
+    return values
+
+
+def tensors_of(results: Any) -> list[torch.Tensor]:
+    """Return the tensors among results, in PyTorch's order."""
+    leaves = torch.utils._pytree.tree_leaves(results)
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def is_same(
+    expected: list[torch.Tensor], computed: list[torch.Tensor], tolerance: float = TOLERANCE
+) -> bool:
+    """Return whether two lists of tensors agree in shapes, and but for rounding in numbers."""
+    if [x.shape for x in expected] != [x.shape for x in computed]:
+        return False
+    for wanted, actual in zip(expected, computed, strict=True):
+        wanted, actual = wanted.detach().double(), actual.detach().double()
+        scale = float(wanted.nan_to_num(0.0, 0.0, 0.0).abs().max()) if wanted.numel() else 0.0
+        if not torch.allclose(actual, wanted, 0.0, tolerance * max(scale, 1e-6), equal_nan=True):
+            return False
+    return True
+
+
+class ProgramAtBatch(torch.fx.Interpreter):
+    """Interpreter of a program at one batch. Raises ValueError where a shape is not as recorded."""
+
+    def __init__(self, program: Any, batch: int) -> None:
+        super().__init__(program.graph_module)
+        self.batch = batch
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        """Compute a node, assertions about sizes left out."""
+        if n.op == "call_function":
+            name = getattr(n.target, "_name", getattr(n.target, "__name__", ""))
+            if is_assertion(n.target):
+                return None
+            if name not in WRAPPER_CALLS:
+                operator_name(n.target)
+        result = super().run_node(n)
+        recorded = n.meta.get("val")
+        if isinstance(result, torch.Tensor) and isinstance(recorded, torch.Tensor):
+            shape = tuple(resolve_size(size, self.batch) for size in recorded.shape)
+            if shape != tuple(result.shape):
+                raise ValueError(f"{n.name} is {tuple(result.shape)}, recorded is {shape}")
+        return result

@@ -7,6 +7,16 @@ from typing import Any
 
 import torch
 
+OVERWRITERS = frozenset(
+    {
+        torch.ops.aten.copy_.default,
+        torch.ops.aten.zero_.default,
+        torch.ops.aten.fill_.Scalar,
+        torch.ops.aten.fill_.Tensor,
+    }
+)
+"""Operators that leave nothing of what they write into."""
+
 
 class MemoryViews:
     """Views among the nodes that were read so far."""
@@ -40,6 +50,16 @@ class MemoryViews:
             if view is not target and target in self.chain(view) and is_read_after(view, writer):
                 return view
         return None
+
+    def keeps_state(self, writer: Any) -> bool:
+        """Return whether a write into a weight or buffer changes what the next inference reads.
+
+        It does not where the tensor is wholly written before anything reads it.
+        """
+        owner = self.chain(writer.args[0])[-1]
+        if writer.args[0] is not owner or writer.target not in OVERWRITERS:
+            return True
+        return any(reader < writer for reader in owner.users)
 
 
 def is_view(fx_node: Any) -> bool:

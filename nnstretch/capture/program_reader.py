@@ -12,9 +12,11 @@ import torch
 from nnstretch.capture.constant_folding import ConstantFolder
 from nnstretch.capture.exported_program import (
     inline_wrappers,
+    is_active_dropout,
     is_assertion,
     module_path,
     operator_name,
+    resolve_size,
 )
 from nnstretch.capture.memory_views import MemoryViews
 from nnstretch.errors import CannotCapture
@@ -122,6 +124,7 @@ class ProgramReader:
         """Read a call of an operator; calls that write in place become their pure form."""
         if is_assertion(fx_node.target):
             return
+        self.check_repeatable(fx_node)
         if self.constants.try_fold(fx_node):
             self.views.record(fx_node)
             return
@@ -142,6 +145,20 @@ class ProgramReader:
         self.views.record(fx_node)
         if in_place and isinstance(args[0], ValueRef):
             self.write_in_place(fx_node, args[0].name)
+
+    def check_repeatable(self, fx_node: Any) -> None:
+        """Check that a node computes the same at every inference. Raises CannotCapture."""
+        where = f"cannot capture {self.name}, {fx_node.name} in {module_path(fx_node) or 'forward'}"
+        if is_active_dropout(fx_node):
+            raise CannotCapture(f"{where} drops numbers in evaluation, too (training=True)")
+        if not operator_name(fx_node.target)[1] or not isinstance(fx_node.args[0], torch.fx.Node):
+            return
+        path = self.weight_paths.get(self.views.chain(fx_node.args[0])[-1].name)
+        if path is not None and self.views.keeps_state(fx_node):
+            raise CannotCapture(
+                f"{where} writes into {path}, which the next inference would read, and a graph"
+                " remembers nothing"
+            )
 
     def value_name(self, fx_node: Any) -> str:
         """Return the name of what a node computes; no weight's path, such as `mean` or `index`."""
@@ -244,10 +261,7 @@ class ProgramReader:
 
     def resolve_size(self, size: Any) -> int:
         """Return a size as a number, with the reader's batch in place of symbols."""
-        if isinstance(size, torch.SymInt):
-            expression = size.node.expr
-            return int(expression.subs(dict.fromkeys(expression.free_symbols, self.batch)))
-        return int(size)
+        return resolve_size(size, self.batch)
 
     def convert_argument(self, value: Any, where: str) -> Argument:
         """Return an argument as a graph stores it. Raises CannotCapture when no graph can."""

@@ -86,9 +86,17 @@ class ModuleBuilder:
         if layer is None or path in self.layer_paths:
             return False
         self.layer_paths.add(path)
+        self.convert_weights(layer, node)
         set_submodule(self.root, path, layer)
         self.values[node.name] = self.fx_graph.call_module(path, (self.fx_node_of(source.name),))
         return True
+
+    def convert_weights(self, layer: nn.Module, node: Node) -> None:
+        """Give the weights of a layer the types that they have in the graph."""
+        for role, name in weight_names(node).items():
+            tensor = getattr(layer, role, None)
+            if name is not None and isinstance(tensor, torch.Tensor):
+                tensor.data = tensor.data.to(getattr(torch, self.specs[name].dtype))
 
     def layer_path(self, node: Node) -> str | None:
         """Return where a layer holds exactly a node's weights, under the names they have.

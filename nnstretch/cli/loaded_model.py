@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nnstretch._interpreter import PausedCollector
-from nnstretch.errors import BadInput, BadPlan
+from nnstretch.errors import BadInput, BadPlan, Mismatch
 from nnstretch.files.plan_yaml import read_predicted_plan
 from nnstretch.graph import InputShape
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
     from nnstretch.capture.torch_export import CapturedNetwork
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from nnstretch.stretch.cost.cost_model import CostModel
     from nnstretch.stretch.weights.branched_module import StretchedNetwork
     from nnstretch.trial import Trial
+
+LARGEST_DIFFERENCE = 0.02
+"""Of the largest magnitude: blocks of lower precision are captured as float32."""
 
 
 @dataclass(frozen=True)
@@ -75,19 +79,46 @@ class LoadedModel:
         """Build a lowered plan of this network with a file's weights, or those it starts with.
 
         A named plan's weights are its own; others are the original's, which it inherits.
+
+        Raises Mismatch where a network without a plan computes something else than its module.
         """
         from nnstretch.stretch.weights.branched_module import build_module, stretch
         from nnstretch.stretch.weights.weights_file import load_weights
 
+        if self.plan is None:
+            if weights is not None:
+                load_weights(self.module, weights)
+                # The captured graph has the weights that the network started with.
+                return self.checked(stretch(self.module, lowered.plan))
+            return self.checked(build_module(lowered, self.captured.weights))
         if weights is None:
             return build_module(lowered, self.captured.weights)
-        if self.plan is None:
-            load_weights(self.module, weights)
-            # The captured graph has the weights that the network started with.
-            return stretch(self.module, lowered.plan)
         module = build_module(lowered)
         load_weights(module, weights)
         return module
+
+    def checked(self, rebuilt: StretchedNetwork) -> StretchedNetwork:
+        """Return a network that was rebuilt from its graph, tried once beside its own module.
+
+        Raises Mismatch where the graph is not what the module does, whatever the reason.
+        """
+        import torch
+
+        from nnstretch.capture.example_inputs import draw_inputs
+        from nnstretch.capture.exported_program import eval_mode, is_same, tensors_of
+
+        drawn = draw_inputs(self.graph, 0)
+        results: list[list[torch.Tensor]] = []
+        for network in (self.module, rebuilt):
+            inputs = (drawn[value.name].clone() for value in self.graph.inputs)
+            with eval_mode(network), torch.no_grad():
+                results.append(tensors_of(network(*inputs)))
+        if not is_same(*results, tolerance=LARGEST_DIFFERENCE):
+            raise Mismatch(
+                f"what was captured of {self.graph.name} computes something else than the module,"
+                " on a random input, does its work depend on more than its inputs?"
+            )
+        return rebuilt
 
 
 def is_plan(spec: str) -> bool:

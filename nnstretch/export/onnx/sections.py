@@ -70,7 +70,7 @@ def section_file(
     data = with_metadata(model, notes)
     computed = OnnxRunner(data).run_named({key: value.numpy() for key, value in inputs.items()})
     error = max(
-        check_close(written[key].numpy(), computed[key], f"sub-graph {name}, {key},")
+        check_close(written[key].detach().numpy(), computed[key], f"sub-graph {name}, {key},")
         for key in outputs
     )
     tensors = {
@@ -120,7 +120,7 @@ def compare_with_network(
     errors = []
     for name, value in zip(graph.outputs, expected, strict=True):
         what = f"network {graph.name}, output {name},"
-        errors.append(check_close(value.numpy(), computed[name], what))
+        errors.append(check_close(value.detach().numpy(), computed[name], what))
     return max(errors)
 
 

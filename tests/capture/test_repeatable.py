@@ -1,0 +1,176 @@
+"""What is captured does what the module does: at its batch, at every inference, in its types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from nnstretch.capture import build, trace
+from nnstretch.cli import main
+from nnstretch.errors import BadInput, CannotCapture
+from nnstretch.export.bundle import export
+from nnstretch.plan import Branch, Plan, Segment
+from nnstretch.stretch import stretch
+
+Step = Callable[[nn.Module, torch.Tensor], torch.Tensor]
+
+
+class Of(nn.Module):
+    """A layer of five numbers, a table of two rows, and a function of both."""
+
+    def __init__(self, step: Step) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.step = nn.Linear(5, 5), step
+        self.table = nn.Parameter(torch.randn(2, 5))
+        self.register_buffer("count", torch.zeros(1, 5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Compute the function."""
+        return self.step(self, x)
+
+
+BATCHES: dict[str, tuple[int, Step]] = {
+    "another way at one": (1, lambda m, x: m.layer(x) * (1 if x.shape[0] == 1 else 2)),
+    "another way at several": (1, lambda m, x: x - m.layer(x).mean(0) if len(x) > 1 else x * 3),
+    "a squeeze of everything": (1, lambda m, x: m.layer(x[:, None]).squeeze()[None] + x),
+    "as many as a table has rows": (1, lambda m, x: m.layer(x) + m.table),
+    "all but the first": (3, lambda m, x: torch.cat([x[1:], x[:1]]) + x.flip(0)),
+    "every second": (4, lambda m, x: x[::2] * m.layer(x[1::2])),
+    "a maximum in Python": (3, lambda m, x: m.layer(x) * max(x.shape[0], 2)),
+}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_a_network_is_captured_at_the_batch_of_its_example(name: str) -> None:
+    batch, step = BATCHES[name]
+    module, x = Of(step).eval(), torch.randn(batch, 5)
+    captured = trace(module, x, "net")
+    assert captured.graph.inputs[0].spec.shape == (batch, 5)
+    with torch.no_grad():
+        expected = module(x)
+        assert captured.graph.nodes[-1].output.shape == tuple(expected.shape)
+        computed = build(captured.graph, captured.weights).eval()(x)
+    torch.testing.assert_close(computed, expected)
+
+
+def test_a_batch_that_may_vary_stays_open() -> None:
+    captured = trace(Of(lambda m, x: m.layer(x).relu()).eval(), torch.randn(1, 5), "net")
+    assert build(captured.graph, captured.weights)(torch.randn(7, 5)).shape == (7, 5)
+
+
+def counted(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    module.count += 1
+    return module.layer(x) * module.count
+
+
+def remembered(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    sums = module.layer(x) + module.count
+    module.count.copy_(sums)
+    return sums
+
+
+@pytest.mark.parametrize("step", [counted, remembered])
+def test_memory_between_inferences_is_refused_by_name(step: Step) -> None:
+    module = Of(step).eval()
+    with pytest.raises(CannotCapture, match=r"net, .*writes into count, which the next inference"):
+        trace(module, torch.randn(1, 5), "net")
+    assert not module.count.any()
+
+
+def test_a_buffer_that_is_written_before_it_is_read_is_no_memory() -> None:
+    def scratch(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        module.count.copy_(x)
+        return module.layer(module.count)
+
+    module, x = Of(scratch).eval(), torch.randn(1, 5)
+    captured = trace(module, x, "net")
+    torch.testing.assert_close(build(captured.graph, captured.weights).eval()(x), module(x))
+
+
+def test_dropout_in_evaluation_is_refused_by_name() -> None:
+    always = Of(lambda m, x: nn.functional.dropout(m.layer(x), 0.5, training=True))
+    with pytest.raises(CannotCapture, match=r"net, dropout in forward drops numbers"):
+        trace(always.eval(), torch.randn(1, 5), "net")
+    usual = Of(lambda m, x: nn.functional.dropout(m.layer(x), 0.5, training=m.training))
+    trace(usual.eval(), torch.randn(1, 5), "net")
+
+
+def one_processor(module: nn.Module, shape: tuple[int, ...]) -> tuple[nn.Module, Plan]:
+    plan = Plan("net", shape, (Segment("input", "output", (Branch("cpu"),)),))
+    return stretch(module, plan).eval(), plan
+
+
+@pytest.mark.parametrize("affine", [False, True])
+def test_norms_over_pixels_and_channels_stay_what_they_are(affine: bool) -> None:
+    norm = nn.LayerNorm((4, 6, 6), elementwise_affine=affine)
+    if affine:
+        nn.init.uniform_(norm.weight)
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), norm, nn.ReLU()).eval()
+    stretched, _ = one_processor(module, (1, 3, 8, 8))
+    x = torch.randn(1, 3, 8, 8)
+    torch.testing.assert_close(stretched(x), module(x))
+
+
+def test_other_weights_than_float32_are_refused_in_one_line(tmp_path: Path) -> None:
+    class Half(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(5, 3).half()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            """Compute in half precision."""
+            return self.layer(x.half()).float()
+
+    module = Half().eval()
+    stretched, plan = one_processor(module, (1, 5))
+    torch.testing.assert_close(stretched(torch.ones(1, 5)), module(torch.ones(1, 5)))
+    with pytest.raises(BadInput, match=r"weights are torch\.float16"):
+        export(stretched, plan, tmp_path / "net.nns")
+
+
+def test_a_weight_may_be_an_output(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("net.py").write_text(
+        "from torch import nn\n\n\nclass Both(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        "        self.layer = nn.Linear(5, 3)\n\n"
+        "    def forward(self, x):\n        return self.layer(x), self.layer.weight\n"
+    )
+    arguments = ["net.py:Both", "--input", "1,5", "--out", "net.nns", "--json"]
+    assert main(["export", *arguments]) == 0, capsys.readouterr().err
+    assert main(["run", "net.nns", "--clock", "real", "--repeat", "1", "--json"]) == 0
+
+
+def test_work_that_depends_on_more_than_the_input_is_not_exported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("net.py").write_text(
+        "from torch import nn\n\n\nclass Turns(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        "        self.layer, self.turns = nn.Linear(5, 3), [1.0]\n\n"
+        "    def forward(self, x):\n        self.turns.append(1.0)\n"
+        "        return self.layer(x) * len(self.turns)\n"
+    )
+    assert main(["export", "net.py:Turns", "--input", "1,5", "--out", "net.nns"]) == 1
+    assert "net.py:Turns computes something else than the module" in capsys.readouterr().err
+    assert not Path("net.nns").exists()
+
+
+def test_a_slice_of_the_last_inputs_of_a_batch_is_exported(tmp_path: Path) -> None:
+    from nnstretch import Session
+
+    module = Of(lambda m, x: m.layer(x[-1:]) + x[:2].sum(0)).eval()
+    stretched, plan = one_processor(module, (3, 5))
+    export(stretched, plan, tmp_path / "net.nns")
+    x = torch.randn(3, 5)
+    with Session(tmp_path / "net.nns", clock="real") as session:
+        np.testing.assert_allclose(session.run(x.numpy()), module(x).detach().numpy(), atol=1e-5)
