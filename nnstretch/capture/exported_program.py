@@ -24,6 +24,8 @@ WRAPPER_CALLS = frozenset({"wrap_with_autocast", "wrap_with_set_grad_enabled"})
 """Calls of a nested graph that change no value when evaluated in float32."""
 EXPORT_BATCH = 2
 """torch.export takes 0 and 1 for constants, so a batch that may vary is traced with 2."""
+MOST_TRIED = EXPORT_BATCH + 1
+"""Batch at which a program is tried where a larger one is wanted."""
 TOLERANCE = 1e-3
 """Of the largest magnitude: far above rounding, far below another branch's results."""
 
@@ -148,6 +150,15 @@ def is_active_dropout(fx_node: Any) -> bool:
     return bool(fx_node.args[1] and fx_node.args[2])
 
 
+def is_active_norm(fx_node: Any) -> bool:
+    """Return whether a batch norm writes its statistics: `training=True` whatever the mode is."""
+    if not isinstance(fx_node.target, torch._ops.OpOverload) or len(fx_node.args) < 6:
+        return False
+    if operator_name(fx_node.target)[0] not in ("batch_norm", "instance_norm"):
+        return False
+    return fx_node.args[3] is not None and bool(fx_node.args[5])
+
+
 def is_assertion(target: Any) -> bool:
     """Return whether a node is a check on types or shapes that export leaves behind."""
     if not isinstance(target, torch._ops.OpOverload):
@@ -174,10 +185,11 @@ def resolve_size(size: Any, batch: int) -> int:
 def is_faithful(program: Any, module: nn.Module, examples: tuple[torch.Tensor, ...]) -> bool:
     """Return whether program and module compute the same from inputs of the examples' shapes.
 
-    Where the module itself refuses the numbers that are drawn, nothing speaks against the program.
+    Of large batches the first inputs are enough. Where the module itself refuses the numbers that
+    are drawn, nothing speaks against the program.
     """
-    batch = next((x.shape[0] for x in examples if x.dim()), 1)
-    inputs = draw_like(examples)
+    inputs = draw_like(tuple(x[:MOST_TRIED] if x.dim() else x for x in examples))
+    batch = next((x.shape[0] for x in inputs if x.dim()), 1)
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     try:
         expected = torch.func.functional_call(module, buffers, tuple(x.clone() for x in inputs))

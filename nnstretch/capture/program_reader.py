@@ -13,6 +13,7 @@ from nnstretch.capture.constant_folding import ConstantFolder
 from nnstretch.capture.exported_program import (
     inline_wrappers,
     is_active_dropout,
+    is_active_norm,
     is_assertion,
     module_path,
     operator_name,
@@ -26,6 +27,7 @@ from nnstretch.structure.macs import count_macs
 
 SCATTER_OPERATORS = {"slice.Tensor": "slice_scatter", "select.int": "select_scatter"}
 """How to write a slice back into the tensor it was taken from."""
+IN_TRAINING = "it is in training mode (training=True), was .eval() left out?"
 IGNORED_KEYWORDS = ("device", "pin_memory", "layout")
 
 
@@ -150,11 +152,15 @@ class ProgramReader:
         """Check that a node computes the same at every inference. Raises CannotCapture."""
         where = f"cannot capture {self.name}, {fx_node.name} in {module_path(fx_node) or 'forward'}"
         if is_active_dropout(fx_node):
-            raise CannotCapture(f"{where} drops numbers in evaluation, too (training=True)")
+            raise CannotCapture(f"{where} drops numbers by chance, {IN_TRAINING}")
+        if is_active_norm(fx_node):
+            raise CannotCapture(f"{where} writes its statistics, {IN_TRAINING}")
         if not operator_name(fx_node.target)[1] or not isinstance(fx_node.args[0], torch.fx.Node):
             return
         path = self.weight_paths.get(self.views.chain(fx_node.args[0])[-1].name)
-        if path is not None and self.views.keeps_state(fx_node):
+        if path is None or path.endswith("num_batches_tracked"):
+            return  # A counter of batch norms in training, which are refused themselves.
+        if self.views.keeps_state(fx_node):
             raise CannotCapture(
                 f"{where} writes into {path}, which the next inference would read, and a graph"
                 " remembers nothing"

@@ -89,7 +89,7 @@ class LoadedModel:
             if weights is not None:
                 load_weights(self.module, weights)
                 # The captured graph has the weights that the network started with.
-                return self.checked(stretch(self.module, lowered.plan))
+                return self.checked(stretch(self.module, lowered.plan), is_file_run=False)
             return self.checked(build_module(lowered, self.captured.weights))
         if weights is None:
             return build_module(lowered, self.captured.weights)
@@ -97,8 +97,10 @@ class LoadedModel:
         load_weights(module, weights)
         return module
 
-    def checked(self, rebuilt: StretchedNetwork) -> StretchedNetwork:
+    def checked(self, rebuilt: StretchedNetwork, is_file_run: bool = True) -> StretchedNetwork:
         """Return a network that was rebuilt from its graph, tried once beside its own module.
+
+        `is_file_run`: an ONNX file is tried beside ONNX Runtime instead, where that runs it.
 
         Raises Mismatch where the graph is not what the module does, whatever the reason.
         """
@@ -110,15 +112,34 @@ class LoadedModel:
         drawn = draw_inputs(self.graph, 0)
         results: list[list[torch.Tensor]] = []
         for network in (self.module, rebuilt):
-            inputs = (drawn[value.name].clone() for value in self.graph.inputs)
+            inputs = [drawn[value.name].clone() for value in self.graph.inputs]
             with eval_mode(network), torch.no_grad():
                 results.append(tensors_of(network(*inputs)))
-        if not is_same(*results, tolerance=LARGEST_DIFFERENCE):
+        original = outputs_of_file(self.spec, inputs) if is_file_run else None
+        if not is_same(original or results[0], results[1], LARGEST_DIFFERENCE):
             raise Mismatch(
                 f"what was captured of {self.graph.name} computes something else than the module,"
                 " on a random input, does its work depend on more than its inputs?"
             )
         return rebuilt
+
+
+def outputs_of_file(spec: str, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+    """Return what ONNX Runtime computes of an ONNX file; None where it is none, or cannot run."""
+    import torch
+
+    from nnstretch.capture.model_spec import parse_model_spec
+
+    parsed = parse_model_spec(spec)
+    if not parsed.source.endswith(".onnx") or parsed.outputs or len(inputs) != 1:
+        return None
+    try:
+        from nnstretch.export.onnx.convert import OnnxRunner
+
+        return [torch.from_numpy(OnnxRunner(parsed.source).run(inputs[0].numpy()))]
+    except Exception:
+        # Broad on purpose: what the runtime lacks, or takes for another type, is no fault of ours.
+        return None
 
 
 def is_plan(spec: str) -> bool:

@@ -13,7 +13,9 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from nnstretch.capture import build
+from nnstretch.capture.onnx.ops.table import TRANSLATION_RULES
 from nnstretch.capture.onnx.reader import read_onnx
+from nnstretch.cli import main
 from nnstretch.errors import UnsupportedOp
 
 X = np.random.default_rng(0).standard_normal((1, 4, 4, 4)).astype(np.float32)
@@ -96,3 +98,15 @@ def test_a_dropout_in_training_is_refused(tmp_path: Path) -> None:
     assert agrees(tmp_path / "d.onnx", "Dropout", {"r": share, "t": np.array(False)}, 13)
     training = {"r": share, "t": np.array(True)}
     assert agrees(tmp_path / "d.onnx", "Dropout", training, 13) is None
+
+
+def test_a_file_is_tried_beside_onnxruntime_before_it_is_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert agrees(tmp_path / "net.onnx", "Relu", {}, 13)
+    arguments = [str(tmp_path / "net.onnx"), "--out", str(tmp_path / "net.nns")]
+    monkeypatch.setitem(TRANSLATION_RULES, "Relu", TRANSLATION_RULES["Sigmoid"])
+    assert main(["export", *arguments]) == 1
+    assert "computes something else" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert main(["export", *arguments]) == 0

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from nnstretch.capture import build, trace
+from nnstretch.capture import build, load_model, trace
 from nnstretch.cli import main
 from nnstretch.errors import BadInput, CannotCapture
 from nnstretch.export.bundle import export
@@ -95,10 +95,32 @@ def test_a_buffer_that_is_written_before_it_is_read_is_no_memory() -> None:
 
 def test_dropout_in_evaluation_is_refused_by_name() -> None:
     always = Of(lambda m, x: nn.functional.dropout(m.layer(x), 0.5, training=True))
-    with pytest.raises(CannotCapture, match=r"net, dropout in forward drops numbers"):
+    with pytest.raises(
+        CannotCapture, match=r"net, dropout in forward drops numbers by chance, it is in training"
+    ):
         trace(always.eval(), torch.randn(1, 5), "net")
     usual = Of(lambda m, x: nn.functional.dropout(m.layer(x), 0.5, training=m.training))
     trace(usual.eval(), torch.randn(1, 5), "net")
+
+
+def test_norms_that_follow_their_input_in_evaluation_are_refused_by_name() -> None:
+    def follow(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.batch_norm(x, module.count[0], module.count[0] + 1, training=True)
+
+    with pytest.raises(CannotCapture, match=r"net, batch_norm in forward writes its statistics"):
+        trace(Of(follow).eval(), torch.randn(3, 5), "net")
+    own = Of(lambda m, x: nn.functional.batch_norm(m.layer(x), None, None, training=True)).eval()
+    x = torch.randn(3, 5)
+    captured = trace(own, x, "net")
+    torch.testing.assert_close(build(captured.graph, captured.weights).eval()(x), own(x))
+
+
+def test_a_program_that_was_saved_in_training_mode_is_refused_by_name(tmp_path: Path) -> None:
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).train()
+    program = torch.export.export(module, (torch.randn(2, 3, 8, 8),))
+    torch.export.save(program, tmp_path / "net.pt2")
+    with pytest.raises(CannotCapture, match=r"batch_norm in 1 writes its statistics, it is in tr"):
+        load_model(str(tmp_path / "net.pt2"))
 
 
 def one_processor(module: nn.Module, shape: tuple[int, ...]) -> tuple[nn.Module, Plan]:

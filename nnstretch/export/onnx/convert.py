@@ -117,9 +117,9 @@ def merge_onnx(sources: Sequence[Port], target: Port, axis: int, notes: Mapping[
 
 
 class OnnxRunner:
-    """ONNX file ready to run on one core."""
+    """ONNX file, its bytes or its path, ready to run on one core."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes | str) -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()

@@ -108,7 +108,10 @@ def resize_section(
     solve_end(section.output_dimension, channels, scales, width, where)
     targets.append(WidthTarget(len(section.graph.nodes), width, section.width_out))
     scale_inner_groups(section.inner_groups, channels, scales, branch.inner_ratio, targets)
-    graph = resize_graph(section.graph, channels, scales, branch.group_width)
+    graph = section.graph
+    # What keeps its widths is not written anew: nothing can go wrong there.
+    if branch.group_width is not None or any(scale != 1 for scale in scales.values()):
+        graph = resize_graph(section.graph, channels, scales, branch.group_width)
     if inside != width_in:
         graph = with_input_adapter(graph, section.graph.outputs[0], width_in, section.axis_in)
     return graph, scales
