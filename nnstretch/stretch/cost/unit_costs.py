@@ -101,7 +101,12 @@ class UnitCostModel:
         """Return the unit as it is in the network: us by processor, and MACs."""
         if ends not in self.originals:
             self.originals[ends] = self.layouts.estimate_graph(self.section.graph, ends)
-        return self.originals[ends], self.section.graph.macs
+        return self.originals[ends], self.macs
+
+    @cached_property
+    def macs(self) -> int:
+        """Return the MACs of the unit as it is in the network."""
+        return self.section.graph.macs
 
     def evaluate(
         self, columns: dict[int, Array], entry: Array, width_out: Array, ends: BoundaryLayouts

@@ -21,6 +21,7 @@ from nnstretch.stretch.cost.layout_states import (
 from nnstretch.stretch.cost.unit_costs import UnitCostModel
 from nnstretch.stretch.lowering.width_scaling import round_channels
 from nnstretch.stretch.search.search_space import SearchSpace
+from nnstretch.stretch.search.team import Team
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class CostTables:
     def __post_init__(self) -> None:
         self._tails: dict[tuple[int, int, str], TailCosts] = {}
         self._heads: dict[int, HeadCosts] = {}
+        self._teams: dict[tuple[str, ...], Team] = {}
         self._needs_no_adapter: dict[int, Array] = {}
         self._laid_out_heads: dict[int, LaidOutCosts] = {}
         self._alike: dict[object, LaidOutCosts] = {}
@@ -53,7 +55,13 @@ class CostTables:
         self.branch_tables: dict[object, BranchTable] = {}
         self._repeated: dict[tuple[str, bytes], Array] = {}
         self._passed: dict[int, PassedUnits] = {}
-        self._originals: dict[tuple[int, int], tuple[dict[str, float], int]] = {}
+        self._originals: dict[int, list[tuple[dict[str, float], int]]] = {}
+
+    def team(self, processors: tuple[str, ...]) -> Team:
+        """Return what a team of processors pays in any segment."""
+        if processors not in self._teams:
+            self._teams[processors] = Team.on(self.space.cost_model.soc, processors)
+        return self._teams[processors]
 
     def head_costs(self, i: int) -> HeadCosts:
         """Return the costs of the first unit behind a cut."""
@@ -275,16 +283,24 @@ class CostTables:
 
     def original(self, i: int, j: int) -> tuple[dict[str, float], int]:
         """Return the original layers between two cuts: us by processor, and MACs."""
-        if (i, j) not in self._originals:
-            model, space = self.space.layout_model, self.space
-            us, macs = dict.fromkeys(space.processors, 0.0), 0
-            blocked = dict.fromkeys(space.processors, False)
-            for k in range(i, j):
-                for p in us:
-                    left, unit_macs = space.unit(k).original(model.entered(blocked[p], leave=True))
-                    plain, _ = space.unit(k).original(model.entered(blocked[p], leave=False))
-                    us[p] += left[p] if k < j - 1 else plain[p]
-                    blocked[p] = plain[p] > left[p]
-                macs += unit_macs
-            self._originals[i, j] = us, macs
-        return self._originals[i, j]
+        if i not in self._originals:
+            self._originals[i] = self.originals_from(i)
+        return self._originals[i][j - i - 1]
+
+    def originals_from(self, i: int) -> list[tuple[dict[str, float], int]]:
+        """Return the original layers from one cut to each later one."""
+        model, space = self.space.layout_model, self.space
+        us, macs = dict.fromkeys(space.processors, 0.0), 0
+        blocked = dict.fromkeys(space.processors, False)
+        originals = list[tuple[dict[str, float], int]]()
+        for k in range(i, space.last):
+            ends_us = dict[str, float]()
+            for p in us:
+                left, unit_macs = space.unit(k).original(model.entered(blocked[p], leave=True))
+                plain, _ = space.unit(k).original(model.entered(blocked[p], leave=False))
+                ends_us[p] = us[p] + plain[p]
+                us[p] += left[p]
+                blocked[p] = plain[p] > left[p]
+            macs += unit_macs
+            originals.append((ends_us, macs))
+        return originals

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import combinations
+from itertools import chain, combinations
 from math import ceil
 
 import numpy as np
@@ -27,8 +27,8 @@ from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.lowering.section import FeasibleWidths
 from nnstretch.stretch.lowering.width_scaling import round_channels
 from nnstretch.stretch.search.constraints import SegmentLimits
+from nnstretch.structure.blocks import BlockStage, structural_hash
 from nnstretch.structure.blocks import Unit as Block
-from nnstretch.structure.blocks import structural_hash
 from nnstretch.structure.cuts import INPUT, Cut
 
 WHOLE_NETWORK = ""
@@ -58,6 +58,7 @@ class SearchSpace:
         self._shared_widths: dict[tuple[FeasibleWidths, int, bytes], Array] = {}
         self._merged_widths: dict[int, Array] = {}
         self._depths: dict[tuple[int, int], list[int]] = {}
+        self._stages: dict[tuple[int, int], tuple[BlockStage, ...]] = {}
         self._free_channels: dict[int, frozenset[int]] = {}
 
     @cached_property
@@ -103,10 +104,13 @@ class SearchSpace:
             sets.extend(combinations(self.processors, size))
         return sets
 
-    def channel_bytes(self, k: int) -> float:
-        """Return the size of one channel of the tensor at a cut, in the chip's element type."""
-        spec = self.specs[self.cuts[k].value] if k else self.analysis.graph.inputs[0].spec
-        return spec.elements / self.original_width(k) * self.cost_model.soc.element_bytes
+    @cached_property
+    def channel_bytes(self) -> list[float]:
+        """Return the size of one channel of the tensor at each cut, in the chip's element type."""
+        specs = [self.analysis.graph.inputs[0].spec]
+        specs += [self.specs[cut.value] for cut in self.cuts[1:]]
+        elements = [spec.elements / self.original_width(k) for k, spec in enumerate(specs)]
+        return [count * self.cost_model.soc.element_bytes for count in elements]
 
     # Units
 
@@ -265,20 +269,28 @@ class SearchSpace:
 
     def feasible_depths(self, i: int, j: int) -> list[int]:
         """Compute the depths of branches between two cuts."""
-        start, end = self.cuts[i], self.cuts[j]
-        full = self.analysis.depth(start, end)
-        inside = {cut.position for cut in self.cuts[i + 1 : j + 1]}
-        stages = local_stages(self.analysis.stages, start, end)
-        for stage in stages:
-            if any(repeat.end.position not in inside for repeat in stage.repeats):
+        stages = self.stages_between(i, j)
+        full = sum(stage.depth for stage in stages) or 1
+        for repeat in chain.from_iterable(stage.repeats for stage in stages):
+            if not i < self.cut_numbers.get(repeat.end.position, -1) <= j:
                 return [full]  # a repeat inside a larger unit cannot be dropped alone
         least = max(1, len(stages), ceil(self.limits.min_depth * full - 1e-9))
         return list(range(least, full + 1))
 
+    @cached_property
+    def cut_numbers(self) -> dict[int, int]:
+        """Return the numbers of the cuts by their positions."""
+        return {cut.position: number for number, cut in enumerate(self.cuts)}
+
+    def stages_between(self, i: int, j: int) -> tuple[BlockStage, ...]:
+        """Return the stages of the network between two cuts."""
+        if (i, j) not in self._stages:
+            self._stages[i, j] = local_stages(self.analysis.stages, self.cuts[i], self.cuts[j])
+        return self._stages[i, j]
+
     def kept_units(self, i: int, j: int) -> Array:
         """Return which units behind the first a branch keeps: bool `[depth, unit]`."""
-        stages = local_stages(self.analysis.stages, self.cuts[i], self.cuts[j])
-        depths = self.depths(i, j)
+        stages, depths = self.stages_between(i, j), self.depths(i, j)
         kept = np.full((len(depths), j - i - 1), True)
         units = {cut.position: n for n, cut in enumerate(self.cuts[i + 2 : j + 1])}
         repeats = [[units.get(r.end.position) for r in stage.repeats] for stage in stages]

@@ -33,6 +33,8 @@ SINGLE_BINS = 30
 """Merged widths up to which each is a bin of its own."""
 CEILING = 0.03
 """Bounds through options are of interest up to this share above the best."""
+WINDOW_FROM = 10_000
+"""Options of branches over bins of merged widths from which on a window of deadlines pays."""
 WIDE_BINS = 1.04
 """Factor of bins above which further ones only pay where something limits the whole network, or
 where more than two branches meet."""
@@ -180,7 +182,7 @@ class CutBounds:
         entries, bound = self.known_entries(option), self.values.options[number]
         assert entries is not None
         window = None
-        if ceiling_us is not None:
+        if ceiling_us is not None and self.is_large(option, rows):
             row = self.space.merged_row(self.i, self.space.original_width(self.i))
             highest_us = ceiling_us[[row]]
             if option.merge != "project":
@@ -191,6 +193,13 @@ class CutBounds:
         if ceiling_us is not None:
             tight = np.minimum(tight, ceiling_us)
         self.values.options[number] = np.where(rows, np.maximum(bound, tight), bound)
+
+    def is_large(self, option: SegmentOption, rows: Array) -> bool:
+        """Return whether so much is looked at that a window of deadlines saves time."""
+        bins = 1
+        if option.merge != "project":
+            bins = int(np.count_nonzero(np.logical_or.reduceat(rows, self.starts)))
+        return bins * sum(len(table.us) for table in option.branch_tables) > WINDOW_FROM
 
     def known_entries(self, option: SegmentOption) -> list[EntryBins] | None:
         """Return `bin_entries`, made once for all ends of segments."""

@@ -124,6 +124,8 @@ def bin_bounds(
     bins = len(entries[0].spans)
     branch_options = sum(len(table.us) for table in option.branch_tables)
     step = max(4, CHUNK // (len(relaxations) * branch_options))
+    if sum(map(len, parts)) <= step // 2:  # apart, bins below have fewer options, but calls cost
+        parts = [np.concatenate(list(parts))]
     cases = 2 if changes_width(option) else 1
     together = np.full(bins, np.inf)
     widest = np.full((cases, len(relaxations), bins), np.inf)

@@ -20,7 +20,7 @@ LOOSEST_US = 1e12
 """What stands for an infinite bound in sums."""
 MOST_TOGETHER = 3
 """Relaxations that bound one width bin together."""
-LIKE_LENGTHS = 1.6
+LIKE_LENGTHS = 3.0
 """Segments with one end relax alike up to this factor of their lengths, in units."""
 SHORT_LENGTH = 4
 """Units up to which every segment has relaxations of its own choice."""

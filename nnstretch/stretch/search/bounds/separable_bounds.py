@@ -33,10 +33,10 @@ IMPOSSIBLE_US = 1e18
 """What stands for an infinite latency in products."""
 BOUNDLESS_US = 1e12
 """Bounds from here on are infinite."""
-SHARE_STEP = 0.4
-"""Exponent by which shares of branches are tried that lie around the best so far."""
-MAC_STEP = 0.15
-"""The same for the multiplier of MACs, as a share of what a MAC usually costs."""
+SHARE_STEPS = (0.4, 0.15, 0.05)
+"""Exponents by which shares of branches are tried that lie around the best so far, in turns."""
+MAC_STEPS = (0.15, 0.06, 0.02)
+"""The same for the multiplier of MACs, as shares of what a MAC usually costs."""
 USUAL_MAC_SHARE = 0.8
 """Multiplier of MACs to begin with, as a share of what a MAC costs when all processors work."""
 TRIED_SLOPES = slice(1, None, 3)
@@ -103,8 +103,9 @@ def separable_bound(
     full_bin = 0 if is_single else int(np.searchsorted(starts, row, side="right")) - 1
     rounds = 1 if key in values.separable else FIRST_ROUNDS
     by_width: Array | None = None
-    for _ in range(rounds):
-        tried = trial_multipliers(option, values)
+    for turn in range(rounds):
+        turn += option.j - option.i - 1
+        tried = trial_multipliers(option, values, turn)
         by_case = separable_costs(option, features, tried, values)
         values.separable[key] = tightest_at(by_case[:, :, full_bin], tried)
         if is_single:
@@ -126,10 +127,11 @@ def tightest_at(by_case: Array, tried: SeparableMultipliers) -> SeparableMultipl
     `by_case` has the bound of every row of `tried`: `[case, row]`.
     """
     loosest_first = np.argsort(by_case.max(axis=1), kind="stable")
-    return tried.take(by_case.argmax(axis=1)[loosest_first])
+    rows = by_case.argmax(axis=1)[loosest_first]
+    return tried.take(np.array(list(dict.fromkeys(rows.tolist()))))
 
 
-def trial_multipliers(option: SegmentOption, values: CostToGo) -> SeparableMultipliers:
+def trial_multipliers(option: SegmentOption, values: CostToGo, turn: int) -> SeparableMultipliers:
     """Return the best multipliers of segments with this end so far, and some around them."""
     us, macs = option.tables.original(option.i, option.j)
     rates = np.array([macs / (us[p] * option.slowdown) for p in option.processors])
@@ -139,7 +141,7 @@ def trial_multipliers(option: SegmentOption, values: CostToGo) -> SeparableMulti
         per_mac = max(0.0, usual_us - values.multipliers.per_mac)
         segment = SegmentMultipliers(np.array([per_mac]), np.zeros(1))
         best = SeparableMultipliers(rates[None] / rates.sum(), segment)
-    factors, steps = trial_steps(len(rates))
+    factors, steps = trial_steps(len(rates), turn % len(SHARE_STEPS))
     slopes = np.zeros(0)
     if option.merge == "concat" and not option.is_last:
         slopes = values.minorants[option.j].slopes[TRIED_SLOPES]
@@ -154,7 +156,7 @@ def trial_multipliers(option: SegmentOption, values: CostToGo) -> SeparableMulti
 
 
 @cache
-def trial_steps(branches: int) -> tuple[Array, Array]:
+def trial_steps(branches: int, turn: int) -> tuple[Array, Array]:
     """Return factors of the shares of branches, and shares of what a MAC usually costs to add.
 
     One is tried at a time, up and down: `[trial, branch]`, `[trial]`.
@@ -162,8 +164,8 @@ def trial_steps(branches: int) -> tuple[Array, Array]:
     count = branches - 1  # the last has what the others leave
     factors, steps = np.ones((2 * count + 2, branches)), np.zeros(2 * count + 2)
     for b in range(count):
-        factors[2 * b : 2 * b + 2, b] = np.exp(-SHARE_STEP), np.exp(SHARE_STEP)
-    steps[-2:] = -MAC_STEP, MAC_STEP
+        factors[2 * b : 2 * b + 2, b] = np.exp(-SHARE_STEPS[turn]), np.exp(SHARE_STEPS[turn])
+    steps[-2:] = -MAC_STEPS[turn], MAC_STEPS[turn]
     return factors, steps
 
 
@@ -173,7 +175,10 @@ def separable_costs(
     tried: SeparableMultipliers,
     values: CostToGo,
 ) -> Array:
-    """Return bounds with what follows the segment: `[case, row of multipliers, width bin]`, us."""
+    """Return bounds with what follows the segment: `[case, row of multipliers, width bin]`, us.
+
+    Where some branch must have the MACs of a main branch, each that may be it is a case, too.
+    """
     multipliers, bounds = values.multipliers, option.bounds
     weights = cost_weights(
         multipliers.per_mac + tried.segment.per_mac,
@@ -182,16 +187,17 @@ def separable_costs(
     )
     needs_main = len(features) * bounds.main_macs > bounds.macs * (1 + 1e-9)
     total = np.zeros((len(tried), features[0].costs.shape[1]))
-    more = np.full(total.shape, np.inf)
+    more = list[Array]()
     for b, (table, entry) in enumerate(zip(option.branch_tables, features, strict=True)):
         weights[:, 0] = tried.shares[:, b]
         least, least_main = branch_costs(option, table, entry, weights, needs_main)
         total += least
         if least_main is not None:
-            np.minimum(more, least_main - least, out=more)
-    if needs_main:
-        total += more
-    return np.asarray(total + offsets_us(option, tried.segment, values)[:, :, None])
+            more.append(least_main - least)
+    offsets = offsets_us(option, tried.segment, values)[:, :, None]
+    if not more:
+        return np.asarray(total + offsets)
+    return np.concatenate([total + more_us + offsets for more_us in more])
 
 
 def least_deadline(

@@ -80,20 +80,20 @@ class SegmentOption:
         self.j = j
         self.processors = processors
         self.merge = merge
-        soc = self.space.cost_model.soc
-        team = [soc.processor_among(p, processors) for p in processors]
-        self.price_keys = [soc.price_key(p, processors) for p in processors]
-        self.slowdown = soc.contention_factor(frozenset(processors)) if self.branched else 1.0
-        self.sync_us = max(processor.sync_us for processor in team)
-        self.copies_in = [processor.copy_in for processor in team]
-        self.copies_out = [processor.copy_out for processor in team]
-        self.bytes_in = self.space.channel_bytes(i)
-        self.bytes_out = self.space.channel_bytes(j)
+        team = tables.team(processors)
+        self.price_keys = team.price_keys
+        self.slowdown = team.slowdown
+        self.sync_us = team.sync_us
+        self.copies_in = team.copies_in
+        self.copies_out = team.copies_out
+        self.bytes_in = self.space.channel_bytes[i]
+        self.bytes_out = self.space.channel_bytes[j]
         self.merge_us = 0.0
         self.merge_us_per_channel = 0.0
         if self.branched:
-            self.merge_us = soc.merge.fixed_us
-            self.merge_us_per_channel = soc.merge.us_per_kib * self.bytes_out / 1024
+            link = self.space.cost_model.soc.merge
+            self.merge_us = link.fixed_us
+            self.merge_us_per_channel = link.us_per_kib * self.bytes_out / 1024
 
     @property
     def branched(self) -> bool:
