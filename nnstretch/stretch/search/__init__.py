@@ -4,6 +4,7 @@ search.py            `search()`: the entry point
 search_problem.py    one space: priced, searched, its plans scored
 search_result.py     plans with their numbers, and how sure the search is of them
 search_space.py      meeting points, depths and widths
+team.py              what processors of a segment pay, whatever the segment
 cost_tables.py       cost tables of all branches of a space
 constraints.py       limits of a segment, of the network, of memory
 options/             a segment, its processors, its merge: the arcs of the search graph
