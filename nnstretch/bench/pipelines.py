@@ -50,11 +50,10 @@ def stream_period_us(pipeline: Pipeline, inputs: Any, items: int) -> float:
 
 def measure_candidates(
     paths: Sequence[Path],
-    items: int = ITEMS,
     rounds: int = ROUNDS,
     tell: Tell = lambda done, total: None,
 ) -> list[MeasuredPipeline]:
-    """Measure every bundle and return medians, of at most `rounds` of at most `items`.
+    """Measure every bundle and return medians, of at most `rounds` of at most ITEMS.
 
     They have the same inputs. Raises what `Pipeline` raises.
     """
@@ -63,7 +62,7 @@ def measure_candidates(
         pipelines = {path: stack.enter_context(Pipeline(path)) for path in paths}
         trials_us = [stream_period_us(p, inputs, LEAST_ITEMS) for p in pipelines.values()]
         item_us = max(median(trials_us), 1.0)
-        in_turn = min(items, max(LEAST_ITEMS, int(TURN_S * 1e6 / item_us)))
+        in_turn = min(ITEMS, max(LEAST_ITEMS, int(TURN_S * 1e6 / item_us)))
         fitting = int(SERIES_S * 1e6 / (2 * len(pipelines) * in_turn * item_us))
         times = run_interleaved(
             {

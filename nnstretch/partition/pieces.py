@@ -30,13 +30,12 @@ def export_pieces(
     weights: Mapping[str, torch.Tensor],
     pieces: Sequence[Graph],
     progress: Progress,
-    seed: int = 0,
 ) -> Bundle:
     """Return pieces of a graph as the sub-graphs piece0, piece1, ... of a bundle.
 
     Each reads what those before it wrote. Raises Mismatch, UnsupportedOp.
     """
-    values = draw_inputs(graph, seed)
+    values = draw_inputs(graph, 0)
     ports: dict[str, Port] = {}
     files: dict[str, bytes] = {}
     subgraphs: list[Subgraph] = []
@@ -63,18 +62,14 @@ def export_pieces(
 
 
 def export_whole(
-    graph: Graph,
-    weights: Mapping[str, torch.Tensor],
-    module: nn.Module,
-    progress: Progress,
-    seed: int = 0,
+    graph: Graph, weights: Mapping[str, torch.Tensor], module: nn.Module, progress: Progress
 ) -> Bundle:
     """Return a network with any number of inputs and outputs as one sub-graph, checked against it.
 
     Raises Mismatch, UnsupportedOp.
     """
-    bundle = export_pieces(graph, weights, [graph], progress, seed)
-    examples = draw_inputs(graph, seed)
+    bundle = export_pieces(graph, weights, [graph], progress)
+    examples = draw_inputs(graph, 0)
     arrays = {name: value.numpy() for name, value in examples.items()}
     (data,) = bundle.files.values()
     error = compare_with_network(graph, OnnxRunner(data).run_named(arrays), module, examples)

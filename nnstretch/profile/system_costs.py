@@ -31,6 +31,7 @@ from nnstretch.soc import Link, Processor
 
 ROUND_TRIPS = 400
 ROUNDS = 12
+REPRESENTATIVES = 16
 MET = ((1, 64, 56, 56), (1, 128, 28, 28), (1, 256, 14, 14), (1, 256, 56, 56), (1, 512, 7, 7))
 """What two branches bring to a meeting point, each."""
 
@@ -254,10 +255,11 @@ def slowdown(alone: Attempt, beside: Attempt) -> float | None:
     return round(max(1.0, beside_us / alone_us), 4) if steady else None
 
 
-def representative_kernels(samples: Sequence[Any], count: int = 16) -> list[Kernel]:
+def representative_kernels(samples: Sequence[Any]) -> list[Kernel]:
     """Return kernels of the sizes that most of a network's time goes to, evenly over them."""
     order = sorted(
         (s for s in samples if 100 <= s.latency_us <= 3000 and s.kernel.kind != "reorder"),
         key=lambda s: s.latency_us,
     )
-    return [sample.kernel for sample in order[:: max(1, len(order) // count)]][:count]
+    step = max(1, len(order) // REPRESENTATIVES)
+    return [sample.kernel for sample in order[::step][:REPRESENTATIVES]]

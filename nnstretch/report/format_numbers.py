@@ -19,9 +19,9 @@ def digits(value: float, significant: int = 3) -> str:
     return f"{value:,.{decimals}f}"
 
 
-def with_unit(value: float | None, unit: str, significant: int = 3) -> str:
+def with_unit(value: float | None, unit: str) -> str:
     """Return a number with its unit, a dash where it is unknown."""
-    return UNKNOWN if value is None else f"{digits(value, significant)}{NBSP}{unit}"
+    return UNKNOWN if value is None else f"{digits(value)}{NBSP}{unit}"
 
 
 def ms(value: float | None) -> str:

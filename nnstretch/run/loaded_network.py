@@ -149,9 +149,9 @@ class LoadedNetwork:
         )
         return single_or_named(named)
 
-    def run_sequential(self, inputs: Given, raw: bool = False) -> np.ndarray | Values:
+    def run_sequential(self, inputs: Given) -> np.ndarray | Values:
         """Run the sub-graphs one after another: what any schedule has to reproduce."""
-        return self.outputs(self.all_tensors(self.inputs(inputs)), raw)
+        return self.outputs(self.all_tensors(self.inputs(inputs)))
 
     def all_tensors(self, inputs: Values) -> Values:
         """Return every tensor between sub-graphs, computed one after another from `inputs`."""

@@ -41,7 +41,7 @@ def subgraph_tasks(
     return tuple(tasks)
 
 
-def tasks_of_trial(trial: Trial, host: str, request: int = 0) -> tuple[Task, ...]:
+def tasks_of_trial(trial: Trial, host: str) -> tuple[Task, ...]:
     """Return a plan's tasks before anything is exported.
 
     Its branches, and at every meeting point a merge on the host.
@@ -50,20 +50,20 @@ def tasks_of_trial(trial: Trial, host: str, request: int = 0) -> tuple[Task, ...
     before: frozenset[str] = frozenset()
     for number, segment in enumerate(trial.segments):
         branches = [
-            trial_task(branch_name(number, branch.processor), branch.processor, before, request)
+            trial_task(branch_name(number, branch.processor), branch.processor, before)
             for branch in segment.branches
         ]
         tasks += branches
         if len(branches) > 1:
             needs = frozenset(task.name for task in branches)
-            tasks.append(trial_task(merge_name(number), host, needs, request))
+            tasks.append(trial_task(merge_name(number), host, needs))
         before = frozenset({tasks[-1].name})
     return tuple(tasks)
 
 
-def trial_task(subgraph: str, processor: str, needs: frozenset[str], request: int) -> Task:
+def trial_task(subgraph: str, processor: str, needs: frozenset[str]) -> Task:
     """Return a task of a plan that was not exported."""
-    return Task(task_name(subgraph, request), subgraph, needs, processor, request)
+    return Task(task_name(subgraph, 0), subgraph, needs, processor)
 
 
 def branch_name(segment: int, processor: str) -> str:

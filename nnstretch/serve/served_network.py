@@ -19,18 +19,16 @@ TIMED_RUNS = 5
 class ServedNetwork:
     """A loaded network for each processor, one for all where its runtimes allow several callers."""
 
-    def __init__(
-        self, bundle: Bundle, processors: Iterable[str], backend: Choice = None, threads: int = 1
-    ) -> None:
+    def __init__(self, bundle: Bundle, processors: Iterable[str], backend: Choice = None) -> None:
         """Load the bundle's main plan. Raises as `LoadedNetwork` does."""
         names = tuple(processors)
-        self.network = LoadedNetwork(bundle, backend, threads)
+        self.network = LoadedNetwork(bundle, backend)
         self.manifest = self.network.manifest
         kinds = {name.partition(":")[0] for name in self.network.backends.values()}
         self._networks = dict.fromkeys(names, self.network)
         if not kinds <= SHAREABLE:
             for name in names[1:]:
-                self._networks[name] = LoadedNetwork(bundle, backend, threads)
+                self._networks[name] = LoadedNetwork(bundle, backend)
 
     def inputs(self, inputs: Given) -> Values:
         """Return inputs as the ports hold them. Raises BadInput for others."""

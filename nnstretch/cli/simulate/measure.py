@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from nnstretch.files.workload.measured_costs import MeasuredCosts
     from nnstretch.files.workload.workload import WorkloadFile
     from nnstretch.run.loaded_network import LoadedNetwork, Values
-    from nnstretch.soc import Processor
     from nnstretch.task import Task
 
 MOST_ROUNDS = 100_000
@@ -78,7 +77,7 @@ def measured(args: argparse.Namespace, workload: WorkloadFile) -> MeasuredCosts:
     from nnstretch.cli.simulate.pool import pool_of
 
     pool = pool_of(workload, None, ())
-    work, tasks = runnable_tasks(workload, args.workload.parent, pool.processors, args.seed)
+    work, tasks = runnable_tasks(workload, args.workload.parent, args.seed)
     meter = CostMeter(tasks, pool.processors, work)
     with progress("measuring") as tick:
         meter.run(args.rounds, tick)
@@ -86,7 +85,7 @@ def measured(args: argparse.Namespace, workload: WorkloadFile) -> MeasuredCosts:
 
 
 def runnable_tasks(
-    workload: WorkloadFile, folder: Path, processors: tuple[Processor, ...], seed: int
+    workload: WorkloadFile, folder: Path, seed: int
 ) -> tuple[Callable[[Task], None], list[Task]]:
     """Load every bundle of a workload; return what computes a task, and all tasks.
 

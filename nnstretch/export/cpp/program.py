@@ -12,8 +12,6 @@ import numpy as np
 Extents = tuple[int, ...]
 Attribute = int | float | bool | str | tuple[int, ...] | tuple[float, ...]
 
-STORAGES = ("input", "output", "weight", "arena")
-
 
 @dataclass(frozen=True, slots=True)
 class TensorBuffer:
@@ -21,7 +19,7 @@ class TensorBuffer:
 
     name: str
     storage: str
-    """One of STORAGES."""
+    """input, output, weight or arena."""
     shape: Extents
 
     @property

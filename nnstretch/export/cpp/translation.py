@@ -121,12 +121,11 @@ class Translation:
             self.last_call[node.name] = len(self.calls) - 1
         return target
 
-    def dense(self, view: TensorView, node: Node, suffix: str = "_dense") -> TensorView:
+    def dense(self, view: TensorView, node: Node) -> TensorView:
         """Return a dense view of the same elements, by a copy where it takes one."""
         if view.is_dense:
             return view
-        number = len(self.calls)
-        return self.call(node, "Copy", (view,), view.shape, suffix=f"{suffix}{number}")
+        return self.call(node, "Copy", (view,), view.shape, suffix=f"_dense{len(self.calls)}")
 
     def optional_dense(self, argument: Argument, node: Node) -> TensorView | None:
         """Return a dense view of a value, None for None."""

@@ -85,9 +85,9 @@ class LiteRTCalibration:
     The range of each tensor is the moving average of what it holds, so the order of inputs counts.
     """
 
-    def __init__(self, model: bytes, name: str, threads: int = 1) -> None:
+    def __init__(self, model: bytes, name: str) -> None:
         require_packages()
-        self.model, self.name, self._threads = model, name, threads
+        self.model, self.name = model, name
         self.ranges: Ranges = {}
         self._worker = self._quantizer()
 
@@ -105,7 +105,7 @@ class LiteRTCalibration:
         feeds = {SIGNATURE: [name_inputs(input_) for input_ in inputs]}
         with converter_errors(self.name, "int8"), silent():
             self.ranges = self._worker.calibrate(
-                feeds, previous_calibration_result=self.ranges or None, num_threads=self._threads
+                feeds, previous_calibration_result=self.ranges or None, num_threads=1
             )
 
     def quantize(self, ranges: Ranges | None = None) -> bytes:
@@ -129,7 +129,6 @@ def to_int8(
     calibration: Iterable[Sequence[torch.Tensor]],
     name: str,
     progress: Callable[[int], None] | None = None,
-    threads: int = 1,
 ) -> bytes:
     """Convert to a .tflite of int8 weights (a scale per output channel) and int8 activations,
     inputs and outputs (a scale per tensor).
@@ -140,7 +139,7 @@ def to_int8(
     no int8 form stay float: see `float_operators`. Raises BadInput without calibration inputs,
     UnsupportedOp where the quantizer refuses.
     """
-    watched, done, feeds = LiteRTCalibration(model, name, threads), 0, iter(calibration)
+    watched, done, feeds = LiteRTCalibration(model, name), 0, iter(calibration)
     while chunk := list(islice(feeds, CALIBRATION_CHUNK)):
         watched.watch(chunk)
         done += len(chunk)

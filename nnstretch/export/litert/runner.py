@@ -23,12 +23,12 @@ class LiteRTRunner:
     missing.
     """
 
-    def __init__(self, model: bytes, name: str, threads: int = 1) -> None:
+    def __init__(self, model: bytes, name: str) -> None:
         require_packages()
         from ai_edge_litert.interpreter import Interpreter
 
         with converter_errors(name, "inference"), silent():
-            interpreter = Interpreter(model_content=model, num_threads=threads)
+            interpreter = Interpreter(model_content=model, num_threads=1)
             interpreter.allocate_tensors()
             self._runner = interpreter.get_signature_runner()
         details: dict[str, dict[str, Any]] = self._runner.get_input_details()

@@ -177,23 +177,23 @@ class PipelineReportData:
         return next(filter(None, names), None)
 
 
-def windows_of(streams: Iterable[StreamTrace], count: int = WINDOW) -> tuple[StreamWindow, ...]:
+def windows_of(streams: Iterable[StreamTrace]) -> tuple[StreamWindow, ...]:
     """Return the same items of every stream, from the middle of what all of them hold."""
     with_spans = [stream for stream in streams if stream.spans]
     if not with_spans:
         return ()
     common = set.intersection(*(set(stream.items) for stream in with_spans))
-    shared = _middle(tuple(sorted(common)), count)
+    shared = _middle(tuple(sorted(common)))
     windows: list[StreamWindow] = []
     for stream in with_spans:
-        enough = len(shared) == min(count, len(stream.items))
-        windows.append(_window(stream, shared if enough else _middle(stream.items, count)))
+        enough = len(shared) == min(WINDOW, len(stream.items))
+        windows.append(_window(stream, shared if enough else _middle(stream.items)))
     return tuple(windows)
 
 
-def _middle(items: tuple[int, ...], count: int) -> tuple[int, ...]:
-    first = max(0, (len(items) - count) // 2)
-    return items[first : first + count]
+def _middle(items: tuple[int, ...]) -> tuple[int, ...]:
+    first = max(0, (len(items) - WINDOW) // 2)
+    return items[first : first + WINDOW]
 
 
 def _window(stream: StreamTrace, items: tuple[int, ...]) -> StreamWindow:

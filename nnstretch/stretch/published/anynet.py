@@ -182,13 +182,7 @@ def format_values(widths: tuple[int, ...]) -> str:
     )
 
 
-def import_plan(
-    config: AnyNetConfig,
-    analysis: NetworkAnalysis,
-    family: PublishedNetwork,
-    batch: int = 1,
-    image_size: int = 224,
-) -> Plan:
+def import_plan(config: AnyNetConfig, analysis: NetworkAnalysis, family: PublishedNetwork) -> Plan:
     """Return the plan on `family.model`; cut names as the captured network spells them."""
     check_config(config, family)
     activation = None if config.activations[0] == family.activation else config.activations[0]
@@ -209,7 +203,7 @@ def import_plan(
     segments.append(
         Segment(segments[-1].end, OUTPUT, (Branch(config.head_device, activation=activation),))
     )
-    return Plan(family.model, (batch, 3, image_size, image_size), tuple(segments))
+    return Plan(family.model, (1, 3, 224, 224), tuple(segments))
 
 
 def branch_of(

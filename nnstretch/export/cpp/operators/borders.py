@@ -43,7 +43,7 @@ def padded(t: Translation, node: Node) -> Views:
         place = view_algebra.narrow(place, axis, max(0, before), x.shape[axis])
     t.call(node, "Copy", (x,), x.shape, write=place, suffix="_inside")
     if mode != "constant":
-        copy_borders(t, node, target, place, margins, mode)
+        copy_borders(t, node, place, margins, mode)
     return target
 
 
@@ -58,12 +58,11 @@ def cut(x: TensorView, margins: list[tuple[int, int]]) -> TensorView:
 def copy_borders(
     t: Translation,
     node: Node,
-    target: TensorView,
     inside: TensorView,
     margins: list[tuple[int, int]],
     mode: str,
 ) -> None:
-    """Fill the border of a target from what lies inside, axis by axis."""
+    """Fill the border around what lies inside a tensor, axis by axis."""
     for axis in reversed(range(len(margins))):
         before, after = (max(0, width) for width in margins[axis])
         size = inside.shape[axis]

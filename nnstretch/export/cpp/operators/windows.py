@@ -28,7 +28,7 @@ def pair(value: Argument, default: int = 1, rank: int = 2) -> tuple[int, int]:
     return (sizes[0], sizes[0]) if len(sizes) == 1 else (sizes[0], sizes[1])
 
 
-def as_maps(t: Translation, view: TensorView, rank: int) -> TensorView:
+def as_maps(view: TensorView, rank: int) -> TensorView:
     """Return a view [.., C, L] as maps [.., C, 1, L] where there is one spatial axis."""
     return view_algebra.insert_axis(view, len(view.shape) - 1) if rank == 1 else view
 
@@ -49,14 +49,14 @@ def batched(t: Translation, node: Node, rank: int) -> TensorView:
     x = t.view_of(node.args[0])
     if len(x.shape) != rank + 2:
         raise UnsupportedArguments(f"an input of {len(x.shape)} axes, it takes {rank + 2}")
-    return as_maps(t, t.dense(x, node), rank)
+    return as_maps(t.dense(x, node), rank)
 
 
 def convolution(t: Translation, node: Node) -> Views:
     """Translate conv1d and conv2d."""
     rank = 1 if node.kind == "conv1d" else 2
     x = batched(t, node, rank)
-    weight = as_maps(t, t.dense(t.view_of(node.args[1]), node), rank)
+    weight = as_maps(t.dense(t.view_of(node.args[1]), node), rank)
     bias = t.optional_dense(argument(node, 2), node)
     stride = pair(argument(node, 3, 1), rank=rank)
     dilation = pair(argument(node, 5, 1), rank=rank)
@@ -91,7 +91,7 @@ def transposed_convolution(t: Translation, node: Node) -> Views:
     """Translate conv_transpose1d and conv_transpose2d; the output's size says the rest."""
     rank = 1 if node.kind == "conv_transpose1d" else 2
     x = batched(t, node, rank)
-    weight = as_maps(t, t.dense(t.view_of(node.args[1]), node), rank)
+    weight = as_maps(t.dense(t.view_of(node.args[1]), node), rank)
     attributes: dict[str, Attribute] = {
         "stride": pair(argument(node, 3, 1), rank=rank),
         "padding": pair(argument(node, 4, 0), 0, rank),
