@@ -62,7 +62,7 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class InputShape:
-    """What a user says of one input of a network that does not say it itself."""
+    """Shape and element type that a user gives for an input that the network leaves open."""
 
     shape: tuple[AxisSize, ...]
     name: str = ""
@@ -187,7 +187,7 @@ class Graph:
     outputs: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        known = {value.name for value in self.inputs} | {weight.name for weight in self.weights}
+        known = {*self.input_names, *(weight.name for weight in self.weights)}
         for node in self.nodes:
             if missing := [i for i in node.inputs if i not in known]:
                 raise BrokenGraph(f"{self.name}: {node.name} reads {missing} before they exist")
@@ -196,6 +196,11 @@ class Graph:
             known.add(node.name)
         if dangling := [o for o in self.outputs if o not in known]:
             raise BrokenGraph(f"{self.name}: outputs {dangling} are never written")
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Return the names of the inputs in order."""
+        return tuple(value.name for value in self.inputs)
 
     @property
     def macs(self) -> int:
@@ -217,6 +222,10 @@ class Graph:
         known = {value.name: value.spec for value in self.inputs}
         known |= {weight.name: weight.spec for weight in self.weights}
         return known | {node.name: node.output for node in self.nodes}
+
+    def positions(self) -> dict[str, int]:
+        """Return the place of each node in execution order, by name."""
+        return {node.name: position for position, node in enumerate(self.nodes)}
 
     def consumers(self) -> dict[str, tuple[Node, ...]]:
         """Return the nodes that read each name; names without readers are absent."""

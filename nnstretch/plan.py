@@ -73,6 +73,11 @@ class Segment:
     """`concat` concatenates outputs by channel; `project` keeps the width by 1x1 convolutions."""
 
     @property
+    def processors(self) -> tuple[str, ...]:
+        """Return the processor of each branch."""
+        return tuple(branch.processor for branch in self.branches)
+
+    @property
     def branched(self) -> bool:
         """Return whether the segment has more than one branch."""
         return len(self.branches) > 1
@@ -92,15 +97,14 @@ class Plan:
     """NCHW, with the batch size of the latency."""
     segments: tuple[Segment, ...]
     soc: str | None = None
-    """The chip that it was searched for; None where it was written by hand."""
+    """Chip of the search that found it; None for a plan written by hand."""
     input_dtype: str = ""
     """Element type of the input; empty for what the network declares, else float32."""
 
     @property
     def processors(self) -> tuple[str, ...]:
         """Return the processors in order of first use."""
-        branches = chain.from_iterable(segment.branches for segment in self.segments)
-        return tuple(dict.fromkeys(branch.processor for branch in branches))
+        return tuple(dict.fromkeys(chain.from_iterable(s.processors for s in self.segments)))
 
     def __str__(self) -> str:
         return "\n".join([f"plan {self.model}", *(f"  {segment}" for segment in self.segments)])

@@ -123,16 +123,21 @@ class Soc:
     fusion: Mapping[str, FusionRules] = field(default_factory=dict)
     """Fusion rules by processor, where they are not `MOBILE_FUSION`."""
     neighbours: tuple[Neighbour, ...] = ()
-    """What processors lose beside others, where it depends on what they do."""
+    """Slowdown of a processor beside another, where it depends on the kernels of both."""
     branched_error: BranchedError | None = None
     """None where no branched network was measured: the error of the slowest branch counts."""
+
+    @property
+    def processor_names(self) -> tuple[str, ...]:
+        """Return the names of the processors in order."""
+        return tuple(processor.name for processor in self.processors)
 
     def processor(self, name: str) -> Processor:
         """Return a processor by name. Raises UnknownName for a name that the chip lacks."""
         for processor in self.processors:
             if processor.name == name:
                 return processor
-        names = ", ".join(p.name for p in self.processors)
+        names = ", ".join(self.processor_names)
         raise UnknownName(f"unknown processor {name!r}, SoC {self.name}, it has {names}")
 
     def rules(self, processor: str) -> FusionRules:
@@ -206,6 +211,11 @@ class Soc:
             return self.contention[names]
         pairs = (frozenset(pair) for pair in combinations(sorted(names), 2))
         return max((self.contention.get(pair, 1.0) for pair in pairs), default=1.0)
+
+
+def host_of(processors: Iterable[Processor]) -> str | None:
+    """Return the name of the first CPU, which merges and calls the others; None without one."""
+    return next((processor.name for processor in processors if processor.kind == "cpu"), None)
 
 
 def processor_of(price_key: str) -> str:

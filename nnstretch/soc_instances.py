@@ -23,7 +23,7 @@ def instantiate(soc: Soc, names: Sequence[str]) -> tuple[Soc, tuple[str, ...]]:
     copies: dict[str, tuple[str, ...]] = {}
     for name, count in Counter(names).items():
         copies[name] = tuple(f"{name}{i}" for i in range(count)) if count > 1 else (name,)
-    known = {processor.name for processor in soc.processors}
+    known = set(soc.processor_names)
     for name, instances in copies.items():
         taken = [instance for instance in instances if instance != name and instance in known]
         if taken:
@@ -38,7 +38,7 @@ def instances_named_by(soc: Soc, names: Iterable[str]) -> Soc:
 
     Raises UnknownName for a name that is neither a processor nor a copy of one.
     """
-    known = {processor.name for processor in soc.processors}
+    known = set(soc.processor_names)
     copies: dict[str, tuple[str, ...]] = {}
     for name in names:
         original = name if name in known else name.rstrip(DIGITS)

@@ -44,7 +44,7 @@ class Failure:
 @filled_quickly
 @dataclass(frozen=True, slots=True)
 class TimerEvent:
-    """A time that somebody asked to be told of."""
+    """The end of a timer, with the tag it was set with."""
 
     at_us: float
     tag: Hashable
@@ -56,7 +56,7 @@ class Trace:
 
     spans: tuple[Span, ...]
     marks: tuple[Failure | TimerEvent, ...] = ()
-    """What else happened: tasks that did not end, and times that somebody asked to be told of."""
+    """Failed tasks and timers, in their order."""
 
     @property
     def makespan_us(self) -> float:
@@ -64,6 +64,10 @@ class Trace:
         if not self.spans:
             return 0.0
         return max(span.end_us for span in self.spans) - min(span.start_us for span in self.spans)
+
+    def spans_by_task(self) -> dict[str, Span]:
+        """Return the span of each task by the task's name."""
+        return {span.task.name: span for span in self.spans}
 
     def busy_us(self, processor: str) -> float:
         """Return the time that a processor works."""

@@ -46,6 +46,11 @@ class SegmentCost:
     original_macs: int
 
     @property
+    def processors(self) -> tuple[str, ...]:
+        """Return the processor of each branch."""
+        return tuple(branch.processor for branch in self.branches)
+
+    @property
     def latency_us(self) -> float:
         """Return the time of the slowest branch, synchronization and merge."""
         return max(branch.latency_us for branch in self.branches) + self.sync_us + self.merge_us

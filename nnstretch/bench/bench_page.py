@@ -35,17 +35,20 @@ def doubts_about(outcomes: Iterable[BenchResult]) -> list[str]:
 
 def table_rows(result: BenchResult) -> list[tuple[str, ...]]:
     """Return a line for each contender."""
-    return [
-        (
-            f"{result.backend} {result.precision}",
-            row.name,
-            f"{row.latency_us.median / 1e3:.3f}",
-            f"{row.latency_us.low / 1e3:.3f} to {row.latency_us.high / 1e3:.3f}",
-            f"{row.speedup.median:.2f}x",
-            f"{row.speedup.low:.2f} to {row.speedup.high:.2f}",
+    lines: list[tuple[str, ...]] = []
+    for row in result.rows:
+        latency_us, speedup = row.latency_us, row.speedup
+        lines.append(
+            (
+                f"{result.backend} {result.precision}",
+                row.name,
+                f"{latency_us.median / 1e3:.3f}",
+                f"{latency_us.low / 1e3:.3f} to {latency_us.high / 1e3:.3f}",
+                f"{speedup.median:.2f}x",
+                f"{speedup.low:.2f} to {speedup.high:.2f}",
+            )
         )
-        for row in result.rows
-    ]
+    return lines
 
 
 def describe_limit(result: BenchResult) -> str:
@@ -75,18 +78,16 @@ def markdown_page(
 
 def outcome_json(result: BenchResult) -> dict[str, Any]:
     """Return a contender as `bench --json` has it, times in milliseconds."""
-    contenders = {
-        row.name: {
-            **{
-                "median_ms": row.latency_us.median / 1e3,
-                "q1_ms": row.latency_us.low / 1e3,
-                "q3_ms": row.latency_us.high / 1e3,
-            },
-            **{"spread": row.latency_us.relative, "speedup": row.speedup.median},
+    contenders: dict[str, dict[str, Any]] = {}
+    for row in result.rows:
+        contenders[row.name] = {
+            "median_ms": row.latency_us.median / 1e3,
+            "q1_ms": row.latency_us.low / 1e3,
+            "q3_ms": row.latency_us.high / 1e3,
+            "spread": row.latency_us.relative,
+            "speedup": row.speedup.median,
             "speedup_interval": [row.speedup.low, row.speedup.high],
         }
-        for row in result.rows
-    }
     overlap = result.overlap
     return {
         **{"backend": result.backend, "precision": result.precision, "contenders": contenders},

@@ -101,9 +101,7 @@ class Contenders:
         self._inputs = self._one.inputs(inputs)
         branched = self._session.network
         self._branched = branched.inputs(
-            dict(
-                zip((port.name for port in branched.manifest.inputs), inputs.values(), strict=True)
-            )
+            dict(zip(branched.manifest.input_names, inputs.values(), strict=True))
         )
         self._filled = branched.bound_and_filled(self._branched)
         self.overlap = self._session.overlap(branched.random_inputs(0))

@@ -5,7 +5,7 @@ They take turns, round after round.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -39,13 +39,16 @@ class MeasuredPipeline:
 
 def stream_period_us(pipeline: Pipeline, inputs: Any, items: int) -> float:
     """Return microseconds between two results while the pipeline is full."""
-    times = [
-        (result.ended_us, result.latency_us) for result in pipeline.stream(repeat(inputs, items))
-    ]
-    ended_us, latencies_us = zip(*times, strict=True)
-    return PipelineMetrics(
-        pipeline.manifest, pipeline.stage_graph, ended_us, latencies_us, {}, pipeline.trace()
-    ).period_us
+    ended_us: list[float] = []
+    latencies_us: list[float] = []
+    for result in pipeline.stream(repeat(inputs, items)):
+        ended_us.append(result.ended_us)
+        latencies_us.append(result.latency_us)
+    times_us = tuple(ended_us), tuple(latencies_us)
+    metrics = PipelineMetrics(
+        pipeline.manifest, pipeline.stage_graph, *times_us, {}, pipeline.trace()
+    )
+    return metrics.period_us
 
 
 def measure_candidates(
@@ -64,17 +67,16 @@ def measure_candidates(
         item_us = max(median(trials_us), 1.0)
         in_turn = min(ITEMS, max(LEAST_ITEMS, int(TURN_S * 1e6 / item_us)))
         fitting = int(SERIES_S * 1e6 / (2 * len(pipelines) * in_turn * item_us))
+        turns: dict[Path, Callable[[], float]] = {}
+        for path, pipeline in pipelines.items():
+            turns[path] = partial(stream_period_us, pipeline, inputs, in_turn)
         times = run_interleaved(
-            {
-                path: partial(stream_period_us, pipeline, inputs, in_turn)
-                for path, pipeline in pipelines.items()
-            },
+            turns,
             min(rounds, max(FEWEST_ROUNDS, fitting)),
             tell=tell,
         )
-        return [
-            MeasuredPipeline(
-                median(times[path]), tuple(stage.service_us for stage in pipeline.statistics())
-            )
-            for path, pipeline in pipelines.items()
-        ]
+        measured: list[MeasuredPipeline] = []
+        for path, pipeline in pipelines.items():
+            service_us = tuple(stage.service_us for stage in pipeline.statistics())
+            measured.append(MeasuredPipeline(median(times[path]), service_us))
+        return measured

@@ -173,9 +173,10 @@ def warn_low_snr(variants: Sequence[BenchVariant]) -> list[str]:
     """Warn about int8 networks whose signal-to-noise ratio would refuse them as networks."""
     from nnstretch.export.verify import MIN_SNR_DB
 
-    return [
-        f"{variant.name}: random weights leave a signal-to-noise ratio of {variant.int8_snr_db:.1f}"
-        " dB, for times only"
-        for variant in variants
-        if variant.int8_snr_db is not None and variant.int8_snr_db < MIN_SNR_DB
-    ]
+    warnings: list[str] = []
+    for variant in variants:
+        snr_db = variant.int8_snr_db
+        if snr_db is not None and snr_db < MIN_SNR_DB:
+            why = f"random weights leave a signal-to-noise ratio of {snr_db:.1f} dB"
+            warnings.append(f"{variant.name}: {why}, for times only")
+    return warnings

@@ -74,6 +74,16 @@ class Subgraph:
     """Largest difference from the module, measured at export."""
 
     @property
+    def input_names(self) -> tuple[str, ...]:
+        """Return the names of the tensors that it reads."""
+        return tuple(port.name for port in self.inputs)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Return the names of the tensors that it writes."""
+        return tuple(port.name for port in self.outputs)
+
+    @property
     def possible_processors(self) -> tuple[str, ...]:
         """Return its processor, then those it is predicted for, which may be its own again."""
         return self.processor, *self.predicted_us
@@ -120,6 +130,16 @@ class Manifest:
     """Kind of each processor as its chip describes it; absent where no chip was given."""
     image_task: ImageTask | None = None
     """How images become its input and what its scores stand for; not written where unknown."""
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Return the names of the inputs in order."""
+        return tuple(port.name for port in self.inputs)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Return the names of the outputs in order."""
+        return tuple(port.name for port in self.outputs)
 
 
 def plans_by_name(manifest: Manifest) -> dict[str, Manifest]:

@@ -24,8 +24,8 @@ class PipelineEdge:
 def stage_inputs(stage: PipelineStage, manifest: Manifest) -> tuple[str, ...]:
     """Return the tensors that enter a stage, each once."""
     subs = subgraphs_of_stage(stage, manifest)
-    internal = {port.name for port in chain.from_iterable(sub.outputs for sub in subs)}
-    read = [port.name for port in chain.from_iterable(sub.inputs for sub in subs)]
+    internal = set(chain.from_iterable(sub.output_names for sub in subs))
+    read = chain.from_iterable(sub.input_names for sub in subs)
     names = [name for name in read if name not in internal]
     return tuple(dict.fromkeys([*names, *(item.name for item in stage.inputs)]))
 
@@ -34,7 +34,7 @@ def stage_outputs(stage: PipelineStage, manifest: Manifest) -> tuple[str, ...]:
     """Return every tensor that a stage writes, those that only its own sub-graphs read included."""
     names: list[str] = []
     for sub in subgraphs_of_stage(stage, manifest):
-        names += [port.name for port in sub.outputs]
+        names += sub.output_names
     return (*names, *(item.name for item in stage.outputs))
 
 
@@ -78,12 +78,12 @@ def functions_of(
         if stage.call and stage.call not in functions:
             passed = ", ".join(functions) or "none"
             raise BadInput(
-                f"stage {stage.name} runs {stage.call}, pipeline, nobody passed it; passed are"
-                f" {passed}"
+                f"stage {stage.name} runs {stage.call}, pipeline, no function was passed for it;"
+                f" passed are {passed}"
             )
         if stage.call and not callable(functions[stage.call]):
             raise BadInput(
-                f"stage {stage.name} runs {stage.call}, pipeline, what was passed is no function"
+                f"stage {stage.name} runs {stage.call}, pipeline, passed was no function"
                 f" but {type(functions[stage.call]).__name__}"
             )
     return {stage.name: functions[stage.call] for stage in pipeline.stages if stage.call}

@@ -132,11 +132,11 @@ def _check_unique(what: str, names: list[str]) -> None:
 
 def _check_wiring(manifest: Manifest, written: Mapping[str, Port]) -> None:
     """Check that every tensor is written before it is read, and read as it is written."""
-    known = {port.name for port in manifest.inputs}
+    known = set(manifest.input_names)
     for sub in manifest.subgraphs:
         for port in sub.inputs:
             _check_read(port, f"sub-graph {sub.name!r}", written, known)
-        known |= {port.name for port in sub.outputs}
+        known.update(sub.output_names)
     for port in manifest.outputs:
         _check_read(port, "the network's output", written, known)
 

@@ -61,7 +61,9 @@ def _check_stage(stage: PipelineStage, manifest: Manifest) -> None:
     if stage.call and (not stage.inputs or not stage.outputs):
         raise ValueError(f"{where}, a Python function needs inputs and outputs")
     if stage.subgraphs and (stage.inputs or stage.outputs):
-        raise ValueError(f"{where}, its sub-graphs say what they read and write, it must not")
+        raise ValueError(
+            f"{where}, inputs and outputs beside sub-graphs, it has those of its sub-graphs"
+        )
     if len(set(stage.cores)) != len(stage.cores):
         raise ValueError(f"{where}, cores {str(stage.cores)[:80]}, each once")
     if not stage_inputs(stage, manifest):

@@ -32,7 +32,7 @@ def example_inputs(
     """
     graph = captured_graph(module)
     if graph is not None:
-        matched = match_inputs(wanted, [value.name for value in graph.inputs], spec)
+        matched = match_inputs(wanted, graph.input_names, spec)
         declared = []
         for value in graph.inputs:
             shape = matched.get(value.name, InputShape(value.spec.shape))

@@ -7,7 +7,7 @@ are; verbs write text as it is, without escapes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -87,3 +87,12 @@ def widest(cells: Iterable[RenderableType], console: Console) -> int:
     return max(
         (Measurement.get(console, console.options, cell).maximum for cell in cells), default=0
     )
+
+
+def branches_text(segment: Mapping[str, Any]) -> str:
+    """Return the branches of a segment in a line: processor, depth and width, `=` for the same."""
+    texts: list[str] = []
+    for branch in segment["branches"]:
+        depth, width = branch.get("depth", "="), branch.get("width", "=")
+        texts.append(f"{branch['processor']} {depth} x {width}")
+    return " | ".join(texts)

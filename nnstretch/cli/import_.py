@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from nnstretch.cli.console import branches_text
 from nnstretch.cli.output_path import check_writable
 
 
@@ -63,10 +64,6 @@ def show(result: dict[str, Any], console: Any) -> None:
         f" {result['params'] / 1e6:,.2f} M parameters"
     )
     for segment in result["segments"]:
-        branches = " | ".join(
-            f"{b['processor']} {b.get('depth', '=')} x {b.get('width', '=')}"
-            for b in segment["branches"]
-        )
-        console.print(f"  {segment['start']} -> {segment['end']}  [{branches}]")
+        console.print(f"  {segment['start']} -> {segment['end']}  [{branches_text(segment)}]")
     if result["plan"]:
         console.print(f"plan written to {result['plan']}")

@@ -179,7 +179,7 @@ def check_plan_model(
         raise BadPlan(f"plan {spec} stretches {plan.model}, another plan, it must name a network")
     for option, values in (("input", inputs), ("outputs", outputs)):
         if values:
-            raise BadInput(f"--{option} with {spec}, command line, a plan says its network's own")
+            raise BadInput(f"--{option} with {spec}, command line, a plan has its network's own")
 
 
 def load_soc_of(name: str) -> Soc:

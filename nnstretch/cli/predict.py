@@ -95,7 +95,7 @@ def network(
     """Predict a network on each processor and return it as JSON data."""
     from nnstretch.stretch.cost.cost_model import CostModel, uncovered_kernels
 
-    names = processors or tuple(p.name for p in soc.processors)
+    names = processors or soc.processor_names
     cost_model = CostModel(soc, fallback)
     prices = price_kernels([(subject.graph, names)], cost_model)
     latency_ms: dict[str, float | None] = dict.fromkeys(names)
@@ -121,7 +121,7 @@ class KernelPrices:
     rows: list[dict[str, Any]] = field(default_factory=list)
     """Every kernel that has a price."""
     outside: list[dict[str, Any]] = field(default_factory=list)
-    """Those of them that lie outside of what was measured, and how."""
+    """Kernels of `rows` outside the measured range, with the feature that is."""
     uncovered: dict[str, None] = field(default_factory=dict)
     """Names of kernels of a kind that was never measured, with a price or without."""
 
@@ -164,7 +164,7 @@ def price_kernels(
 def prices_json(
     prices: KernelPrices, cost_model: CostModel, processors: Sequence[str]
 ) -> dict[str, Any]:
-    """Return prices, and what there is to say of those who made them, as JSON data."""
+    """Return prices, with the provenance of the predictors, as JSON data."""
     from nnstretch.predict.described import described_machines
 
     soc = cost_model.soc

@@ -148,9 +148,12 @@ def subgraph_of(
 ) -> Subgraph:
     """Build the manifest's entry of one sub-graph."""
     data = exported.files[spec.name]
-    alternatives = {
-        p: alternative for p, alternative in spec.alternatives.items() if p != spec.processor
-    }
+    predicted_us = dict(on_placed_processor(spec, spec.predicted_us))
+    error_us = dict(on_placed_processor(spec, spec.error_us))
+    for processor, alternative in spec.alternatives.items():
+        if processor != spec.processor:
+            predicted_us[processor] = alternative.latency_us
+            error_us[processor] = alternative.error_us
     return Subgraph(
         name=spec.name,
         processor=spec.processor,
@@ -162,10 +165,8 @@ def subgraph_of(
         role=spec.role,
         format=format,
         segment=spec.segment,
-        predicted_us=on_placed_processor(spec, spec.predicted_us)
-        | {p: alternative.latency_us for p, alternative in alternatives.items()},
-        error_us=on_placed_processor(spec, spec.error_us)
-        | {p: alternative.error_us for p, alternative in alternatives.items()},
+        predicted_us=predicted_us,
+        error_us=error_us,
         max_abs_error=errors.subgraphs[spec.name],
     )
 

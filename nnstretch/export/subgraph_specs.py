@@ -17,7 +17,7 @@ from nnstretch.errors import BadInput
 from nnstretch.export.int8_accuracy import LabeledBatches
 from nnstretch.graph import TensorSpec
 from nnstretch.plan import Plan, Segment
-from nnstretch.soc import Soc
+from nnstretch.soc import Soc, host_of
 from nnstretch.trial import AlternativeEstimates, SegmentCost, Trial
 
 Progress = Callable[[int, int, str], None]
@@ -125,10 +125,7 @@ class ExportRequest:
     def host(self) -> str:
         """Return the processor that merges: the chip's CPU, or the first processor of the plan."""
         if self.soc is not None:
-            return next(
-                (p.name for p in self.soc.processors if p.kind == "cpu"),
-                self.soc.processors[0].name,
-            )
+            return host_of(self.soc.processors) or self.soc.processors[0].name
         return "cpu" if "cpu" in self.plan.processors else self.plan.processors[0]
 
     def tell(self, done: int, total: int, what: str) -> None:

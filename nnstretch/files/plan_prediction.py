@@ -37,8 +37,8 @@ class PlanPrediction:
 
     def fits(self, plan: Plan) -> bool:
         """Return whether the numbers are of the plan's segments, branches and merges."""
-        placed = [[branch.processor for branch in s.branches] for s in plan.segments]
-        if [[branch.processor for branch in s.branches] for s in self.segments] != placed:
+        placed = [segment.processors for segment in plan.segments]
+        if [segment.processors for segment in self.segments] != placed:
             return False
         rows = [len(names) + (len(names) > 1) for names in placed]
         return [len(segment) for segment in self.alternatives] == rows

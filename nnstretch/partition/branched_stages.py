@@ -63,7 +63,7 @@ def group_segments(
 
 def processors_used(cost: SegmentCost, host: str) -> frozenset[str]:
     """Return the processors of a segment, the merging host included."""
-    processors = frozenset(branch.processor for branch in cost.branches)
+    processors = frozenset(cost.processors)
     return processors | {host} if len(cost.branches) > 1 else processors
 
 
@@ -91,12 +91,10 @@ def contention_of(
 
     Of a neighbour that the branch did not have in its segment it is the most that it can be.
     """
-    names = frozenset(branch.processor for branch in cost.branches)
+    names = frozenset(cost.processors)
     slowing = soc.slowing(processor)
-    busy = [
-        [n.busy_factor for n in slowing if n.beside in team] for team in (all_processors, names)
-    ]
-    more_busy, less_busy = (max([1.0, *factors]) for factors in busy)
+    more_busy = max([1.0, *(n.busy_factor for n in slowing if n.beside in all_processors)])
+    less_busy = max([1.0, *(n.busy_factor for n in slowing if n.beside in names)])
     segment_factor = soc.contention_factor(names) if len(names) > 1 else 1.0
     pipeline_factor = soc.contention_factor(all_processors) if len(all_processors) > 1 else 1.0
     return pipeline_factor / segment_factor * more_busy / less_busy
@@ -151,5 +149,4 @@ def pipeline_of(
             PipelineStage(name, members, threads=threads, cores=cores_of_stage, capacity=capacity)
         )
     inputs = tuple(TensorDecl(port.name, torch_spec(port)) for port in manifest.inputs)
-    outputs = tuple(port.name for port in manifest.outputs)
-    return PipelineSpec(tuple(stages), inputs, outputs)
+    return PipelineSpec(tuple(stages), inputs, manifest.output_names)

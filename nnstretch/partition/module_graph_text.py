@@ -68,18 +68,13 @@ def to_dict(graph: ModuleGraph) -> dict[str, Any]:
     require_complete(graph)
     modules = topological_order(graph)
     index = {module.name: number for number, module in enumerate(modules)}
-    inputs = [
-        {
-            "global_interface_name": source.name,
-            "mod_idx": index[target.owner],
-            "module_interface_name": target.name,
-        }
-        for source, target in graph.from_pipeline("input")
-    ]
-    params = [
-        {"global_param_name": source.name, "mod_idx": index[target.owner]}
-        for source, target in graph.from_pipeline("param")
-    ]
+    inputs: list[dict[str, Any]] = []
+    for source, target in graph.from_pipeline("input"):
+        row = {"global_interface_name": source.name, "mod_idx": index[target.owner]}
+        inputs.append({**row, "module_interface_name": target.name})
+    params: list[dict[str, Any]] = []
+    for source, target in graph.from_pipeline("param"):
+        params.append({"global_param_name": source.name, "mod_idx": index[target.owner]})
     return {
         "module_connection": {m.name: module_dict(graph, m, index) for m in modules},
         "input_connection": inputs,

@@ -171,7 +171,7 @@ def partitions(
     """
     cost_model = cost_model or CostModel(soc)
     count = stage_count(request, unit_of, graph.name)
-    names = request.processors or tuple(processor.name for processor in soc.processors)
+    names = request.processors or soc.processor_names
     if unit_of is None:
         units = compute_layers(graph)
         cuts = topological_cuts(graph, units)
@@ -266,7 +266,7 @@ def estimate_stage(
     def copies_us(link: Link, names: Sequence[str]) -> float:
         return sum(link.cost_us(specs[name].elements * soc.element_bytes) for name in names)
 
-    inputs = [value.name for value in subgraph.inputs]
+    inputs = subgraph.input_names
     return StageOnProcessor(
         description.name,
         copies_us(description.copy_in, inputs),

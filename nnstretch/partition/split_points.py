@@ -146,7 +146,7 @@ def stages_of_ranges(graph: Graph, ranges: Sequence[tuple[str, str]]) -> tuple[i
 
     Raises UnknownName for an unknown node, BadInput when ranges overlap or leave gaps.
     """
-    position = {node.name: i for i, node in enumerate(graph.nodes)}
+    position = graph.positions()
     check_names(graph, ranges)
     stage_of: dict[int, int] = {}
     for stage, (start, end) in enumerate(sorted(ranges, key=lambda pair: position[pair[0]])):

@@ -88,7 +88,7 @@ def decode_row(cells: dict[str, str], line: int, where: str, soc: Soc) -> OpList
         row: OpListRow = decode(OpListRow, values | {"line": line}, "row")
     except ValueError as error:
         raise BrokenFile(f"{where}, {error}") from None
-    devices = sorted(processor.name for processor in soc.processors)
+    devices = sorted(soc.processor_names)
     if row.device not in devices:
         raise UnknownName(
             f"unknown device {row.device!r}, {where}, {soc.name} has {', '.join(devices)}"
@@ -97,6 +97,6 @@ def decode_row(cells: dict[str, str], line: int, where: str, soc: Soc) -> OpList
 
 
 def parse_cell(column: str, text: str) -> int | str:
-    """Return a cell as a number where its column has numbers and it is one, else as it is."""
+    """Return a whole number of a column of numbers as `int`, any other cell unchanged."""
     plain = column not in TEXT_COLUMNS and WHOLE.fullmatch(text)
     return int(text) if plain else text

@@ -29,7 +29,7 @@ def save_soc(soc: Soc, folder: str | Path) -> None:
     Raises BadInput for a predictor that has no file form.
     """
     folder = Path(folder)
-    names = [processor.name for processor in soc.processors]
+    names = soc.processor_names
     documents = [predictor_document(soc, name) for name in names]
     folder.mkdir(parents=True, exist_ok=True)
     for name, document in zip(names, documents, strict=True):

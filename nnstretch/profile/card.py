@@ -119,15 +119,12 @@ def processors(facts: CardFacts) -> Iterable[str]:
 
 def contention_lines(soc: Soc) -> str:
     """Return the slowdown of processors that compute together."""
-    parts = [
-        f"{' beside '.join(sorted(names))}: {factor:.3f}"
-        for names, factor in soc.contention.items()
-    ]
-    return (
-        f"Slower while both compute: {', '.join(parts)}.\n"
-        if parts
-        else "Contention was not measured.\n"
-    )
+    if not soc.contention:
+        return "Contention was not measured.\n"
+    parts: list[str] = []
+    for names, factor in soc.contention.items():
+        parts.append(f"{' beside '.join(sorted(names))}: {factor:.3f}")
+    return f"Slower while both compute: {', '.join(parts)}.\n"
 
 
 def power(power_w: float | None) -> str:
@@ -176,13 +173,10 @@ def fusion(facts: CardFacts) -> str:
 
 def errors(facts: CardFacts) -> str:
     """Return the errors on kernels held out."""
-    errors = {
-        name: getattr(predictor, "relative_error", 0.0)
-        for name, predictor in facts.soc.predictors.items()
-    }
-    text = "".join(
-        f"- {name}: {error:.1%} (rms) on left-out kernels.\n" for name, error in errors.items()
-    )
+    text = ""
+    for name, predictor in facts.soc.predictors.items():
+        error = getattr(predictor, "relative_error", 0.0)
+        text += f"- {name}: {error:.1%} (rms) on left-out kernels.\n"
     if facts.rows:
         totals = summary(facts.rows)
         text += (

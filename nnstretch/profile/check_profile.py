@@ -160,13 +160,11 @@ def measure_again(
             break
     _, *rounds = steady_rounds(merge_attempts(attempts))
     now = {sample.kernel.key: kept for sample, kept in zip(samples, rounds, strict=True)}
-    return [
-        CheckedKernel(
-            f"{sample.kernel.kind} {'x'.join(map(str, sample.kernel.shape_out))}",
-            sample.latency_us,
-            faster_half_us(now[sample.kernel.key].times_us),
-            now[sample.kernel.key].steady,
-        )
-        for sample in choose_kernels(samples)
-        if now[sample.kernel.key].times_us
-    ]
+    compared: list[CheckedKernel] = []
+    for sample in choose_kernels(samples):
+        kernel, kept = sample.kernel, now[sample.kernel.key]
+        if kept.times_us:
+            name = f"{kernel.kind} {'x'.join(map(str, kernel.shape_out))}"
+            now_us = faster_half_us(kept.times_us)
+            compared.append(CheckedKernel(name, sample.latency_us, now_us, kept.steady))
+    return compared

@@ -54,13 +54,8 @@ def fused_pairs(
     alone = time_probes(meter, singles, may_probe)
     first = dict(zip(firsts, alone, strict=False))
     second = dict(zip(followers, alone[len(firsts) :], strict=True))
-    both = dict(
-        zip(
-            pairs,
-            time_probes(meter, [(firsts[k], followers[k, op]) for k, op in pairs], may_probe),
-            strict=True,
-        )
-    )
+    chains = [(firsts[kind], followers[kind, op]) for kind, op in pairs]
+    both = dict(zip(pairs, time_probes(meter, chains, may_probe), strict=True))
     if first["conv"] is None:
         raise BadInput(
             f"cannot profile {meter.name}, it refuses a 1x1 convolution over"

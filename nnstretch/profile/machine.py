@@ -82,16 +82,7 @@ def parse_processors(
     Raises BadInput for a core or device that is not there or a name that comes twice.
     """
     if spec is None:
-        several = tuple(
-            PinnedProcessor(f"cpu{i}", cluster.cores[0], i)
-            for i, cluster in enumerate(core_clusters)
-        )
-        equal = tuple(
-            PinnedProcessor(f"cpu{i}", core, 0) for i, core in enumerate(core_clusters[0].cores[:2])
-        )
-        return (several if len(core_clusters) > 1 else equal) + tuple(
-            accelerator(f"gpu{i}" if cuda > 1 else "gpu", i, core_clusters) for i in range(cuda)
-        )
+        return default_processors(core_clusters, cuda)
     chosen = tuple(
         parse_processor(part.strip(), spec, core_clusters, cuda) for part in spec.split(",")
     )
@@ -107,6 +98,22 @@ def parse_processors(
             " others"
         )
     return tuple(sorted(chosen, key=lambda p: p.device != "cpu"))
+
+
+def default_processors(
+    core_clusters: tuple[Cluster, ...], cuda: int
+) -> tuple[PinnedProcessor, ...]:
+    """Return a core of each cluster, or two of the only one, and every CUDA device."""
+    places = [(core, 0) for core in core_clusters[0].cores[:2]]
+    if len(core_clusters) > 1:
+        places = [(cluster.cores[0], index) for index, cluster in enumerate(core_clusters)]
+    processors: list[PinnedProcessor] = []
+    for number, (core, cluster_index) in enumerate(places):
+        processors.append(PinnedProcessor(f"cpu{number}", core, cluster_index))
+    for device in range(cuda):
+        name = f"gpu{device}" if cuda > 1 else "gpu"
+        processors.append(accelerator(name, device, core_clusters))
+    return tuple(processors)
 
 
 def parse_processor(part: str, spec: str, cores: tuple[Cluster, ...], cuda: int) -> PinnedProcessor:
@@ -168,9 +175,7 @@ def description(root: Path = Path("/proc/cpuinfo")) -> str:
         lines = root.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         lines = []
-    names = [
-        line.partition(":")[2].strip()
-        for line in lines
-        if line.lower().startswith(("model name", "hardware"))
-    ]
-    return names[0] if names else platform.processor() or platform.machine()
+    for line in lines:
+        if line.lower().startswith(("model name", "hardware")):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -129,17 +129,16 @@ def merge_link(meter: Meter, element_bytes: int, call_us: float) -> Link:
 
     And one call of the runtime.
     """
-    recipes = [
-        KernelSpec("concat", "cat", (shape, shape), (shape[0], 2 * shape[1], *shape[2:]))
-        for shape in MET
-    ]
-    kernels = [kernel_of_spec(recipe, f"merge{i}") for i, recipe in enumerate(recipes)]
+    kernels: list[Kernel] = []
+    for number, shape in enumerate(MET):
+        recipe = KernelSpec("concat", "cat", (shape, shape), (shape[0], 2 * shape[1], *shape[2:]))
+        kernels.append(kernel_of_spec(recipe, f"merge{number}"))
+    points: list[tuple[float, float]] = []
     times = meter.measure([(kernel,) for kernel in kernels], ROUNDS)
-    points = [
-        (kernel.write_elements * element_bytes / 1024, float(np.percentile(times_us, 25)))
-        for kernel, times_us in zip(kernels, times, strict=True)
-        if times_us
-    ]
+    for kernel, times_us in zip(kernels, times, strict=True):
+        if times_us:
+            kib = kernel.write_elements * element_bytes / 1024
+            points.append((kib, float(np.percentile(times_us, 25))))
     if len(points) < 2:
         return Link(call_us, 0.0)
     line = fit_line(points)
@@ -234,7 +233,7 @@ def measure_contention(
 
 
 class Disturbed(Exception):
-    """Others leave no cores to measure on; who measures says so."""
+    """Other processes leave no cores to measure on; the caller reports it."""
 
 
 def slowdown(alone: Attempt, beside: Attempt) -> float | None:
@@ -242,17 +241,18 @@ def slowdown(alone: Attempt, beside: Attempt) -> float | None:
 
     Raises Disturbed where fewer than half of the kernels had undisturbed rounds.
     """
-    pairs = [
-        (before, after)
-        for before, after in zip(steady_rounds(alone), steady_rounds(beside), strict=True)
-        if before.times_us and after.times_us
-    ]
-    steady = [(before, after) for before, after in pairs if before.steady and after.steady]
-    if 2 * len(steady) < len(pairs):
+    measured = 0
+    alone_us: list[float] = []
+    beside_us: list[float] = []
+    for before, after in zip(steady_rounds(alone), steady_rounds(beside), strict=True):
+        if before.times_us and after.times_us:
+            measured += 1
+            if before.steady and after.steady:
+                alone_us.append(float(np.median(before.times_us)))
+                beside_us.append(float(np.median(after.times_us)))
+    if 2 * len(alone_us) < measured:
         raise Disturbed
-    alone_us = sum(float(np.median(before.times_us)) for before, _ in steady)
-    beside_us = sum(float(np.median(after.times_us)) for _, after in steady)
-    return round(max(1.0, beside_us / alone_us), 4) if steady else None
+    return round(max(1.0, sum(beside_us) / sum(alone_us)), 4) if alone_us else None
 
 
 def representative_kernels(samples: Sequence[Any]) -> list[Kernel]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from nnstretch.report.charts.svg import shared_patterns
 from nnstretch.report.html import Markup, join, tag
 from nnstretch.report.style import content_policy, script, style_sheet
+
+PageChapter = tuple[str, str, Markup]
+"""Anchor, name in the page's contents, and the chapter."""
 
 
 def whole_page(title: str, body: Iterable[Markup]) -> str:
@@ -21,6 +24,15 @@ def whole_page(title: str, body: Iterable[Markup]) -> str:
     )
     content = tag("body", shared_patterns(), *body, page_footer(), script())
     return f"<!doctype html>\n{tag('html', head, content, lang='en')}\n"
+
+
+def page_of_chapters(title: str, header: Markup, chapters: Sequence[PageChapter]) -> str:
+    """Return a page of a header, links to its chapters, and the chapters."""
+    links, contents = [], []
+    for anchor, name, markup in chapters:
+        links.append((anchor, name))
+        contents.append(markup)
+    return whole_page(title, (header, page_contents(links), tag("main", *contents)))
 
 
 def page_header(eyebrow: str, title: str) -> Markup:

@@ -25,9 +25,9 @@ def in_place_merges(manifest: Manifest, backends: Mapping[str, Backend]) -> dict
 
     Nothing else may read those inputs.
     """
-    readers = Counter(port.name for port in (*manifest.inputs, *manifest.outputs))
+    readers = Counter((*manifest.input_names, *manifest.output_names))
     for sub in manifest.subgraphs:
-        readers.update(port.name for port in sub.inputs)
+        readers.update(sub.input_names)
     axes = {}
     for sub in manifest.subgraphs:
         if sub.role == "merge" and all(readers[port.name] == 1 for port in sub.inputs):
@@ -37,16 +37,17 @@ def in_place_merges(manifest: Manifest, backends: Mapping[str, Backend]) -> dict
     return axes
 
 
+def port_form(port: Port) -> tuple[object, ...]:
+    """Return what ports must have in common to share one block of memory."""
+    return port.spec.dtype, port.layout, port.scale, port.zero_point, len(port.spec.shape)
+
+
 def concat_axis(sub: Subgraph) -> int | None:
     """Return the one axis along which inputs of one form make up the output, or None."""
     if len(sub.inputs) < 2 or len(sub.outputs) != 1:
         return None
     (end,), dims = sub.outputs, len(sub.outputs[0].spec.shape)
-    forms = {
-        (port.spec.dtype, port.layout, port.scale, port.zero_point, len(port.spec.shape))
-        for port in (*sub.inputs, end)
-    }
-    if len(forms) > 1:
+    if len(set(map(port_form, (*sub.inputs, end)))) > 1:
         return None
     for axis in range(dims):
         sizes = [port.spec.shape[axis] for port in sub.inputs]

@@ -47,8 +47,8 @@ class LoadedSubgraphs:
         """Load sub-graphs. `backends`: by sub-graph, the name of its backend."""
         self.specs = {sub.name: sub for sub in subgraphs}
         self._bundle, self._backend_names, self._threads = bundle.name, backends, threads
-        self._reads = {sub.name: tuple(port.name for port in sub.inputs) for sub in subgraphs}
-        self._writes = {sub.name: tuple(port.name for port in sub.outputs) for sub in subgraphs}
+        self._reads = {sub.name: sub.input_names for sub in subgraphs}
+        self._writes = {sub.name: sub.output_names for sub in subgraphs}
         self.backends = {sub.name: self.load(sub.name, bundle.files[sub.file]) for sub in subgraphs}
         """By sub-graph; another one may take the place of one."""
 

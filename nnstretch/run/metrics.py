@@ -117,26 +117,25 @@ def dispatch_overhead_us(
         for need in task.needs:
             readers.setdefault(need, []).append(waits_us[task.name])
     merges = {sub.name for sub in manifest.subgraphs if sub.role == "merge"}
-    meeting = [
-        waits_us[t.name] + max(readers.get(t.name, [0.0])) for t in tasks if t.subgraph in merges
-    ]
-    return median(meeting or [waits_us[task.name] for task in tasks if task.needs] or [0.0])
+    meetings: list[float] = []
+    for task in tasks:
+        if task.subgraph in merges:
+            meetings.append(waits_us[task.name] + max(readers.get(task.name, [0.0])))
+    return median(meetings or [waits_us[task.name] for task in tasks if task.needs] or [0.0])
 
 
 def _waits_us(tasks: Iterable[Task], trace: Trace, handed_over: bool) -> dict[str, float]:
-    spans = {span.task.name: span for span in trace.spans}
+    spans = trace.spans_by_task()
     before = _previous_end_us(trace)
     if handed_over:
-        before = {
-            name: max(free_us, spans[name].handed_us or 0.0) for name, free_us in before.items()
-        }
-    return {
-        task.name: (
-            spans[task.name].start_us
-            - max([before.get(task.name, 0.0), *(spans[need].end_us for need in task.needs)])
-        )
-        for task in tasks
-    }
+        for name, free_us in before.items():
+            before[name] = max(free_us, spans[name].handed_us or 0.0)
+    waits_us: dict[str, float] = {}
+    for task in tasks:
+        needs_us = [spans[need].end_us for need in task.needs]
+        ready_us = max([before.get(task.name, 0.0), *needs_us])
+        waits_us[task.name] = spans[task.name].start_us - ready_us
+    return waits_us
 
 
 def _previous_end_us(trace: Trace) -> dict[str, float]:

@@ -67,7 +67,7 @@ def overlap(network: LoadedNetwork, values: Values) -> Overlap | None:
     if names is None:
         return None
     works = tuple(lambda name=name: network.results(name, reached) for name in names)
-    by_backend = dict(zip((network.backends[name] for name in names), works, strict=True))
+    by_backend = {network.backends[name]: work for name, work in zip(names, works, strict=True)}
     holders = tuple(backend for backend, work in by_backend.items() if holds_gil(work))
     return compare_overlap(works, holders, network.threads)
 
@@ -149,11 +149,12 @@ def run_concurrently(works: Sequence[tuple[Work, int]]) -> float:
             errors.append(error)
         times_s.append((begin_s, perf_counter()))
 
-    placed = zip(works, core_per_thread(len(works)), strict=True)
-    workers = [
-        threading.Thread(target=serve, args=(*work, core), name="nnstretch-overlap", daemon=True)
-        for work, core in placed
-    ]
+    workers: list[threading.Thread] = []
+    for work, core in zip(works, core_per_thread(len(works)), strict=True):
+        args = (*work, core)
+        workers.append(
+            threading.Thread(target=serve, args=args, name="nnstretch-overlap", daemon=True)
+        )
     for worker in workers:
         worker.start()
     for worker in workers:

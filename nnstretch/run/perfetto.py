@@ -184,7 +184,7 @@ def _arrows(
 
 def _meeting_pairs(trace: Trace, labels: TraceLabels) -> Iterator[tuple[str, Span, Span]]:
     """Yield every branch with the meeting point that waits for it."""
-    spans = {span.task.name: span for span in trace.spans}
+    spans = trace.spans_by_task()
     order = {work: number for number, work in enumerate(labels.roles)}
     merges = [span for span in trace.spans if labels.is_merge(span.task)]
     for merge in sorted(merges, key=lambda span: (span.task.request, order[span.task.work])):
@@ -193,11 +193,9 @@ def _meeting_pairs(trace: Trace, labels: TraceLabels) -> Iterator[tuple[str, Spa
 
 
 def _item_pairs(trace: Trace, manifest: Manifest) -> Iterator[tuple[str, Span, Span]]:
-    """Return pairs of spans: what hands an item a tensor, and what reads it."""
-    return (
-        (f"item {after.task.request}", before, after)
-        for before, after in producer_consumer_spans(trace, manifest)
-    )
+    """Yield pairs of spans: what writes a tensor of an item, and what reads it."""
+    for before, after in producer_consumer_spans(trace, manifest):
+        yield f"item {after.task.request}", before, after
 
 
 def _depths(pid: int, trace: Trace) -> Iterator[Event]:

@@ -20,7 +20,7 @@ from nnstretch.schedule.cpu_affinity import affinity, pin
 from nnstretch.schedule.elide import restore_noops, without_noops
 from nnstretch.schedule.executors.static_order import RunTimes
 from nnstretch.schedule.executors.virtual import no_work
-from nnstretch.soc import Processor
+from nnstretch.soc import Processor, host_of
 from nnstretch.task import Task, TaskTimes
 from nnstretch.trace import Trace
 
@@ -40,7 +40,7 @@ class RealClock:
     ) -> None:
         self._tasks, self._processors = tasks, processors
         self._handovers_us = handovers_us
-        self._caller = next((p.name for p in processors if p.kind == "cpu"), None)
+        self._caller = host_of(processors)
         self._workers: ThreadExecutor | None = None
         self._runner: StaticOrderRunner | None = None
         self.bound: BoundNetwork | None = None

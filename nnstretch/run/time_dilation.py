@@ -1,4 +1,4 @@
-"""How many times slower than the chip a host emulates it, so that it keeps the timetable.
+"""Time dilation: how many times slower than the chip a host must emulate it.
 
 A host computes the true numbers inside the time that the chip is predicted to need. Where it is
 too slow for that, every predicted time is stretched by one factor, the dilation, and the trace
@@ -41,7 +41,7 @@ class Rehearsal:
 
 def summarize_rehearsal(tasks: tuple[Task, ...], traces: Iterable[Trace]) -> Rehearsal:
     """Return what a rehearsal took: compute and hand-over."""
-    runs = [{span.task.name: span for span in trace.spans} for trace in traces]
+    runs = [trace.spans_by_task() for trace in traces]
     compute_us = {task.name: min(run[task.name].duration_us for run in runs) for task in tasks}
     return Rehearsal(compute_us, max(0.0, min(_gaps_us(tasks, run) for run in runs)))
 

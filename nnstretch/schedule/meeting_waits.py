@@ -32,7 +32,7 @@ def meeting_waits(tasks: Iterable[Task], trace: Trace) -> tuple[MeetingWait, ...
 
     Waking the host is the meeting task's own time.
     """
-    spans = {span.task.name: span for span in trace.spans}
+    spans = trace.spans_by_task()
     waits: list[MeetingWait] = []
     for task in tasks:
         branches = [spans[need] for need in sorted(task.needs)] if len(task.needs) > 1 else []
@@ -41,14 +41,8 @@ def meeting_waits(tasks: Iterable[Task], trace: Trace) -> tuple[MeetingWait, ...
             default=0.0,
         )
         last_us = max((span.end_us for span in branches), default=0.0)
-        waits += [
-            MeetingWait(
-                task.name,
-                span.task.name,
-                span.processor,
-                max(0.0, span.end_us - handed_us),
-                last_us - span.end_us,
-            )
-            for span in branches
-        ]
+        for span in branches:
+            host_us, idle_us = max(0.0, span.end_us - handed_us), last_us - span.end_us
+            names = task.name, span.task.name, span.processor
+            waits.append(MeetingWait(*names, host_us, idle_us))
     return tuple(waits)

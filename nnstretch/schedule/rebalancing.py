@@ -86,11 +86,10 @@ def choose_moves(
     moved: dict[str, str] = {}
     tasks = {task.name: task for task in remaining.tasks}
     limit = settings.slow * max(1.0, min(forecast.slow.values(), default=1.0))
-    late = [
-        name
-        for name in remaining.ready
-        if not remaining.stays and forecast.slow.get(tasks[name].processor or "", 1.0) > limit
-    ]
+    late: list[str] = []
+    for name in () if remaining.stays else remaining.ready:
+        if forecast.slow.get(tasks[name].processor or "", 1.0) > limit:
+            late.append(name)
     end_us = forecast.end_us(remaining, moved, costs) if late else inf
     for name in late:
         best_us, best = inf, ""
@@ -107,7 +106,7 @@ def choose_moves(
 
 @dataclass(slots=True)
 class InFlightTask:
-    """A task that its processor has, and what it takes there on a quiet chip."""
+    """When a task was dispatched, and its time on an undisturbed chip."""
 
     dispatched_us: float
     quiet_us: float
@@ -131,7 +130,7 @@ class Rebalancer:
         self._in_flight.setdefault(processor, {})[task.name] = InFlightTask(now_us, quiet_us)
 
     def on_end(self, task: str, processor: str, took_us: float | None, now_us: float) -> None:
-        """Note that a task has ended, or failed: then nobody knows what it took."""
+        """Note that a task has ended; `took_us` is None for one that failed."""
         dispatched = self._in_flight.get(processor, {}).pop(task, None)
         self._last_us[processor] = now_us
         if dispatched is not None and took_us is not None:
@@ -140,7 +139,7 @@ class Rebalancer:
     def forecast(self, processors: Iterable[str], now_us: float) -> ProcessorForecast:
         """Return the forecast of these processors.
 
-        One whose task is late is at least as slow as that task already shows.
+        A processor with a late task is at least as slow as that task is late.
         """
         slow: dict[str, float] = {}
         free_us: dict[str, float] = {}

@@ -32,7 +32,7 @@ def subgraph_tasks(
         writers |= {port.name: name for port in sub.outputs}
     tasks = []
     for sub in subgraphs:
-        reads = [port.name for port in sub.inputs]
+        reads = sub.input_names
         needs = frozenset(writers[name] for name in reads if name in writers)
         if any(name not in writers for name in reads):
             needs |= before
@@ -49,10 +49,9 @@ def tasks_of_trial(trial: Trial, host: str) -> tuple[Task, ...]:
     tasks: list[Task] = []
     before: frozenset[str] = frozenset()
     for number, segment in enumerate(trial.segments):
-        branches = [
-            trial_task(branch_name(number, branch.processor), branch.processor, before)
-            for branch in segment.branches
-        ]
+        branches: list[Task] = []
+        for processor in segment.processors:
+            branches.append(trial_task(branch_name(number, processor), processor, before))
         tasks += branches
         if len(branches) > 1:
             needs = frozenset(task.name for task in branches)

@@ -61,7 +61,9 @@ def model_config(server: NetworkServer, served: ServedApplication) -> dict[str, 
             application.deadline_us
         )
     processors = server.settings.processors
-    names = [processor.name for processor in processors]
+    instances: list[dict[str, Any]] = []
+    for processor in processors:
+        instances.append({"name": processor.name, "kind": "KIND_CPU", "count": 1, "gpus": []})
     return {
         "name": application.name,
         "platform": platform_of(served),
@@ -71,9 +73,7 @@ def model_config(server: NetworkServer, served: ServedApplication) -> dict[str, 
         "input": [config_port(port) for port in manifest.inputs],
         "output": [config_port(port) for port in manifest.outputs],
         "dynamic_batching": policy,
-        "instance_group": [
-            {"name": name, "kind": "KIND_CPU", "count": 1, "gpus": []} for name in names
-        ],
+        "instance_group": instances,
         "parameters": {
             "policy": {"string_value": server.settings.policy},
             "tasks": {"string_value": str(len(application.tasks))},

@@ -185,5 +185,5 @@ def remove_stale(path: Path) -> None:
         raise BadInput(f"cannot listen on {path}, it is no socket, name another")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, suppress(OSError):
         probe.connect(str(path))
-        raise BadInput(f"cannot listen on {path}, somebody else does, name another")
+        raise BadInput(f"cannot listen on {path}, another process does, name another")
     path.unlink(missing_ok=True)

@@ -94,7 +94,7 @@ def last_readers(graph: Graph, names: set[str]) -> dict[str, int]:
 
 def depends_on_input(graph: Graph) -> set[str]:
     """Return names of tensors that carry the input: no batch sizes, no functions of weights."""
-    carriers = {value.name for value in graph.inputs}
+    carriers = set(graph.input_names)
     for node in graph.nodes:
         if not is_size(node) and not carriers.isdisjoint(node.inputs):
             carriers.add(node.name)

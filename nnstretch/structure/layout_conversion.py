@@ -46,7 +46,7 @@ class LayoutConverter:
         self.blocked = blocked
         self.specs = graph.specs()
         self.reads = {node.name: node.inputs for node in graph.nodes}
-        self.activations = {value.name for value in graph.inputs}
+        self.activations = set(graph.input_names)
         """Graph inputs and everything that a kernel computes."""
         for kernel in kernels:
             self.activations.update(kernel.nodes)

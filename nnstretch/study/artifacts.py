@@ -19,7 +19,7 @@ from nnstretch.report.style import style_sheet
 from nnstretch.run.perfetto import TraceLabels, write_traces
 from nnstretch.schedule import StaticPlacement, VirtualExecutor, run_tasks
 from nnstretch.schedule.task_graph import durations_of_trial, roles_of_trial, tasks_of_trial
-from nnstretch.soc import Soc
+from nnstretch.soc import Soc, host_of
 from nnstretch.study.evaluate import Evaluation
 from nnstretch.study.result import dominates, feasible_trials
 
@@ -80,7 +80,7 @@ def write_trace(path: Path, evaluation: Evaluation, soc: Soc) -> None:
     """Write when each branch would run, by the virtual clock."""
     trial = evaluation.trial
     assert trial is not None
-    host = next((p.name for p in soc.processors if p.kind == "cpu"), soc.processors[0].name)
+    host = host_of(soc.processors) or soc.processors[0].name
     tasks = tasks_of_trial(trial, host)
     names = dict.fromkeys(task.processor or "" for task in tasks)
     processors = tuple(soc.processor(name) for name in names)

@@ -112,12 +112,13 @@ def open_study(
         store_config(study, name, config)
     now = config.to_flat_json()
     before = study.user_attrs[CONFIG_KEY]
-    if keys := [key for key in sorted({*now, *before}) if now.get(key) != before.get(key)]:
-        values = [
-            f"{key}, {before.get(key, 'none')} and not {now.get(key, 'none')}" for key in keys
-        ]
+    differing: list[str] = []
+    for key in sorted({*now, *before}):
+        if now.get(key) != before.get(key):
+            differing.append(f"{key}, {before.get(key, 'none')} and not {now.get(key, 'none')}")
+    if differing:
         raise BadInput(
-            f"study {name!r} was made for another {'; '.join(values)[:300]}, give another --name"
+            f"study {name!r} was made for another {'; '.join(differing)[:300]}, give another --name"
         )
     return study
 

@@ -276,7 +276,7 @@ class Classifier(LightningModule):
         now = precision_name(self.trainer.precision)
         if before is None:
             raise BrokenFile(
-                "training state of another version, it says not which precision it began in,"
+                "training state of another version, it does not name the precision it began in,"
                 " begin anew in another folder"
             )
         if before != now:

@@ -90,9 +90,17 @@ def pair_tensors(average: nn.Module, network: nn.Module) -> TensorPairs:
 @torch.no_grad()
 def update_average(pairs: TensorPairs, decay: float) -> None:
     """Move the first of every pair towards the second, keeping the share `decay`; copy counts."""
-    averages = [pair[0] for pair in pairs if pair[0].is_floating_point()]
-    weights = [pair[1] for pair in pairs if pair[0].is_floating_point()]
+    averages: list[torch.Tensor] = []
+    weights: list[torch.Tensor] = []
+    counts: list[torch.Tensor] = []
+    latest_counts: list[torch.Tensor] = []
+    for average, latest in pairs:
+        if average.is_floating_point():
+            averages.append(average)
+            weights.append(latest)
+        else:
+            counts.append(average)
+            latest_counts.append(latest)
     torch._foreach_lerp_(averages, weights, 1 - decay)
-    counts = [pair for pair in pairs if not pair[0].is_floating_point()]
     if counts:
-        torch._foreach_copy_([pair[0] for pair in counts], [pair[1] for pair in counts])
+        torch._foreach_copy_(counts, latest_counts)

@@ -92,7 +92,7 @@ class Emulation:
 
     def played(self, trace: Trace) -> tuple[Played, ...]:
         """Its four meeting points."""
-        spans = {span.task.name: span for span in trace.spans}
+        spans = trace.spans_by_task()
         found: list[Played] = []
         before = spans[self.tasks[0].name]
         for meeting in (task for task in self.tasks if len(task.needs) > 1):

@@ -225,7 +225,7 @@ BROKEN: dict[Change, str] = {
     index: "Gather 'y', index 99 on an axis of 4",
     axis: "Softmax 'y', axis 9 of a tensor of 4 axes",
     grown: "Expand 'big' writes 2.6e+11 elements, limit 4294967296",
-    grown_unseen: "ConstantOfShape 'big', the size of what it writes is said nowhere",
+    grown_unseen: "ConstantOfShape 'big', the file does not give the size of its output",
     open_size: "it writes y as 1x4x?x8 float32, the manifest says 1x4x8x8 float32",
     open_rank: "it writes y as a tensor of open rank, float32, the manifest says",
     other_type: "it writes y as 1x4x8x8 int8, the manifest says 1x4x8x8 float32",

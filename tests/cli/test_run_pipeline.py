@@ -189,7 +189,7 @@ def test_python_stages_run_only_where_the_user_allows_them(
     np.save(tmp_path / "x.npy", np.zeros(1))
     allowed = ["--allow", "camera_stage:load", "--allow", "camera_stage:draw"]
     assert refused(capsys, path, "--mode", "pipeline").startswith(
-        "stage before runs camera_stage:load, pipeline, nobody passed it"
+        "stage before runs camera_stage:load, pipeline, no function was passed for it"
     )
     assert "give --input" in refused(capsys, path, "--mode", "pipeline", *allowed)
     found = ran(

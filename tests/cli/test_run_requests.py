@@ -168,17 +168,17 @@ def test_one_plan_of_several(net: Path, capsys: pytest.CaptureFixture[str]) -> N
         (["--requests", "3", "--mode", "sequential"], "--mode sequential with --requests"),
         (
             ["--requests", "3", "--fail", "dsp"],
-            "--fail 'dsp' says nothing, command line, write PROCESSOR@MS",
+            "--fail 'dsp' cannot be read, command line, write PROCESSOR@MS",
         ),
-        (["--requests", "3", "--fail", "dsp@5,"], "--fail '' says nothing"),
-        (["--requests", "3", "--fail", "dsp@-1"], "--fail 'dsp@-1' says nothing"),
+        (["--requests", "3", "--fail", "dsp@5,"], "--fail '' cannot be read"),
+        (["--requests", "3", "--fail", "dsp@-1"], "--fail 'dsp@-1' cannot be read"),
         (["--requests", "3", "--fail", "dsp@9:9"], "--fail 'dsp@9:9' is no stretch of time"),
         (
             ["--requests", "3", "--busy", "gpu@5"],
-            "--busy 'gpu@5' says nothing, command line, write PROCESSOR@MS:MS",
+            "--busy 'gpu@5' cannot be read, command line, write PROCESSOR@MS:MS",
         ),
         (["--requests", "3", "--busy", "gpu@50:5"], "--busy 'gpu@50:5' is no stretch of time"),
-        (["--requests", "3", "--busy", "gpu@0:nan"], "says nothing"),
+        (["--requests", "3", "--busy", "gpu@0:nan"], "cannot be read"),
         (
             ["--requests", "3", "--busy", "gpu@0:9999999999"],
             "is too late, command line, times go up to 1e+09 ms",

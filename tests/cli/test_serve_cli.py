@@ -102,7 +102,7 @@ def test_an_address_that_somebody_has(capsys: pytest.CaptureFixture[str], folder
     with socket.socket(socket.AF_UNIX) as taken:
         taken.bind("net.sock")
         taken.listen()
-        assert "somebody else does" in refusal(capsys, "net.nns", "--socket", "net.sock")
+        assert "another process does" in refusal(capsys, "net.nns", "--socket", "net.sock")
         assert (folder / "net.sock").is_socket()
 
 

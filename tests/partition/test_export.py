@@ -191,7 +191,7 @@ def test_python_stages_stand_around_the_network_and_are_never_loaded(tmp_path: P
     with pytest.raises(
         BadInput,
         match=(
-            r"stage after runs boxes:draw, pipeline, nobody passed it; passed are camera\.read:load"
+            r"stage after runs boxes:draw, pipeline, no function was passed for it; passed are camera\.read:load"
         ),
     ):
         functions_of(pipeline, {"camera.read:load": len})
@@ -269,7 +269,7 @@ FORGED: dict[str, tuple[Change, str]] = {
     "path": (lambda m: stage(m, 0).update(call="../evil.py:f"), "stages[0].call, '../evil.py:f'"),
     "ends of a network": (
         lambda m: stage(m, 1).update(inputs=[{"name": "q", "spec": None}]),
-        "its sub-graphs say what they read",
+        "it has those of its sub-graphs",
     ),
     "no queue": (lambda m: stage(m, 1).update(capacity=0), "stages[1].capacity, 0 is out of range"),
     "threads": (

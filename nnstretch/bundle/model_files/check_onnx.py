@@ -115,7 +115,7 @@ def _settle(
         if shape is None and value is not None:
             shape = _closed(value)
         if shape is None and node.op in GROWING:
-            raise ValueError(f"{node}, the size of what it writes is said nowhere in the file")
+            raise ValueError(f"{node}, the file does not give the size of its output")
         if shape is not None and prod(shape) > MAX_ELEMENTS:
             shown = float(min(prod(shape), 1 << 999))
             raise ValueError(f"{node} writes {shown:.1e} elements, limit {MAX_ELEMENTS}")

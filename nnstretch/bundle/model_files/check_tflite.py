@@ -243,7 +243,7 @@ def _indices(table: Table, slot: int, count: int, optional: bool = False) -> tup
     indices = table.numbers(slot, "i")
     least = -1 if optional else 0
     if wrong := [index for index in indices if not least <= index < count]:
-        raise ValueError(f"{table.what} speaks of tensor {wrong[0]}, there are {count}")
+        raise ValueError(f"{table.what} refers to tensor {wrong[0]}, there are {count}")
     return indices
 
 

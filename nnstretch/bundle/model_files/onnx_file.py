@@ -111,10 +111,10 @@ def read_onnx(data: bytes, opsets: range, ir_versions: range) -> OnnxGraph:
     return OnnxGraph(
         opset,
         tuple(map(_read_node, nodes)),
-        tuple(read_tensor(piece) for piece in graph.pieces.get("initializer", ())),
-        tuple(_read_value(piece) for piece in graph.pieces.get("input", ())),
-        tuple(_read_value(piece) for piece in graph.pieces.get("output", ())),
-        tuple(_read_value(piece) for piece in graph.pieces.get("value_info", ())),
+        tuple(map(read_tensor, graph.pieces.get("initializer", ()))),
+        tuple(map(_read_value, graph.pieces.get("input", ()))),
+        tuple(map(_read_value, graph.pieces.get("output", ()))),
+        tuple(map(_read_value, graph.pieces.get("value_info", ()))),
     )
 
 

@@ -185,7 +185,7 @@ def check_numbers(network: NetworkBatches, result: AccelerateResult) -> float:
     verify_plan(placed, rates)
     graph = network.graph(result.per_cluster)
     examples = network.random_inputs(result.per_cluster)
-    inputs = dict(zip([value.name for value in graph.inputs], examples, strict=True))
+    inputs = dict(zip(graph.input_names, examples, strict=True))
     weights, cores = network.weights, rates.accelerator.cores
     return check(placed, cores, weights, inputs, network.outputs(examples))
 

@@ -84,7 +84,7 @@ def placed_on(subgraph: Subgraph, graph: Graph, soc: Soc | None, processor: str)
     cost_model = CostModel(soc)
     predicted_us: dict[str, float] = {}
     error_us: dict[str, float] = {}
-    for name in (item.name for item in soc.processors):
+    for name in soc.processor_names:
         if name == processor or not uncovered_kernels(graph, soc, (name,), cost_model):
             cost = cost_model.estimate_alone(graph, name)
             predicted_us[name] = cost.latency_us

@@ -111,8 +111,7 @@ def array_files(
 ) -> tuple[dict[str, Path], dict[str, Path]]:
     """Return the files of a pipeline's inputs and outputs. Raises BadInput."""
     manifest = bundle.manifest
-    inputs = tuple(port.name for port in manifest.inputs)
-    outputs = tuple(port.name for port in manifest.outputs)
+    inputs, outputs = manifest.input_names, manifest.output_names
     if manifest.pipeline is not None:
         inputs = tuple(item.name for item in manifest.pipeline.inputs)
         outputs = manifest.pipeline.outputs

@@ -9,6 +9,7 @@ import argparse
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import starmap
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,14 +104,9 @@ def check(args: argparse.Namespace) -> None:
 
 def parse_disturbances(args: argparse.Namespace) -> Disturbances:
     """Parse --busy and --fail. Raises BadInput for a specification that is none."""
-    busy = [
-        Interference(name, at_us, until_us)
-        for name, at_us, until_us in parse_spells("--busy", args.busy, ends=True)
-    ]
-    return Disturbances(
-        tuple(busy),
-        tuple(Outage(*spell) for spell in parse_spells("--fail", args.fail, ends=False)),
-    )
+    busy = starmap(Interference, parse_spells("--busy", args.busy, ends=True))
+    outages = starmap(Outage, parse_spells("--fail", args.fail, ends=False))
+    return Disturbances(tuple(busy), tuple(outages))
 
 
 def parse_spells(option: str, text: str | None, ends: bool) -> list[tuple[str, float, float]]:
@@ -127,7 +123,7 @@ def parse_spells(option: str, text: str | None, ends: bool) -> list[tuple[str, f
             else "PROCESSOR@MS or PROCESSOR@MS:MS, as in dsp@30"
         )
         if match is None or (ends and match[3] is None):
-            raise BadInput(f"{option} {word.strip()!r} says nothing, command line, write {form}")
+            raise BadInput(f"{option} {word.strip()!r} cannot be read, command line, write {form}")
         at_us, until_us = (
             float(match[2]) * 1000,
             inf if match[3] is None else float(match[3]) * 1000,
@@ -227,14 +223,12 @@ def result_json(workload: Workload, result: LoadTestResult) -> dict[str, Any]:
 
 def processors_json(result: LoadTestResult) -> dict[str, dict[str, float]]:
     """Return busy time and utilization of the processors that had a task."""
-    return {
-        name: {
-            "busy_ms": result.busy_us[name] / 1000,
-            "utilisation": result.utilization(name),
-        }
-        for name in (processor.name for processor in result.served.processors)
-        if result.busy_us[name]
-    }
+    rows: dict[str, dict[str, float]] = {}
+    for processor in result.served.processors:
+        name = processor.name
+        if busy_us := result.busy_us[name]:
+            rows[name] = {"busy_ms": busy_us / 1000, "utilisation": result.utilization(name)}
+    return rows
 
 
 def write_trace(path: Path, result: LoadTestResult) -> None:
@@ -268,10 +262,8 @@ def show(result: dict[str, Any], console: Console) -> None:
         others = ", ".join(f"{name} {times[name]:.3f}" for name in ("min", "p90", "p95", "p99"))
         table.add_row("latency", f"median {times['median']:.3f} ms ({others})")
     table.add_row("throughput", f"{result['throughput_per_s']:.1f} /s")
-    ran = ", ".join(
-        f"{name} {number}"
-        for name, number in sorted(result["plans"].items(), key=lambda row: -row[1])
-    )
+    most_first = sorted(result["plans"].items(), key=lambda row: -row[1])
+    ran = ", ".join(f"{name} {number}" for name, number in most_first)
     table.add_row("plans, adaptive" if result["adaptive"] else "plan", ran or "none")
     table.add_row("tasks that ran elsewhere than planned", str(result["replaced"]))
     table.add_row("largest difference from the sequential run", f"{result['max_abs_error']:.2g}")

@@ -221,8 +221,8 @@ def array_files(
     args: argparse.Namespace, manifest: Manifest
 ) -> tuple[dict[str, Path], dict[str, Path]]:
     """Return the files of a network's inputs and outputs. Raises BadInput."""
-    inputs = [port.name for port in manifest.inputs]
-    outputs = [port.name for port in manifest.outputs]
+    inputs = manifest.input_names
+    outputs = manifest.output_names
     return files_of(args, inputs, outputs, manifest.model)
 
 

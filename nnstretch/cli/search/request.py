@@ -79,5 +79,5 @@ def segment_limits(args: argparse.Namespace, graph: Graph) -> SegmentLimits:
 
 def default_processors(soc: Soc) -> tuple[str, ...]:
     """Return cpu and dsp, the best pair on phones; without both, the chip's first two."""
-    names = tuple(processor.name for processor in soc.processors)
+    names = soc.processor_names
     return ("cpu", "dsp") if {"cpu", "dsp"} <= set(names) else names[:2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from nnstretch.cli.console import branches_text
 from nnstretch.cli.progress import show_machines, warn_uncalibrated
 from nnstretch.cli.search.picture import NAMES
 
@@ -104,12 +105,9 @@ def show_best(result: dict[str, Any], console: Any) -> None:
     """Print the best plan and its distance from the limits."""
     best = result["plans"][0]
     for segment in best["segments"]:
-        branches = " | ".join(
-            f"{b['processor']} {b['depth']} x {b['width']}" for b in segment["branches"]
-        )
         merge = f"  {segment['merge']}" if len(segment["branches"]) > 1 else ""
         console.print(
-            f"  {segment['start']} -> {segment['end']}  [{branches}]{merge} "
+            f"  {segment['start']} -> {segment['end']}  [{branches_text(segment)}]{merge} "
             f" {segment['latency_ms']:.2f} ms"
         )
     if best["rates_limit"] is not None:

@@ -72,13 +72,12 @@ def whole_latency_us(
 
     cost_model = CostModel(soc)
     lowered = lower(analysis, trial.plan)
-    placements = [[b.branch.processor for b in segment.branches] for segment in lowered.segments]
+    stays = residencies([segment.processors for segment in lowered.segments])
     total_us = 0.0
-    for segment, stay in zip(lowered.segments, residencies(placements), strict=True):
+    for segment, stay in zip(lowered.segments, stays, strict=True):
         demands = []
-        team = [branch.branch.processor for branch in segment.branches]
         for branch in segment.branches:
-            demand = cost_model.branch_demand(branch, team)
+            demand = cost_model.branch_demand(branch, segment.processors)
             scheduler = schedulers.get(branch.branch.processor)
             if scheduler is not None:
                 schedule = scheduler.schedule(branch.graph)

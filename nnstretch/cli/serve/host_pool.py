@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def host_pool(workload: WorkloadFile, soc: Soc | None) -> Pool:
     """Return the processors of a workload; without a chip or a pool, this host's cores.
 
-    Each takes a task more than it computes, so that it need not wait for the scheduler.
+    Each queues one task behind the one it computes, so that it need not wait for the scheduler.
     """
     pool = pool_of(workload, soc, host_cores())
     processors = [replace(processor, queue_depth=QUEUE_DEPTH) for processor in pool.processors]
@@ -42,7 +42,9 @@ def factors_of(workload: WorkloadFile, pool: Pool) -> Mapping[str, float]:
     known: dict[str, None] = {}
     wanted = workload.factors or {}
     if wanted and pool.soc is not None:
-        raise BadInput(f"factors with the chip {pool.soc.name}, workload, it says its own speeds")
+        raise BadInput(
+            f"factors with the chip {pool.soc.name}, workload, the chip has speeds of its own"
+        )
     for processor in pool.processors:
         names = (processor.name, pool.original(processor), processor.kind)
         known |= dict.fromkeys(names)

@@ -8,6 +8,8 @@ from nnstretch.schedule.simulation.latencies import Latencies
 from nnstretch.serve.network_server import NetworkServer
 from nnstretch.serve.statistics import ApplicationStatistics
 
+COUNTS = ("accepted", "answered", "refused", "failed", "cancelled", "lost", "deadline_misses")
+
 
 def result_json(server: NetworkServer, elapsed_us: float) -> dict[str, Any]:
     """Return the result of a server that has been closed after `elapsed_us` of its clock."""
@@ -17,21 +19,17 @@ def result_json(server: NetworkServer, elapsed_us: float) -> dict[str, Any]:
     for application in served.values():
         together.merge(application.statistics.latencies)
     decided_us, tasks = server.decisions_s * 1e6, server.decided_tasks
-    answered = sum(row["answered"] for row in rows)
+    totals = {name: sum(row[name] for row in rows) for name in COUNTS}
     return {
         "policy": server.settings.policy,
         "queueing": server.settings.queueing,
         "seed": server.settings.seed,
         "apps": rows,
-        **{
-            name: sum(row[name] for row in rows)
-            for name in ("accepted", "answered", "refused", "failed", "cancelled", "lost")
-        },
-        "deadline_misses": sum(row["deadline_misses"] for row in rows),
+        **totals,
         "app_latency_ms": {row["name"]: row["latency_ms"] for row in rows},
         "latency_ms": together.summary_ms(),
         "elapsed_ms": elapsed_us / 1000,
-        "throughput_per_s": answered * 1e6 / elapsed_us if elapsed_us else 0.0,
+        "throughput_per_s": totals["answered"] * 1e6 / elapsed_us if elapsed_us else 0.0,
         "scheduling_us": {"total": decided_us, "per_task": decided_us / tasks if tasks else 0.0},
         "tasks": tasks,
         "utilisation": {

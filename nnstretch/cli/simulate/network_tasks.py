@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,7 @@ def network_tasks(graph: Graph, cut: Cut, pool: Pool, soc: Soc) -> tuple[tuple[T
         missing = ""
         for processor in pool.processors:
             original = processor.name
-            if processor.name not in {p.name for p in soc.processors}:
+            if processor.name not in soc.processor_names:
                 original = pool.original(processor)
             try:
                 cost = estimate_stage(piece, original, soc, cost_model, 1.0)
@@ -59,7 +60,7 @@ def stages_of_cut(graph: Graph, cut: Cut) -> list[int]:
         return [0] * len(graph.nodes)
     if cut == "segments":
         borders = sorted(found.position for found in find_cuts(graph))
-        return merged_tail([sum(at < node for at in borders) for node in range(len(graph.nodes))])
+        return merged_tail([bisect_left(borders, node) for node in range(len(graph.nodes))])
     layers = compute_layers(graph)
     if cut == "layers":
         return list(layers)
@@ -98,7 +99,7 @@ def piece_tasks(pieces: Sequence[Graph]) -> tuple[Task, ...]:
     tasks: list[Task] = []
     for number, piece in enumerate(pieces):
         name = f"piece{number}"
-        reads = [value.name for value in piece.inputs]
+        reads = piece.input_names
         needs = frozenset(writers[value] for value in reads if value in writers)
         tasks.append(Task(name, name, needs))
         for output in piece.outputs:

@@ -58,12 +58,13 @@ class Pool:
 def pool_of(workload: WorkloadFile, soc: Soc | None, otherwise: tuple[Processor, ...]) -> Pool:
     """Return the processors of a workload.
 
-    Of the chip, where there is one: those that the pool names, all where it names none. Without a
-    chip the pool names types, and where it is absent `otherwise` counts, a task graph's own.
-    Raises UnknownName for what the chip lacks, BadInput where nothing says what there is.
+    With a chip: its processors that the pool names, or all where there is no pool. Without a chip:
+    so many of each type that the pool names, or `otherwise`, those of a task graph. Raises
+    UnknownName for a processor that the chip lacks, BadInput where there is neither chip, pool nor
+    task graph.
     """
     if soc is not None:
-        counts = workload.pool or dict.fromkeys((p.name for p in soc.processors), 1)
+        counts = workload.pool or dict.fromkeys(soc.processor_names, 1)
         names: list[str] = []
         for name, count in counts.items():
             names += [name] * count

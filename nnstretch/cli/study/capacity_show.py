@@ -28,13 +28,9 @@ def verdict(result: dict[str, Any]) -> str:
 
 def explain_bound(result: dict[str, Any], name: str, another: str) -> str:
     """Return why a bound is not lower."""
-    smaller = [
-        row
-        for row in result["variants"]
-        if row[name] < result[f"min_{name}"] and row[another] >= result[f"min_{another}"]
-    ]
-    if smaller:
-        return f"a smaller {name} does not hold"
+    for row in result["variants"]:
+        if row[name] < result[f"min_{name}"] and row[another] >= result[f"min_{another}"]:
+            return f"a smaller {name} does not hold"
     return f"no smaller {name} was tried at this {another}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nnstretch.cli.console import branches_text
 from nnstretch.cli.progress import warn_uncalibrated
 
 
@@ -24,11 +25,7 @@ def show(result: dict[str, Any], console: Any) -> None:
         )
     console.print(best_table(result["best"]))
     for segment in result["best"][0]["segments"] if result["best"] else ():
-        branches = " | ".join(
-            f"{b['processor']} {b.get('depth', '=')} x {b.get('width', '=')}"
-            for b in segment["branches"]
-        )
-        console.print(f"  {segment['start']} -> {segment['end']}  [{branches}]")
+        console.print(f"  {segment['start']} -> {segment['end']}  [{branches_text(segment)}]")
     if result["gap_to_optimum"] is not None:
         console.print(
             f"{result['gap_to_optimum']:.2%} above the proven optimum of"

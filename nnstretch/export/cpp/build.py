@@ -80,8 +80,5 @@ def compare(
 ) -> float:
     """Return the largest absolute difference from the module. Raises Mismatch above rounding."""
     computed = run_network(runner, inputs, len(expected))
-    differences = [
-        check_close(reference, output, f"C++ of {name}")
-        for reference, output in zip(expected, computed, strict=True)
-    ]
-    return max(differences)
+    pairs = zip(expected, computed, strict=True)
+    return max(check_close(reference, output, f"C++ of {name}") for reference, output in pairs)

@@ -14,9 +14,9 @@ Interval = tuple[int, int]
 def write_parts_in_place(calls: tuple[OperatorCall, ...]) -> tuple[OperatorCall, ...]:
     """Drop copies of whole tensors into dense parts of others, and move their writers there.
 
-    A tensor moves once; a second join that reads it copies from there, unless it takes all of the
-    first join as one part, as dense blocks do. Parts are dense where the joined axis is the first
-    of more than one position, as channels are at batch 1.
+    A tensor moves once. A second join that reads it copies it from its new place, unless the second
+    join takes the whole first join as one part, as dense blocks do. Parts are dense where the
+    joined axis is the first of more than one position, as channels are at batch 1.
     """
     remaining = list(calls)
     while True:
@@ -55,11 +55,12 @@ def is_written(
     calls: Sequence[OperatorCall], copies: Sequence[int], target: TensorBuffer, place: Interval
 ) -> bool:
     """Return whether others than some copies write where these do, as whoever fills a border."""
-    writes = [call.write for number, call in enumerate(calls) if number not in copies]
-    return any(
-        write.buffer == target and write.interval[0] < place[1] and place[0] < write.interval[1]
-        for write in writes
-    )
+    for number, call in enumerate(calls):
+        if number not in copies and call.write.buffer == target:
+            first, end = call.write.interval
+            if first < place[1] and place[0] < end:
+                return True
+    return False
 
 
 def is_dense_copy(call: OperatorCall) -> bool:

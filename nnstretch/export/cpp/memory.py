@@ -44,7 +44,7 @@ def plan_arena(groups: Sequence[CallGroup]) -> ArenaPlan:
     least = least_memory(sizes, before)
     offsets = best_offsets(sizes, neighbours(before), least)
     return ArenaPlan(
-        {buffer.name: offset for buffer, offset in zip(buffers, offsets, strict=True)},
+        dict(zip((buffer.name for buffer in buffers), offsets, strict=True)),
         end_of(sizes, offsets),
         peak_alive(users),
         least,
@@ -52,7 +52,7 @@ def plan_arena(groups: Sequence[CallGroup]) -> ArenaPlan:
 
 
 def neighbours(before: Sequence[int]) -> list[list[int]]:
-    """Return for each tensor those that it may share no memory with."""
+    """Return, for each tensor, the tensors that must not share memory with it."""
     apart = list(before)
     for index, mask in enumerate(before):
         while mask:
@@ -90,11 +90,11 @@ def placed(
     """Return the offsets of tensors that are placed one after the other."""
     offsets = [-1] * len(sizes)
     for index in order:
-        taken = [
-            (offsets[neighbour], offsets[neighbour] + sizes[neighbour])
-            for neighbour in neighbours_of[index]
-            if offsets[neighbour] >= 0
-        ]
+        taken: list[tuple[int, int]] = []
+        for neighbour in neighbours_of[index]:
+            start = offsets[neighbour]
+            if start >= 0:
+                taken.append((start, start + sizes[neighbour]))
         offsets[index] = fit(sorted(taken), sizes[index])
     return offsets
 

@@ -45,12 +45,8 @@ class TensorView:
     @property
     def is_dense(self) -> bool:
         """Return whether the elements follow each other in row-major order."""
-        return all(
-            size == 1 or stride == dense
-            for size, stride, dense in zip(
-                self.shape, self.stride, dense_strides(self.shape), strict=True
-            )
-        )
+        axes = zip(self.shape, self.stride, dense_strides(self.shape), strict=True)
+        return all(size == 1 or stride == dense for size, stride, dense in axes)
 
     @property
     def is_whole(self) -> bool:

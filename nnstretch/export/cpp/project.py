@@ -48,38 +48,42 @@ if(CMAKE_SOURCE_DIR STREQUAL CMAKE_CURRENT_SOURCE_DIR)
   target_link_libraries(run PRIVATE network)
 endif()
 """
+
+
+def preset(name: str, folder: str, variables: dict[str, str]) -> dict[str, object]:
+    """Return a way to configure a build, as CMakePresets.json has it."""
+    return {
+        "name": name,
+        "binaryDir": "${sourceDir}/" + folder,
+        "cacheVariables": variables,
+    }
+
+
 PRESETS = {
     "version": 3,
     "configurePresets": [
-        {
-            "name": name,
-            "binaryDir": "${sourceDir}/" + folder,
-            "cacheVariables": variables,
-        }
-        for name, folder, variables in (
-            ("release", "build", {"CMAKE_BUILD_TYPE": "Release"}),
-            (
-                "asan",
-                "build-asan",
-                {"CMAKE_BUILD_TYPE": "RelWithDebInfo", "NNSTRETCH_SANITIZE": "address"},
-            ),
-            (
-                "tsan",
-                "build-tsan",
-                {"CMAKE_BUILD_TYPE": "RelWithDebInfo", "NNSTRETCH_SANITIZE": "thread"},
-            ),
-            (
-                "cross",
-                "build-cross",
-                {
-                    "CMAKE_BUILD_TYPE": "Release",
-                    "CMAKE_SYSTEM_NAME": "Linux",
-                    "CMAKE_SYSTEM_PROCESSOR": "aarch64",
-                    "CMAKE_CXX_COMPILER": "aarch64-linux-gnu-g++",
-                    "CMAKE_C_COMPILER": "aarch64-linux-gnu-gcc",
-                },
-            ),
-        )
+        preset("release", "build", {"CMAKE_BUILD_TYPE": "Release"}),
+        preset(
+            "asan",
+            "build-asan",
+            {"CMAKE_BUILD_TYPE": "RelWithDebInfo", "NNSTRETCH_SANITIZE": "address"},
+        ),
+        preset(
+            "tsan",
+            "build-tsan",
+            {"CMAKE_BUILD_TYPE": "RelWithDebInfo", "NNSTRETCH_SANITIZE": "thread"},
+        ),
+        preset(
+            "cross",
+            "build-cross",
+            {
+                "CMAKE_BUILD_TYPE": "Release",
+                "CMAKE_SYSTEM_NAME": "Linux",
+                "CMAKE_SYSTEM_PROCESSOR": "aarch64",
+                "CMAKE_CXX_COMPILER": "aarch64-linux-gnu-g++",
+                "CMAKE_C_COMPILER": "aarch64-linux-gnu-gcc",
+            },
+        ),
     ],
 }
 README = """\

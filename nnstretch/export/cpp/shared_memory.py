@@ -14,7 +14,9 @@ def tensors_before(users: Sequence[Sequence[int]], ancestors: Sequence[int]) -> 
 
     `users` are the numbers of the calls on each tensor, `ancestors` the calls before each call.
     """
-    masks = [sum(1 << number for number in numbers) for numbers in users]
+    masks: list[int] = []
+    for numbers in users:
+        masks.append(sum(1 << number for number in numbers))
     before: list[int] = []
     for numbers in users:
         common = ancestors[numbers[0]]
@@ -45,7 +47,7 @@ def least_memory(sizes: Sequence[int], before: Sequence[int]) -> int:
 
 
 def covers(before: Sequence[int], index: int) -> list[int]:
-    """Return the tensors before one between which and it there is no third."""
+    """Return the direct predecessors of a tensor: no third one lies between."""
     direct: list[int] = []
     remaining = before[index]
     while remaining:

@@ -28,10 +28,8 @@ def broadcast(view: TensorView, shape: Extents) -> TensorView:
     missing = len(shape) - len(view.shape)
     sizes = (1,) * missing + view.shape
     strides = (0,) * missing + view.stride
-    stride = tuple(
-        old_stride if size == old_size else 0
-        for size, old_size, old_stride in zip(shape, sizes, strides, strict=True)
-    )
+    axes = zip(shape, sizes, strides, strict=True)
+    stride = tuple(step if size == old_size else 0 for size, old_size, step in axes)
     return replace(view, shape=shape, stride=stride)
 
 

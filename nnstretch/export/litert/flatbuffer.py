@@ -47,14 +47,13 @@ def tied_tensors(model: bytes) -> Iterator[tuple[str, str]]:
     parsed = parse_model(model)
     graph = parsed.Subgraphs(0)
     for operator in (graph.Operators(i) for i in range(graph.OperatorsLength())):
-        ends = [operator.Inputs(i) for i in range(operator.InputsLength())] + [
-            operator.Outputs(i) for i in range(operator.OutputsLength())
-        ]
-        forms = {
-            graph.Tensors(end).Name().decode(): quantization_of(graph.Tensors(end))
-            for end in ends
-            if end >= 0
-        }
+        ends = [operator.Inputs(i) for i in range(operator.InputsLength())]
+        ends += [operator.Outputs(i) for i in range(operator.OutputsLength())]
+        forms = {}
+        for end in ends:
+            if end >= 0:
+                tensor = graph.Tensors(end)
+                forms[tensor.Name().decode()] = quantization_of(tensor)
         for first, second in combinations(forms, 2):
             if forms[first] is not None and forms[first] == forms[second]:
                 yield first, second

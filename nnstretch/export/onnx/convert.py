@@ -99,15 +99,17 @@ def with_metadata(model: onnx.ModelProto, notes: Mapping[str, str]) -> bytes:
     return bytes(model.SerializeToString(deterministic=True))
 
 
+def float_value(port: Port) -> onnx.ValueInfoProto:
+    """Return a float32 tensor's description in an ONNX graph."""
+    return helper.make_tensor_value_info(port.name, TensorProto.FLOAT, port.spec.shape)
+
+
 def merge_onnx(sources: Sequence[Port], target: Port, axis: int, notes: Mapping[str, str]) -> bytes:
     """Return an ONNX file of a meeting point: outputs side by side."""
-    inputs = [
-        helper.make_tensor_value_info(p.name, TensorProto.FLOAT, p.spec.shape) for p in sources
-    ]
-    output = helper.make_tensor_value_info(target.name, TensorProto.FLOAT, target.spec.shape)
-    node = helper.make_node(
-        "Concat", [p.name for p in sources], [target.name], name="merge", axis=axis
-    )
+    inputs = list(map(float_value, sources))
+    output = float_value(target)
+    names = [port.name for port in sources]
+    node = helper.make_node("Concat", names, [target.name], name="merge", axis=axis)
     model = helper.make_model(
         helper.make_graph([node], "merge", inputs, [output]),
         opset_imports=[helper.make_opsetid("", OPSET)],
@@ -166,7 +168,7 @@ def max_abs_difference(expected: np.ndarray, actual: np.ndarray, what: str) -> f
     error = float(np.abs(expected - actual).max(initial=0.0))
     if not math.isfinite(error):
         raise Mismatch(
-            f"{what} differs from the module by {error}, it or the module writes what is no number"
+            f"{what} differs from the module by {error}, one of them has NaN or infinite numbers"
         )
     return error
 

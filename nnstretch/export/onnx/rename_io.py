@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import count
 from random import Random
 
 import onnx
@@ -67,15 +68,13 @@ def free_names(
     used = {tensor.name for tensor in graph.initializer}
     for node in graph.node:
         used.update(node.input, node.output)
-    return {
-        name: next(
-            f"{name}.{i}"
-            for i in range(len(used) + 1)
-            if f"{name}.{i}" not in used and f"{name}.{i}" not in wanted
-        )
-        for name in sorted(wanted)
-        if name in used and name not in names
-    }
+    taken = used | wanted
+    renamed: dict[str, str] = {}
+    for name in sorted(wanted & used):
+        if name not in names:
+            numbered = (f"{name}.{number}" for number in count())
+            renamed[name] = next(free for free in numbered if free not in taken)
+    return renamed
 
 
 def rename_all(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:

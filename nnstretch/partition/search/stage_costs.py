@@ -202,7 +202,7 @@ def boundary_traffic(
     unit = stage_of_value(graph, unit_of, depends_on_input(graph) | set(graph.outputs))
     consumers = consumers_of(graph, unit, cuts.units)
     traffic = BoundaryTraffic(*(np.zeros((width, width)) for _ in range(5)))
-    for name in [*(value.name for value in graph.inputs), *unit]:
+    for name in (*graph.input_names, *unit):
         readers = consumers.get(name, set())
         inner = sorted(readers - {cuts.units})
         size_bytes = specs[name].elements * element_bytes
@@ -230,7 +230,7 @@ def consumers_of(graph: Graph, unit: dict[str, int], caller: int) -> dict[str, s
 
     What a stage computes again is read by the units that need its result.
     """
-    entering = {value.name for value in graph.inputs}
+    entering = set(graph.input_names)
     consumers: dict[str, set[int]] = {name: {caller} for name in graph.outputs}
     for node in reversed(graph.nodes):
         own_unit = {unit[node.name]} if node.name in unit else consumers.get(node.name, set())

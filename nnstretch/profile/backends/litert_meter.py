@@ -44,15 +44,15 @@ LEAST_US = 0.05
 """A launch that costs less than an inference of nothing varies."""
 HARNESS_ROUNDS = 200
 NETWORK_BYTES = {"float32": 24 << 20, "int8": 3 << 20}
-"""What chains that take turns hold together.
+"""Bytes that chains measured in turns hold together: about those of a network.
 
-About what a network holds, so that weights come from as far as in one.
+So weights come from the same level of the memory hierarchy as in a network.
 """
 MOST_COPIES = 8
 COPIED_OPERATIONS = 40_000_000
-"""Copies of a chain in one model are as many as keep it below this.
+"""Operations of all copies of a chain in one model at most.
 
-At least two, so that outputs are warm as in a network.
+There are at least two copies, so that outputs are warm as in a network.
 """
 
 
@@ -169,10 +169,7 @@ class LoadedTfliteModel:
         self.copies = copies
         self.interpreter = Interpreter(model_content=model, num_threads=1)
         self.interpreter.allocate_tensors()
-        self.feeds = [
-            (get_input_detail["index"], numbers(get_input_detail))
-            for get_input_detail in self.interpreter.get_input_details()
-        ]
+        self.feeds = [(d["index"], numbers(d)) for d in self.interpreter.get_input_details()]
         self.feed()
         self.times_us: list[float] = []
 

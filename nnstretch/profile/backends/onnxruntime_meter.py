@@ -56,17 +56,15 @@ class OnnxRuntimeMeter:
 
         A chain of one reorder is nothing else.
         """
-        models = [self.with_carriers(chain) for chain in chains]
-        good = [i for i, model in enumerate(models) if model is not None]
+        carried: dict[int, tuple[Kernel, ...]] = {}
+        for number, chain in enumerate(chains):
+            if (model := self.with_carriers(chain)) is not None:
+                carried[number] = model
+        firsts = [chains[number][0] for number in carried]
+        times = self.time_with_halving(list(carried.values()), firsts, rounds)
         times_us: list[tuple[float, ...]] = [()] * len(chains)
-        for i, times in zip(
-            good,
-            self.time_with_halving(
-                [models[i] or () for i in good], [chains[i][0] for i in good], rounds
-            ),
-            strict=True,
-        ):
-            times_us[i] = times
+        for number, of_chain in zip(carried, times, strict=True):
+            times_us[number] = of_chain
         return times_us
 
     def time_with_halving(
@@ -149,13 +147,11 @@ class OnnxRuntimeMeter:
         """Return the time of a chain in one round, us; None where what was asked for did not
         run.
         """
-        events = [event for event in events if not event["name"].startswith((CARRIER, TAIL, SWEEP))]
-        names = [REORDERS.get(event["args"]["op_name"], "") for event in events]
-        picked = [
-            event["dur"] - self.recording_us
-            for event, name in zip(events, names, strict=True)
-            if name == reorder
-        ]
+        picked: list[float] = []
+        for event in events:
+            is_part = not event["name"].startswith((CARRIER, TAIL, SWEEP))
+            if is_part and REORDERS.get(event["args"]["op_name"], "") == reorder:
+                picked.append(event["dur"] - self.recording_us)
         return sum(picked) if picked else None
 
     def records_per_round(self, model: bytes, rounds: int) -> list[dict[int, list[dict[str, Any]]]]:

@@ -34,10 +34,10 @@ def mean_launch_us(recorded: Sequence[float], count: int) -> float:
 def inputs_for(session: onnxruntime.InferenceSession) -> dict[str, np.ndarray]:
     """Return random inputs of a session."""
     rng = np.random.default_rng(0)
-    return {
-        get_input.name: rng.standard_normal(get_input.shape, dtype=np.float32)
-        for get_input in session.get_inputs()
-    }
+    feeds: dict[str, np.ndarray] = {}
+    for value in session.get_inputs():
+        feeds[value.name] = rng.standard_normal(value.shape, dtype=np.float32)
+    return feeds
 
 
 def is_launch(event: dict[str, Any]) -> bool:

@@ -18,13 +18,9 @@ def error_quantiles(residual: Numbers, size: Numbers, most: int = 6) -> ErrorQua
     edges = np.quantile(size, np.arange(1, classes) / classes)
     size_class = np.searchsorted(edges, size, side="right")
     parts = [residual[size_class == index] for index in range(classes)]
-    intervals = [conformal_interval(part) for part in parts]
-    return ErrorQuantiles(
-        (0.0, *edges.tolist()),
-        tuple(low for low, _ in intervals),
-        tuple(high for _, high in intervals),
-        tuple(root_mean_square(part) for part in parts),
-    )
+    lows, highs = zip(*map(conformal_interval, parts), strict=True)
+    spreads = tuple(map(root_mean_square, parts))
+    return ErrorQuantiles((0.0, *edges.tolist()), lows, highs, spreads)
 
 
 def conformal_interval(residual: Numbers) -> tuple[float, float]:

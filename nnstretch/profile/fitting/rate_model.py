@@ -126,8 +126,8 @@ def fit_rates(terms: Sequence[RateTerm], data: TrainingKernels) -> tuple[RateTer
         base = np.sqrt(estimate * latency_us)
         log_error = np.abs(np.log(estimate / latency_us))
         weight = data.weight * np.sqrt(OUTLIER / np.maximum(log_error, OUTLIER))
-    fitted = [
-        replace(term, us_per_unit=float(rate))
-        for term, rate in zip(terms, rates / unit, strict=True)
-    ]
-    return tuple(term for term in fitted if term.us_per_unit > 0)
+    fitted: list[RateTerm] = []
+    for term, rate in zip(terms, rates / unit, strict=True):
+        if rate > 0:
+            fitted.append(replace(term, us_per_unit=float(rate)))
+    return tuple(fitted)

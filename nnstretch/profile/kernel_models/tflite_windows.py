@@ -61,15 +61,15 @@ def pad_for_window(
     sizes = model.shape(value)[1:3]
     stride = max(1, kernel.stride)
     scheme = padding if stride == 1 or kernel.layout == PADDED else end_padding
-    axes = list(zip(sizes, window, out[1:3], strict=True))
-    pads = [scheme(size, side, stride, size_out) for size, side, size_out in axes]
-    if all(pad == Padding(0, 0) for pad in pads):
+    pads: list[Padding] = []
+    is_all_same = True
+    for size, side, size_out in zip(sizes, window, out[1:3], strict=True):
+        pad = scheme(size, side, stride, size_out)
+        is_all_same = is_all_same and is_same(size, side, stride, size_out, pad)
+        pads.append(pad)
+    if pads == [Padding(0, 0)] * len(pads):
         return value, VALID
-    fits = [
-        is_same(size, side, stride, size_out, pad)
-        for (size, side, size_out), pad in zip(axes, pads, strict=True)
-    ]
-    if all(fits):
+    if is_all_same:
         return value, SAME
     largest = kernel.kind == "pool" and "max" in kernel.op
     return add_padding(model, value, pads, largest), VALID

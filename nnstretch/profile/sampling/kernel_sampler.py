@@ -62,7 +62,7 @@ One over large maps made small kernels a tenth slower.
 Progress = Callable[[float, float, int], None]
 """Seconds spent, seconds allowed, kernels measured."""
 Doubts = Callable[[Sequence[Sample]], Sequence[float]]
-"""How far off each sample is told by a model that never saw it, as a share."""
+"""Relative error on each sample of a model that was fitted without it."""
 
 
 @dataclass
@@ -209,15 +209,19 @@ class KernelSampler:
         attempts = self.attempts_at([(REFERENCE,), *((kernel,) for kernel in medley)])
         merged = merge_attempts(attempts)
         _, *rounds = steady_rounds(merged)
-        self.refuse([k for k, kept in zip(medley, rounds, strict=True) if not kept.times_us])
         reference_us = merged.reference_us
-        samples = [
-            (Sample(kernel, kept.times_us, reference_us), kept.steady)
-            for kernel, kept in zip(medley, rounds, strict=True)
-            if kept.times_us
-        ]
-        kept = [sample for sample, steady in samples if steady]
-        doubted = [sample for sample, steady in samples if not steady]
+        refused: list[Kernel] = []
+        kept: list[Sample] = []
+        doubted: list[Sample] = []
+        for kernel, row in zip(medley, rounds, strict=True):
+            sample = Sample(kernel, row.times_us, reference_us)
+            if not row.times_us:
+                refused.append(kernel)
+            elif row.steady:
+                kept.append(sample)
+            else:
+                doubted.append(sample)
+        self.refuse(refused)
         self.attempted.update(kernel.key for kernel in medley)
         self.attempted.difference_update(sample.kernel.key for sample in doubted)
         self.noise += NoiseTally(

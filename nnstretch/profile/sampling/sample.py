@@ -50,10 +50,9 @@ def normalize_disturbed(samples: Sequence[Sample]) -> list[Sample]:
     if not references:
         return list(samples)
     usual_us = float(np.median(references))
-    factors = [
-        min(max(sample.reference_us / usual_us / TOLERATED, 1.0), MOST) for sample in samples
-    ]
-    return [
-        replace(s, latencies_us=tuple(us / factor for us in s.latencies_us))
-        for s, factor in zip(samples, factors, strict=True)
-    ]
+    corrected: list[Sample] = []
+    for sample in samples:
+        factor = min(max(sample.reference_us / usual_us / TOLERATED, 1.0), MOST)
+        latencies_us = tuple(time_us / factor for time_us in sample.latencies_us)
+        corrected.append(replace(sample, latencies_us=latencies_us))
+    return corrected

@@ -12,8 +12,8 @@ from nnstretch.report.chips.engine_gantt import engine_gantt
 from nnstretch.report.chips.group_strip import group_strip
 from nnstretch.report.chips.memory_map import memory_map
 from nnstretch.report.format_numbers import amount, count, digits, ms, percent
-from nnstretch.report.html import Markup, join, table, tag
-from nnstretch.report.page_shell import page_contents, page_header, whole_page
+from nnstretch.report.html import Markup, join, table
+from nnstretch.report.page_shell import page_header, page_of_chapters
 
 MOST_POINTS = 14
 """Groups in the roofline: those that take longest."""
@@ -33,9 +33,7 @@ def chip_page(view: ChipView) -> str:
     chapters.append(("provenance", "Provenance", provenance_chapter(view)))
     chip = view.chip
     header = page_header(f"{chip.model} · {chip.accelerator} · {chip.policy}", "Inside one chip")
-    contents = page_contents((name, title) for name, title, _ in chapters)
-    main = tag("main", *(built for _, _, built in chapters))
-    return whole_page(f"{chip.model} on {chip.accelerator}", (header, contents, main))
+    return page_of_chapters(f"{chip.model} on {chip.accelerator}", header, chapters)
 
 
 def groups_chapter(view: ChipView) -> Markup:
@@ -45,22 +43,24 @@ def groups_chapter(view: ChipView) -> Markup:
     rate = digits(chip.throughput_per_s)
     bound = f"{percent(reached, 0)} of what no schedule beats ({chip.bound_by})"
     says = f"{rate} inputs a second, {bound}. Modelled, not measured."
-    rows = [
-        (
-            group.name,
-            group.first,
-            group.last,
-            count(group.operators),
-            count(group.parts),
-            f"{group.peak_bytes / 1e6:,.2f}",
-            f"{group.ddr_bytes / 1e6:,.2f}",
-            f"{group.taken_us / 1000:,.3f}",
-        )
-        for group in view.groups
-    ]
+    rows = list(map(group_row, view.groups))
     drawing = svg.scrolling(group_strip(view), "Groups and parts")
     listed = table("Groups, all parts together", HEADS, rows, text_columns=frozenset({0, 1, 2}))
     return chapter("groups", "Groups and parts", says, drawing, listed)
+
+
+def group_row(group: ChipGroup) -> tuple[str, ...]:
+    """Return a group as a row of the table under HEADS."""
+    return (
+        group.name,
+        group.first,
+        group.last,
+        count(group.operators),
+        count(group.parts),
+        f"{group.peak_bytes / 1e6:,.2f}",
+        f"{group.ddr_bytes / 1e6:,.2f}",
+        f"{group.taken_us / 1000:,.3f}",
+    )
 
 
 def memory_chapter(view: ChipView) -> Markup:
@@ -88,9 +88,10 @@ def roofline_chapter(view: ChipView) -> Markup:
         "The rate that matrix unit and DDR allow at so many multiply-accumulates a DDR byte, and"
         " where each group is."
     )
-    shown = sorted(view.groups, key=lambda group: -group.taken_us)
-    points = {group.name: _intensity(group) for group in shown}
-    placed = {name: point for name, point in points.items() if point is not None}
+    placed: dict[str, tuple[float, float]] = {}
+    for group in sorted(view.groups, key=lambda group: -group.taken_us):
+        if (point := _intensity(group)) is not None:
+            placed[group.name] = point
     ridge = view.peak_macs_per_us / view.ddr_bytes_per_us
     across = [ridge, *(point[0] for point in placed.values())]
     low, high = min(across) / 2, max(across) * 2

@@ -10,8 +10,8 @@ from nnstretch.report.charts.bar_chart import Bar, BarGroup, bar_chart
 from nnstretch.report.charts.gantt_schedule import TimeWindow, schedule_gantt
 from nnstretch.report.charts.line_chart import ChartAxis, ChartLine, line_chart
 from nnstretch.report.format_numbers import count, digits, plain_ms
-from nnstretch.report.html import Markup, table, tag
-from nnstretch.report.page_shell import page_contents, page_header, whole_page
+from nnstretch.report.html import Markup, table
+from nnstretch.report.page_shell import page_header, page_of_chapters
 from nnstretch.report.simulations.sweep_page import UNCALIBRATED
 from nnstretch.report.simulations.sweep_pictures import decision_times, over_time_points
 from nnstretch.report.simulations.views import ApplicationView, SimulationView
@@ -44,9 +44,7 @@ def simulation_page(
     name = workload_name(view)
     eyebrow = " · ".join(part for part in (name, view.soc, view.policy) if part)
     header = page_header(eyebrow, "Networks that arrive at run time")
-    contents = page_contents((name, title) for name, title, _ in chapters)
-    main = tag("main", *(built for _, _, built in chapters))
-    return whole_page(f"{name} under {view.policy}", (header, contents, main))
+    return page_of_chapters(f"{name} under {view.policy}", header, chapters)
 
 
 def workload_name(view: SimulationView) -> str:

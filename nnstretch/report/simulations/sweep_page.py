@@ -5,7 +5,7 @@ from __future__ import annotations
 from nnstretch.report.chapters.elements import chapter, definition_list, quiet
 from nnstretch.report.charts import svg
 from nnstretch.report.html import Markup, collapsible, join, table, tag
-from nnstretch.report.page_shell import page_contents, page_header, whole_page
+from nnstretch.report.page_shell import page_header, page_of_chapters
 from nnstretch.report.simulations.sweep_data import Key, SweepData, pool_name
 from nnstretch.report.simulations.sweep_pictures import Picture, sweep_pictures
 
@@ -45,9 +45,7 @@ def sweep_page(data: SweepData) -> str:
     counted = f"{len(data.rows)} simulations"
     caution = "".join(f" · {words}" for words in cautions(data))
     header = page_header(f"simulate sweep · {counted}{caution}", "Pools, policies and rates")
-    contents = page_contents((name, title) for name, title, _ in chapters)
-    main = tag("main", *(built for _, _, built in chapters))
-    return whole_page("Sweep of a workload", (header, contents, main))
+    return page_of_chapters("Sweep of a workload", header, chapters)
 
 
 def chapter_of(picture: str) -> str:

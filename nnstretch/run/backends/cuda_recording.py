@@ -79,7 +79,7 @@ class CudaGraphRecording:
         import torch
 
         self._layers, self._cuda, self._device = layers, cuda, device
-        self._writes = {sub.name: [port.name for port in sub.outputs] for sub in subgraphs}
+        self._writes = {sub.name: sub.output_names for sub in subgraphs}
         self._steps, self.lock = recorded_steps(order_on_streams(subgraphs)), Lock()
         for layer in layers.values():
             layer.module.to(device)

@@ -51,9 +51,7 @@ def cannot_run(
 
 def first_line(error: BaseException) -> str:
     """Return the first line that says something; runtimes put their own source files before it."""
-    lines = [
-        line.strip()
-        for line in str(error).splitlines()
-        if line.strip() and not line.startswith("Exception from src/")
-    ]
-    return one_line(lines[0])[:200] if lines else type(error).__name__
+    for line in str(error).splitlines():
+        if line.strip() and not line.startswith("Exception from src/"):
+            return one_line(line.strip())[:200]
+    return type(error).__name__

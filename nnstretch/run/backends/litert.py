@@ -51,17 +51,13 @@ class LiteRTBackend:
                 f"{self._where}, LiteRT cannot load it ({first_line(error)})"
             ) from error
         reads = [reads[index] for index in argument_order([read["name"] for read in reads])]
-        check_order(self._where, "reads", subgraph.inputs, [_tensor_info(read) for read in reads])
-        check_order(
-            self._where, "writes", subgraph.outputs, [_tensor_info(write) for write in writes]
-        )
+        check_order(self._where, "reads", subgraph.inputs, list(map(_tensor_info, reads)))
+        check_order(self._where, "writes", subgraph.outputs, list(map(_tensor_info, writes)))
         # numpy copies without Python's lock; `set_tensor` and `get_tensor` would hold it, and other
         # branches with it.
         tensor = self._interpreter.tensor
-        self._feeds = [
-            (port.name, tensor(write["index"]))
-            for port, write in zip(subgraph.inputs, reads, strict=True)
-        ]
+        memory = (tensor(read["index"]) for read in reads)
+        self._feeds = list(zip(subgraph.input_names, memory, strict=True))
         self._writes = [tensor(write["index"]) for write in writes]
 
     def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:

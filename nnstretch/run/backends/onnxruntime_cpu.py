@@ -48,7 +48,7 @@ class OnnxRuntime:
         check_names(
             self._where, "writes", subgraph.outputs, _tensor_info(self._session.get_outputs())
         )
-        self._names = [port.name for port in subgraph.outputs]
+        self._names = subgraph.output_names
         # Below the checks of `InferenceSession.run`, which are those made above, every time again
         # and with Python's lock.
         self._run = getattr(self._session, "_sess", self._session).run
@@ -76,15 +76,14 @@ class OnnxRuntime:
         for name, array in reads.items():
             binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
         # It writes without gaps only: parts of a tensor that is cut along an inner axis are copied.
-        buffers = [
-            array if array.flags.c_contiguous else np.empty(array.shape, array.dtype)
-            for array in writes
-        ]
-        takes = [
-            (copy_into(array), buffer)
-            for array, buffer in zip(writes, buffers, strict=True)
-            if buffer is not array
-        ]
+        buffers: list[np.ndarray] = []
+        takes: list[tuple[Callable[[np.ndarray], None], np.ndarray]] = []
+        for array in writes:
+            buffer = array
+            if not array.flags.c_contiguous:
+                buffer = np.empty(array.shape, array.dtype)
+                takes.append((copy_into(array), buffer))
+            buffers.append(buffer)
         for name, array in zip(self._names, buffers, strict=True):
             binding.bind_output(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
         # Below the checks of `run_with_iobinding`, which are for graphs on other devices.
@@ -107,12 +106,11 @@ class OnnxRuntime:
 
 
 def _tensor_info(args: Sequence[onnxruntime.NodeArg]) -> dict[str, TensorInfo]:
-    return {
-        arg.name: TensorInfo(
-            tuple(size if isinstance(size, int) else None for size in arg.shape), _dtype(arg.type)
-        )
-        for arg in args
-    }
+    tensors: dict[str, TensorInfo] = {}
+    for arg in args:
+        shape = tuple(size if isinstance(size, int) else None for size in arg.shape)
+        tensors[arg.name] = TensorInfo(shape, _dtype(arg.type))
+    return tensors
 
 
 def _dtype(name: str) -> str:

@@ -115,10 +115,11 @@ def _settings(device: str, threads: int) -> dict[str, Any]:
 
 
 def _tensor_info(ports: Sequence[Any]) -> dict[str, TensorInfo]:
-    return {
-        port.any_name: TensorInfo(_shape(port), np.dtype(port.element_type.to_dtype()).name)
-        for port in ports
-    }
+    tensors: dict[str, TensorInfo] = {}
+    for port in ports:
+        dtype = np.dtype(port.element_type.to_dtype()).name
+        tensors[port.any_name] = TensorInfo(_shape(port), dtype)
+    return tensors
 
 
 def _shape(port: Any) -> tuple[int | None, ...] | None:

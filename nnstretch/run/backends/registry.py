@@ -48,11 +48,9 @@ def choose_backends(choice: Choice, bundle: Bundle) -> dict[str, str]:
             f"unknown processor {unknown[0]!r}, backend for {bundle.name}, it uses"
             f" {', '.join(used)}"
         )
-    names = {
-        sub.name: by_processor.get(sub.processor, everyone) or DEFAULTS[sub.format]
-        for sub in bundle.manifest.subgraphs
-    }
+    names: dict[str, str] = {}
     for sub in bundle.manifest.subgraphs:
+        names[sub.name] = by_processor.get(sub.processor, everyone) or DEFAULTS[sub.format]
         _check_readable(names[sub.name], sub, bundle.name)
     return names
 

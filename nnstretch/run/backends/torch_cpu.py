@@ -48,7 +48,7 @@ class OnnxModule:
         check_names(self.where, "writes", subgraph.outputs, _tensor_info(program.outputs))
         self.module: nn.Module = program.module
         self._reads, self._writes = list(program.inputs), list(program.outputs)
-        self._ports = [port.name for port in subgraph.outputs]
+        self._ports = subgraph.output_names
 
     def __call__(self, values: Mapping[str, Tensor]) -> list[Tensor]:
         """Return outputs in the order of the sub-graph's ports, contiguous."""

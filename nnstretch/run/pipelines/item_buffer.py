@@ -88,7 +88,7 @@ class StagePacing:
     """The timetable of emulated stages, on a clock `dilation` times slower than the chip's."""
 
     durations_us: tuple[tuple[float, ...], ...]
-    """By step and replica; 0 for what takes as long as it takes."""
+    """By step and replica; 0 leaves a step at its real time."""
     dilation: float = 1.0
 
     def __post_init__(self) -> None:
@@ -136,10 +136,7 @@ class ItemBuffer:
         self._changes: dict[tuple[int, int], deque[tuple[int, dict[str, Any]]]] = {}
         """By worker: from which item on which sub-graphs are computed by something else."""
         for stage, replica_names in enumerate(names):
-            spans: list[deque[tuple[float, float, int]]] = [
-                deque(maxlen=traced) for _ in replica_names
-            ]
-            self.records.append([WorkerRecord(spans=spans_of_worker) for spans_of_worker in spans])
+            self.records.append([WorkerRecord(spans=deque(maxlen=traced)) for _ in replica_names])
             self._changes |= {(stage, replica): deque() for replica in range(len(replica_names))}
         self.stopped_by: int | None = None
         """The item that failed, where that stops the pipeline."""

@@ -47,14 +47,16 @@ def rows_of_stages(
     if not stage_of:
         return {work: work[1] for work in works}
     order = list(dict.fromkeys(stage_of.values()))
-    homed = sorted(
-        dict.fromkeys((stage_of.get(name, name), processor, name) for name, processor in works),
-        key=lambda replica: (order.index(replica[0]), replica[1]),
-    )
-    return {
-        (name, processor): processor if processor in python_names else f"{stage} on {processor}"
-        for stage, processor, name in homed
-    }
+
+    def place(work: tuple[str, str]) -> tuple[int, str]:
+        name, processor = work
+        return order.index(stage_of.get(name, name)), processor
+
+    rows: dict[tuple[str, str], str] = {}
+    for name, processor in sorted(dict.fromkeys(works), key=place):
+        worker = f"{stage_of.get(name, name)} on {processor}"
+        rows[name, processor] = processor if processor in python_names else worker
+    return rows
 
 
 def python_workers(manifest: Manifest) -> frozenset[str]:
@@ -74,16 +76,14 @@ def item_args(task: Task, stage_of: Mapping[str, str]) -> dict[str, Any]:
 
 
 def stage_args(manifest: Manifest) -> dict[str, Any]:
-    """Return stages in order, each with those that it reads from."""
+    """Return stages in order, each with the stages whose outputs it reads."""
     if manifest.pipeline is None:
         return {}
-    flow = stage_graph(manifest.pipeline, manifest)
-    return {
-        "pipeline": [
-            {"stage": step.name, "after": [flow[feeder].name for feeder in step.feeders]}
-            for step in flow
-        ]
-    }
+    nodes = stage_graph(manifest.pipeline, manifest)
+    rows: list[dict[str, Any]] = []
+    for node in nodes:
+        rows.append({"stage": node.name, "after": [nodes[n].name for n in node.feeders]})
+    return {"pipeline": rows}
 
 
 def producer_consumer_spans(trace: Trace, manifest: Manifest) -> Iterator[tuple[Span, Span]]:
@@ -99,10 +99,10 @@ def producer_consumer_spans(trace: Trace, manifest: Manifest) -> Iterator[tuple[
         for span in items[item]:
             maker |= dict.fromkeys(ends[span.task.subgraph][1], span)
         for span in items[item]:
-            before = dict.fromkeys(
-                maker[name] for name in ends[span.task.subgraph][0] if name in maker
-            )
-            yield from ((producer, span) for producer in before if producer is not span)
+            read = (maker.get(name) for name in ends[span.task.subgraph][0])
+            for producer in dict.fromkeys(read):
+                if producer is not None and producer is not span:
+                    yield producer, span
 
 
 def _ends(
@@ -113,14 +113,11 @@ def _ends(
     Where its copies `ran`, they do that, and it has to do with them alone.
     """
     assert manifest.pipeline is not None
-    ends = {
-        stage.name: (stage_inputs(stage, manifest), stage_outputs(stage, manifest))
-        for stage in manifest.pipeline.stages
-    }
-    ends |= {
-        sub.name: (tuple(p.name for p in sub.inputs), tuple(p.name for p in sub.outputs))
-        for sub in manifest.subgraphs
-    }
+    ends: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+    for stage in manifest.pipeline.stages:
+        ends[stage.name] = stage_inputs(stage, manifest), stage_outputs(stage, manifest)
+    for sub in manifest.subgraphs:
+        ends[sub.name] = sub.input_names, sub.output_names
     for stage in manifest.pipeline.stages:
         into, out = (step_name(stage.name, part) for part in (IN, OUT))
         if into in ran or out in ran:
@@ -162,9 +159,11 @@ def start_delays_us(stage_graph: StageGraph, spans: Mapping[str, list[Span]]) ->
     known = {name: {span.task.request: span for span in of_step} for name, of_step in spans.items()}
     for number, node in enumerate(stage_graph):
         for item, span in known[node.name].items():
-            before = [(n, i) for n, i in dependencies(stage_graph, number, item) if i >= 0]
-            ends = [known[stage_graph[n].name].get(i) for n, i in before]
-            ends_us = [end.end_us for end in ends if end is not None]
-            if ends and len(ends_us) == len(ends):
+            before: list[Span | None] = []
+            for place, earlier in dependencies(stage_graph, number, item):
+                if earlier >= 0:
+                    before.append(known[stage_graph[place].name].get(earlier))
+            ends_us = [earlier_span.end_us for earlier_span in before if earlier_span is not None]
+            if before and len(ends_us) == len(before):
                 delays_us.append(span.start_us - max(ends_us))
     return delays_us

@@ -120,11 +120,15 @@ def simulate_pipeline(
     trace = predict_stream(manifest, items, known, work)
     spans = spans_by_step(trace, sequential.pipeline, nodes)
     last = [spans[node.name] for node in nodes if node.last]
-    ended_us = tuple(max(of_step[item].end_us for of_step in last) for item in range(items))
-    starts_us = [min(of_step[item].start_us for of_step in spans.values()) for item in range(items)]
-    latencies_us = tuple(end - start for end, start in zip(ended_us, starts_us, strict=True))
+    ended_us: list[float] = []
+    latencies_us: list[float] = []
+    for item in range(items):
+        ended_us.append(max(of_step[item].end_us for of_step in last))
+        start_us = min(of_step[item].start_us for of_step in spans.values())
+        latencies_us.append(ended_us[-1] - start_us)
     service_us = {node.name: slowest_us(spans[node.name], node.replicas) for node in nodes}
-    metrics = PipelineMetrics(manifest, nodes, ended_us, latencies_us, service_us, trace)
+    times_us = tuple(ended_us), tuple(latencies_us)
+    metrics = PipelineMetrics(manifest, nodes, *times_us, service_us, trace)
     return metrics, sequential.to_caller(values)
 
 

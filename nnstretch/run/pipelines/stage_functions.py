@@ -15,6 +15,7 @@ from nnstretch.run.backends.registry import DEVICE_MEMORY_PREFIX
 from nnstretch.run.loaded_network import LoadedSubgraphs
 from nnstretch.run.pipelines.item_tensors import TensorForms, Values
 from nnstretch.schedule import StaticOrderRunner, static_order, subgraph_tasks
+from nnstretch.soc import host_of
 
 Functions = Mapping[str, Callable[..., object]]
 """Python stages by the names that a bundle gives them; inside, by stage."""
@@ -117,7 +118,7 @@ def branch_runner(subs: Sequence[Subgraph], manifest: Manifest) -> StaticOrderRu
     """Return threads for the branches of a stage; the system chooses their cores."""
     names = list(dict.fromkeys(sub.processor for sub in subs))
     processors = processors_named(manifest, names)
-    caller = next((p.name for p in processors if p.kind == "cpu"), names[0])
+    caller = host_of(processors) or names[0]
     order = static_order(subgraph_tasks(subs), processors)
     return StaticOrderRunner(order, caller, dict.fromkeys(names))
 
@@ -161,12 +162,13 @@ def device_stages(bundle: Bundle, backends: Mapping[str, str]) -> frozenset[str]
 
     They have one sub-graph each, since branches meet in the host's memory.
     """
-    single = [stage for stage in required_pipeline(bundle).stages if len(stage.subgraphs) == 1]
-    return frozenset(
-        stage.name
-        for stage in single
-        if backends[stage.subgraphs[0]].startswith(DEVICE_MEMORY_PREFIX)
-    )
+    names: set[str] = set()
+    for stage in required_pipeline(bundle).stages:
+        if len(stage.subgraphs) == 1:
+            backend = backends[stage.subgraphs[0]]
+            if backend.startswith(DEVICE_MEMORY_PREFIX):
+                names.add(stage.name)
+    return frozenset(names)
 
 
 def stage_factory(

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from nnstretch.schedule.disturbances import Disturbances
-from nnstretch.soc import Processor
+from nnstretch.soc import Processor, host_of
 
 MADE_UP_S = 1e-3
-"""How much of a late start a task makes up for, on a real clock.
+"""Lateness of a start that a task may make up for, on a real clock.
 
-To wake a thread costs the host time that the chip does not need; what is later still says that the
-host is too slow.
+Waking a thread costs the host time that the chip does not need. A start that is later than this
+shows that the host is too slow.
 """
 
 
@@ -63,7 +63,7 @@ class Timetable:
         self._disturbances = disturbances or Disturbances()
         quiet = self._disturbances == Disturbances()
         self._disturbed = None if quiet else self._disturbances
-        self._host = next((p.name for p in processors if p.kind == "cpu"), "")
+        self._host = host_of(processors) or ""
         self._host_free_us = 0.0
         self._free_us: dict[str, float] = {}
         self._lock = threading.Lock()

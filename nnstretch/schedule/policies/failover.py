@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from nnstretch.protocols import Choice, Policy, ProcessorState
 from nnstretch.schedule.policies.movable_tasks import MovableTasks
-from nnstretch.soc import Processor
+from nnstretch.soc import Processor, host_of
 from nnstretch.task import Task, TaskTimes
 
 
@@ -25,7 +25,7 @@ def fail_over(task: Task, alive: Sequence[Processor], durations_us: TaskTimes) -
     names = [processor.name for processor in alive]
     if task.processor is None or task.processor in names:
         return task
-    fallback = next((processor.name for processor in alive if processor.kind == "cpu"), names[0])
+    fallback = host_of(alive) or names[0]
     fastest = fastest_processor(task, names, durations_us)
     return replace(task, processor=fallback if fastest is None else fastest)
 

@@ -194,7 +194,7 @@ class CostModel:
         if ends not in originals_us:
             times_us = [self.estimate_graph(lowered.original, p).latency_us for p in processors]
             originals_us[ends] = min(times_us)
-        team = [branch.branch.processor for branch in lowered.branches]
+        team = lowered.processors
         return segment_cost(
             self.soc,
             [self.branch_demand(branch, team) for branch in lowered.branches],
@@ -222,7 +222,7 @@ def estimate_plan(
     cost_model = cost_model or CostModel(soc)
     processors = processors or stretched.plan.processors
     originals_us = {} if originals_us is None else originals_us
-    placements = [[b.branch.processor for b in segment.branches] for segment in stretched.segments]
+    placements = [segment.processors for segment in stretched.segments]
     costs: list[SegmentCost] = []
     for segment, stay in zip(stretched.segments, residencies(placements), strict=True):
         costs.append(cost_model.segment_cost(segment, stay, processors, originals_us))

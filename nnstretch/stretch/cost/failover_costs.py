@@ -25,7 +25,7 @@ def segment_alternatives(
     lowered: LoweredSegment, cost_model: CostModel
 ) -> tuple[AlternativeEstimates, ...]:
     """Return alternatives of each branch and, where there are several, of the merge behind them."""
-    processors = frozenset(branch.branch.processor for branch in lowered.branches)
+    processors = frozenset(lowered.processors)
     rows = [branch_alternatives(branch, processors, cost_model) for branch in lowered.branches]
     if len(rows) > 1:
         rows.append(merge_alternatives(lowered, cost_model))

@@ -56,6 +56,11 @@ class LoweredSegment:
     """Dimension along which outputs are concatenated."""
     original: Graph
 
+    @property
+    def processors(self) -> tuple[str, ...]:
+        """Return the processor of each branch."""
+        return tuple(branch.branch.processor for branch in self.branches)
+
 
 @dataclass(frozen=True)
 class LoweredNetwork:
@@ -124,7 +129,7 @@ def check_chain(analysis: NetworkAnalysis, plan: Plan) -> None:
 
 def check_processors(segment: Segment) -> None:
     """Check that no two branches share a processor. Raises BadPlan when they do."""
-    processors = [branch.processor for branch in segment.branches]
+    processors = segment.processors
     if len(set(processors)) != len(processors):
         raise BadPlan(
             f"segment {segment.start} -> {segment.end} has two branches on one processor,"

@@ -102,7 +102,7 @@ class NetworkAnalysis:
         Of cuts of the same groups, the last alone: a depthwise convolution with more outputs than
         inputs makes them wider, but they scale by one ratio.
         """
-        position = {node.name: i for i, node in enumerate(graph.nodes)}
+        position = graph.positions()
         cuts: list[InnerCut] = []
         seen: list[set[int]] = []
         for cut in reversed(self.block_ends):

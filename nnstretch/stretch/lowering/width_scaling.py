@@ -79,7 +79,7 @@ class InnerGroup:
 def inner_groups(graph: Graph, channels: ChannelGroups, ends: set[int]) -> tuple[InnerGroup, ...]:
     """Return free groups that are neither the input's nor the output's, in execution order."""
     layers = weighted_layers(graph, channels)
-    position = {node.name: i for i, node in enumerate(graph.nodes)}
+    position = graph.positions()
     groups: dict[int, InnerGroup] = {}
     for layer in layers:
         for root in layer.writes - ends - channels.pinned.keys() - groups.keys():

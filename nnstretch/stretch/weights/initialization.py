@@ -85,8 +85,8 @@ class ResidualPaths:
     @classmethod
     def of(cls, graph: Graph) -> ResidualPaths:
         """Analyze the residual paths of a graph."""
-        inputs = [value.name for value in graph.inputs]
-        names = inputs + [node.name for node in graph.nodes]
+        inputs = graph.input_names
+        names = [*inputs, *(node.name for node in graph.nodes)]
         bit = {name: 1 << position for position, name in enumerate(names)}
         sources = {name: bit[name] for name in inputs}
         for node in graph.nodes:

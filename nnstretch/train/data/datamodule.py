@@ -145,7 +145,7 @@ class Pictures(LightningDataModule):
         before = state_dict.get("images")
         if not isinstance(before, dict) or not self.dataset_identity.keys() <= before.keys():
             raise BrokenFile(
-                "training state of another version, it says not which images it is of, begin anew"
+                "training state of another version, it does not name its images, begin anew"
                 " in another folder"
             )
         for key, now in self.dataset_identity.items():

@@ -269,7 +269,7 @@ def test_bounds_of_a_pipeline_are_checked(fields: dict[str, Any], message: str) 
 
 
 def test_what_is_no_function_is_refused_at_once() -> None:
-    with pytest.raises(BadInput, match="what was passed is no function but int"):
+    with pytest.raises(BadInput, match="passed was no function but int"):
         Pipeline(chain(2, (0,)), {"stages:m0": 1})  # type: ignore[dict-item]
 
 

@@ -69,7 +69,9 @@ def test_python_stages_take_and_give_anything() -> None:
             ["drawn", 43.0],
             ["drawn", 50.0],
         ]
-    with pytest.raises(BadInput, match="stage after runs boxes:draw, pipeline, nobody passed it"):
+    with pytest.raises(
+        BadInput, match="stage after runs boxes:draw, pipeline, no function was passed for it"
+    ):
         Pipeline(Bundle(*framed(), name="framed.nns"), {"camera.read:load": len})
 
 

@@ -56,8 +56,7 @@ def forward_order(
     steps = steps_of(graph, modules)
     names = entry_names(steps)
     edges = edges_of(graph, steps, names)
-    inputs = [value.name for value in graph.inputs]
-    labels = variable_names(captured.stack_traces, inputs)
+    labels = variable_names(captured.stack_traces, graph.input_names)
     records: list[Record] = []
     for step, name in zip(steps, names, strict=True):
         arriving = [edge for edge in edges if edge.target == name]

@@ -134,27 +134,25 @@ def einsum(t: Translation, node: Node) -> Views:
         raise UnsupportedArguments(f"the equation {equation}")
     if any(len(set(term)) < len(term) for term in terms):
         raise UnsupportedArguments(f"the equation {equation}, a diagonal")
-    a, b = (t.view_of(operand) for operand in operands)
+    a, b = map(t.view_of, operands)
     sizes: dict[str, int] = {}
     for term, view in zip(terms, (a, b), strict=True):
         for letter, size in zip(term, view.shape, strict=True):
             sizes[letter] = size if sizes.get(letter, 1) == 1 else sizes[letter]
-    a, b = (
-        view_algebra.broadcast(view, tuple(sizes[letter] for letter in term))
-        for term, view in zip(terms, (a, b), strict=True)
-    )
+    a = view_algebra.broadcast(a, tuple(sizes[letter] for letter in terms[0]))
+    b = view_algebra.broadcast(b, tuple(sizes[letter] for letter in terms[1]))
     batch = [letter for letter in terms[0] if letter in terms[1] and letter in result]
     summed = [letter for letter in terms[0] if letter in terms[1] and letter not in result]
     rows = [letter for letter in terms[0] if letter not in terms[1]]
     columns = [letter for letter in terms[1] if letter not in terms[0]]
-    if any(letter not in result for letter in rows + columns):
+    if not {*rows, *columns} <= set(result):
         raise UnsupportedArguments(f"the equation {equation}")
     rows_first = arranged(t, node, a, terms[0], (batch, rows, summed), sizes)
     columns_last = arranged(t, node, b, terms[1], (batch, summed, columns), sizes)
     multiplied = product(t, node, rows_first, columns_last)
     order = [*batch, *rows, *columns]
     view = t.reshape(multiplied, tuple(sizes[letter] for letter in order), node)
-    return view_algebra.permute(view, tuple(order.index(letter) for letter in result))
+    return view_algebra.permute(view, tuple(map(order.index, result)))
 
 
 def arranged(
@@ -167,7 +165,7 @@ def arranged(
 ) -> TensorView:
     """Return an operand of einsum as [batch.., rows, columns], each block one axis."""
     order = [*blocks[0], *blocks[1], *blocks[2]]
-    moved = view_algebra.permute(view, tuple(letters.index(letter) for letter in order))
+    moved = view_algebra.permute(view, tuple(map(letters.index, order)))
     shape = [sizes[letter] for letter in blocks[0]]
     shape += [math.prod(sizes[letter] for letter in block) for block in blocks[1:]]
     return t.reshape(moved, tuple(shape), node)

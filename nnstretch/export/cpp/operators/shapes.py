@@ -150,8 +150,7 @@ def joined(t: Translation, node: Node) -> Views:
     items = node.args[0]
     if not isinstance(items, tuple):
         raise UnsupportedArguments("no list of tensors")
-    views = [t.view_of(item) for item in items]
-    views = [view for view in views if view.elements > 0]
+    views = [view for view in map(t.view_of, items) if view.elements > 0]
     shape = node.output.shape
     axis = integer(argument(node, 1), 0) % len(shape)
     if node.kind == "stack":
