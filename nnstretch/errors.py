@@ -1,4 +1,4 @@
-"""What can be wrong, and whose doing it is.
+"""Every error that the toolkit raises, and its cause.
 
 NnstretchError
 ├── BrokenGraph        a graph that contradicts itself (our doing, or a broken model file)

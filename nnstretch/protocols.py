@@ -127,11 +127,11 @@ class DeviceBackend(Protocol):
     """
 
     def upload(self, inputs: Mapping[str, np.ndarray], /) -> object:
-        """Return inputs on the device, when they are there."""
+        """Return inputs on the device, once they are copied."""
         ...
 
     def execute(self, tensors: object, /) -> object:
-        """Return outputs on the device, of inputs that are there."""
+        """Return outputs on the device of inputs on the device."""
         ...
 
     def download(self, tensors: object, /) -> Sequence[np.ndarray]:

@@ -30,8 +30,8 @@ def filled_quickly(frozen: type[T]) -> type[T]:
 def quick_maker(frozen: type[T]) -> Callable[..., T]:
     """Return a function that makes objects of a frozen dataclass with slots.
 
-    It takes what the class takes, and half the time of one that is `filled_quickly`: for loops
-    that make millions.
+    It takes the arguments of the class, in half the time of a `filled_quickly` one: for loops that
+    make millions of objects.
     """
     make: Callable[..., T] = _filling(
         frozen, "make", "", "self = open()", "self.__class__ = frozen\n    return self"
@@ -70,9 +70,9 @@ class Task:
     processor: str | None = None
     """Where its plan placed it; None leaves the choice to the policy."""
     request: int = 0
-    """Which input it belongs to."""
+    """Number of the input that it is part of."""
     plan: str = ""
-    """Which of several plans it belongs to; empty where there is one."""
+    """Plan that it is part of, where there are several; else empty."""
     priority: int = 0
     """Of several that wait, the greater goes first under a policy of priority classes."""
     deadline_us: float = inf

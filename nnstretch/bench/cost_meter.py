@@ -20,7 +20,7 @@ from nnstretch.trace import Failure, Span
 WARM = 3
 """Runs of each task on each processor that are not counted."""
 POLICY = "eft"
-"""Whose decisions are timed: it looks at every processor, as most do."""
+"""Policy whose decisions are timed: like most, it looks at every processor."""
 Tick = Callable[[int, int], None]
 
 

@@ -59,9 +59,9 @@ def parse_model_spec(spec: str) -> ModelSpec:
 
 
 def spec_with(spec: str, inputs: Sequence[InputShape], outputs: Sequence[str]) -> str:
-    """Return a MODEL that says itself what the command line says of its inputs and outputs.
+    """Return a MODEL with the inputs and outputs of the command line written into it.
 
-    Raises BadInput where it says other outputs already.
+    Raises BadInput where it names other outputs itself.
     """
     if not inputs and not outputs:
         return spec

@@ -245,7 +245,7 @@ class ProgramReader:
         return path
 
     def make_variable(self, fx_name: str) -> None:
-        """Let what is written into a constant be seen by what reads it from here on."""
+        """Make a constant that is written to a weight, so that later nodes read new values."""
         if fx_name in self.constants.tensors and fx_name not in self.names:
             self.add_constant(fx_name)
         self.constants.tensors.pop(fx_name, None)

@@ -1,4 +1,4 @@
-"""What a file of torch.export may hold, so that loading it runs nothing the file says.
+"""Checks of a torch.export file, so that loading it runs no code of the file.
 
 `torch.export.load` trusts its file. Read with torch 2.15, it
 - unpickles freely: tensors marked `use_pickle`, opaque and custom objects, and sample inputs and
@@ -54,7 +54,7 @@ _SIZE_FUNCTION_NAMES = """
     FloorToInt IntTrueDiv PythonMod TruncToInt
 """
 SIZE_FUNCTIONS = frozenset(_SIZE_FUNCTION_NAMES.split())
-"""What sizes are made of. No power: a few characters of it can take all memory."""
+"""Functions that sizes may call. No power: a few characters of it can take all memory."""
 ALLOWED_CONTAINERS = (None, "builtins.tuple", "builtins.list", "builtins.dict")
 MAX_NUMBER_DIGITS = 18
 LITERAL_PATTERNS = {"Symbol": r"[A-Za-z]\w*", "Float": r"-?\d{1,18}(\.\d{1,18})?"}

@@ -13,7 +13,7 @@ from torch import nn
 from nnstretch.errors import Mismatch
 
 TIMES_CHANCE = 2.0
-"""Labels say something of a network that is right at least so often as often as by chance."""
+"""Accuracy over that of chance from which on labels tell anything about a network."""
 
 
 class LabeledBatches(Protocol):

@@ -37,9 +37,9 @@ class ExportedFiles:
     ports: Mapping[str, Port]
     """By the name of the tensor."""
     tested: Sequence[Tensors]
-    """What the module computes on the inputs that the files are compared on; at least one."""
+    """All tensors of the module on each of the inputs that verify the files; at least one."""
     runner: Callable[[bytes, str], Runner]
-    """From a file and the name of its draft."""
+    """Makes a runner of a file and the name of its draft."""
 
 
 def onnx_files(request: ExportRequest, specs: Sequence[SubgraphSpec]) -> ExportedFiles:

@@ -60,7 +60,7 @@ class StrictLoader(yaml.SafeLoader):
         return float(self.construct_yaml_float(node))
 
     def construct_blank(self, node: yaml.ScalarNode) -> Blank:
-        """Construct what stands for a value that is not there."""
+        """Construct the mark of an absent value."""
         return BLANK
 
 

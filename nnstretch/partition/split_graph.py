@@ -1,8 +1,8 @@
 """Split a graph into one sub-graph per stage, at any set of tensors.
 
-A value that crosses becomes one output of its producer and one input of each stage that reads it,
-however often it is used there. Weights go with their readers; batch sizes and functions of weights
-are computed again where they are needed.
+A value that crosses stages is one output of its producer and one input of each stage that reads it,
+however many of the stage's operators do. Weights go with their readers; batch sizes and functions
+of weights are computed again where they are needed.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def feature_batch(kernels: Sequence[Kernel], element_bytes: int) -> FeatureBatch
 
 
 def feature_grid(kernel: Kernel, element_bytes: int) -> tuple[FeatureBatch, tuple[int, ...]]:
-    """Return a kernel whose counts are arrays, one by one, and the shape they broadcast to."""
+    """Return the features of a kernel whose counts are arrays, flattened, and their shape."""
     arrays = [np.asarray(value, dtype=np.float64) for value in counts_of(kernel)]
     counts = np.broadcast_arrays(*arrays)
     shape = counts[0].shape

@@ -50,7 +50,7 @@ def sampled_ranges(kernels: Iterable[Kernel], element_bytes: int) -> dict[str, R
 
 
 def reason_outside(ranges: Mapping[str, AmountRange], features: Mapping[str, float]) -> str:
-    """Return which feature lies farthest outside of what was measured, empty where none does."""
+    """Return the feature farthest outside the measured range as text, empty where none is."""
     worst = 1.0
     reason = ""
     for name, (low, high) in ranges.items():

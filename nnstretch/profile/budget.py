@@ -33,7 +33,7 @@ class Budget:
     taken_s: dict[str, float] = field(default_factory=dict)
     """By phase."""
     skipped: list[str] = field(default_factory=list)
-    """What there was no time for."""
+    """Measurements that the budget had no time for."""
 
     def __post_init__(self) -> None:
         if self.started_s < 0:

@@ -19,7 +19,7 @@ class EnergyMeter(Protocol):
 
     @property
     def source(self) -> str:
-        """Return whose energy it is, and who counts it."""
+        """Return the name of the device and of its counter."""
         ...
 
     def joules(self) -> float:
@@ -30,14 +30,14 @@ class EnergyMeter(Protocol):
 def open_energy_meter(root: Path = POWERCAP, gpu_uuid: str = "") -> EnergyMeter | None:
     """Open the counters of all packages, or those of one GPU (`GPU-...`, as NVML names it).
 
-    None where there are none to read.
+    None where there is no counter that may be read.
     """
     return open_nvml(gpu_uuid) if gpu_uuid else open_rapl(root)
 
 
 @dataclass
 class RaplPackage:
-    """One RAPL zone, and what it counted so far."""
+    """A RAPL zone and its readings so far."""
 
     folder: Path
     range_uj: int

@@ -20,13 +20,13 @@ Progress = Callable[[str, float, float], None]
 
 @dataclass(frozen=True, slots=True)
 class ProfileRequest:
-    """What somebody asked for."""
+    """Settings of one profile."""
 
     out: Path
     budget_s: float
     processors: str | None = None
     networks: tuple[str, ...] = ()
-    """To validate on; none of them is sampled."""
+    """Networks to validate on; none of them is sampled."""
     seed: int = 0
     fresh: bool = False
     """Forget what was measured into the folder before."""
@@ -40,18 +40,18 @@ class ProfileRequest:
 
 @dataclass(frozen=True, slots=True)
 class ProfileResult:
-    """What came out, beside the files."""
+    """Results of a profile, beside its files."""
 
     soc: Soc
     samples: dict[int, list[Sample]]
     rows: list[HeldOutNetwork]
     refused: dict[str, str]
     power_w: float | None
-    """Mean while kernels were measured; None where the platform does not tell."""
+    """Mean while kernels were measured; None where the platform has no counter."""
     budget: Budget
-    """What each phase took, and what there was no time for."""
+    """What each phase took, and what the budget had no time for."""
     noise: NoiseTally
-    """What other work cost all runs into the folder."""
+    """Time that other work cost all runs into the folder."""
 
     @property
     def kernels(self) -> int:

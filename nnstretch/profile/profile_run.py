@@ -115,7 +115,8 @@ class ProfileRun:
     ) -> tuple[Soc, list[HeldOutNetwork], dict[str, str]]:
         """Fit, save the chip, validate it, and save it again with the errors on whole networks.
 
-        Predictors of a noisy profile say so. Raises BadInput when too few kernels were measured.
+        Predictors of a noisy profile are marked as noisy. Raises BadInput when too few kernels were
+        measured.
         """
         count = sum(map(len, samples.values()))
         with self.budget.spend("fitting"):

@@ -1,6 +1,6 @@
-"""Which kernels are told badly by what is known so far.
+"""Which kernels the samples so far predict badly.
 
-The quick half of a fit, left out fold by fold.
+The quick half of a fit, cross-validated.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class Session:
     def _begin_without_threads(self) -> None:
         self._turn = threading.RLock()
         self._runs_on: threading.Thread | None = None
-        """The caller whose turn it is."""
+        """Thread of the caller that runs now."""
         self._real_clock = RealClock(self.tasks, self.processors, self.handovers_us)
 
     @property

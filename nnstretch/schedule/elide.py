@@ -1,6 +1,6 @@
-"""Tasks with nothing left to do are passed over.
+"""Remove no-op tasks from a schedule, and put them back into its trace.
 
-Who needs one waits for what it needs, and nobody hands anything over to it.
+Successors of a removed task need its predecessors instead; nothing is enqueued for it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from nnstretch.trace import Span, Trace
 
 
 def without_noops(tasks: Iterable[Task], subgraphs: Collection[str]) -> tuple[Task, ...]:
-    """Return the tasks but those of `subgraphs`, whose needs are passed on.
+    """Return the tasks without those of `subgraphs`, whose needs their successors take over.
 
     Tasks come after what they need.
     """
@@ -32,12 +32,10 @@ def without_noops(tasks: Iterable[Task], subgraphs: Collection[str]) -> tuple[Ta
 def restore_noops(
     trace: Trace, tasks: Sequence[Task], subgraphs: Collection[str], over_us: float = 0.0
 ) -> Trace:
-    """Return the trace of what `without_noops` left, with the others in it.
+    """Return the trace of the tasks that `without_noops` kept, with the removed ones in it.
 
-    On their processors, of no length, where the last of their needs ends.
-
-    Who waits for the last of all is the caller, so one that ends last and that no task needs is at
-    `over_us`, when the caller saw it.
+    Removed tasks have no length; each is on its processor, at the end of the last of its needs. One
+    that no task needs and that ends last is at `over_us`, when the caller saw the end of the run.
     """
     if not subgraphs:
         return trace

@@ -53,7 +53,7 @@ class StageNode:
 
     @property
     def stage(self) -> str:
-        """Return the name of the stage that it is, or is a part of."""
+        """Return the name of its stage, also for a copy of the stage."""
         return self.name.removesuffix(f" {self.part}") if self.part else self.name
 
     @property
@@ -203,7 +203,7 @@ def stream_tasks(manifest: Manifest, items: int) -> tuple[Task, ...]:
 def _step_tasks(
     node: StageNode, stage: PipelineStage, manifest: Manifest, item: int, before: frozenset[str]
 ) -> list[Task]:
-    """Return the tasks of a step for an item; those that begin it need `before`."""
+    """Return the tasks of a step for an item; its first tasks need `before`."""
     subs = subgraphs_of_stage(stage, manifest)
     if node.part or stage.call:
         processor = processor_of_item(stage, item, subs[0].processor if subs else stage.name)

@@ -35,7 +35,7 @@ def whole_number(name: str, value: object, least: int, most: int, needed: str) -
 
 
 class Timeout:
-    """The time that begins with the object, for one call; prints as what the caller asked for."""
+    """A timeout of one call, which begins with the object; its text is the number passed."""
 
     def __init__(self, timeout_s: float | None, name: str = "timeout_s") -> None:
         """Start the time; None, or more than the system can count, never ends.

@@ -74,7 +74,7 @@ QUICK_BYTES = 1 << 20
 QUICK_NUMBERS = 1000
 """Answers with more numbers as JSON are encoded there, too."""
 CODERS = 2
-"""Threads that decode and encode: one that is long at it keeps nobody else from it."""
+"""Threads that decode and encode: a long body blocks one of them only."""
 
 
 class InferenceApplication:

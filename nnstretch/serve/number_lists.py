@@ -32,12 +32,12 @@ SPACE = b" \t\r\n"
 MISPLACED = re.compile(rb"\[(?<=[^\[\],]\[)|\][^\[\],]")
 """A number in front of a list, or behind one, without a comma in between; in text without space."""
 SECRET = secrets.token_hex(16)
-"""In the names of lists that were taken out, so that no client can name one."""
+"""Part of the names of lists that were taken out, so that no client can forge one."""
 
 
 @dataclass(frozen=True, slots=True)
 class NumberList:
-    """A long list that stands in a request, and nobody has looked at."""
+    """A long list in a request that is not parsed yet."""
 
     text: bytes
 
@@ -70,7 +70,7 @@ class ShortenedJson:
     lists: dict[str, NumberList] = field(default_factory=dict)
 
     def data_of(self, item: dict[str, Any]) -> object:
-        """Return the data of an input: JSON, or the list that was taken out of there."""
+        """Return the data of an input: JSON, or the list that was taken out of the text."""
         data = item.get("data")
         return self.lists.get(data, data) if type(data) is str else data
 

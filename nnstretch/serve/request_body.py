@@ -53,7 +53,7 @@ class BodyBudget:
 
     @contextmanager
     def share(self) -> Iterator[BodyShare]:
-        """Yield what one request takes of it, which comes back at the end."""
+        """Yield the share of one request, which is given back at the end."""
         share = BodyShare(self)
         try:
             yield share

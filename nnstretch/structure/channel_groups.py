@@ -59,7 +59,7 @@ class ChannelGroups:
     consumed: frozenset[int]
     """Roots that a layer reads as channels."""
     weights_of: Mapping[int, tuple[str, ...]]
-    """Root -> the weights that write these channels: those whose first dimension it is."""
+    """Root -> the weights whose first dimension it is: they write these channels."""
 
     def axis(self, value: str) -> int:
         """Return which dimension of a tensor holds channels."""

@@ -36,8 +36,8 @@ def branched_network(
 ) -> StretchedNetwork:
     """Build the plan's network, with weights as `recipe.branched` says or from a file.
 
-    `original` is not changed. It decides which of its channels each channel stands for, also with
-    a file of `weights`, so it must be the network that those were inherited from.
+    `original` is not changed. Its weights decide which original channel each branch channel
+    replaces, so with a file of `weights` it must be the network that these were inherited from.
     """
     settings = recipe.branched
     with fork_seeded_rng(recipe):

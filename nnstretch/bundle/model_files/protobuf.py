@@ -71,7 +71,7 @@ class ProtoMessage:
         return tuple(as_text(piece, where) for piece in self.pieces.get(name, ()))
 
     def holds(self, name: str) -> bool:
-        """Return whether a field is there."""
+        """Return whether a field is present."""
         return name in self.integers or name in self.pieces
 
 

@@ -34,7 +34,7 @@ class RuleContext:
         return self.numbers[index] if index < len(self.numbers) else None
 
     def given(self, index: int) -> bool:
-        """Return whether an input is there."""
+        """Return whether an input is present."""
         return index < len(self.node.inputs) and bool(self.node.inputs[index])
 
     def integers(self, name: str, default: Shape = ()) -> Shape:

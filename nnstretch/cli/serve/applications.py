@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from nnstretch.soc import Soc
 
 Tell = Callable[[str, float, float], None]
-"""Told what is done, how far it is and how much there is."""
+"""Progress callback: the phase, how much of it is done, and the total."""
 MARGIN = 1.25
-"""How much slower than it must an emulated clock goes."""
+"""Factor by which an emulated clock goes slower than it has to."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,9 +101,9 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 def simulated(
     args: argparse.Namespace, settings: SimulationSettings, head: dict[str, Any]
 ) -> tuple[dict[str, Any], list[SimulationResult]]:
-    """Simulate, write what was asked for, and return the result as JSON data and as it is.
+    """Simulate, write the requested files, and return the result as JSON data and as objects.
 
-    `head` says of which workload it is.
+    `head` is the part of the JSON that names the workload.
     """
     from nnstretch.cli.progress import progress
     from nnstretch.cli.simulate.result_json import result_json

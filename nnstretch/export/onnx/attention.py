@@ -15,7 +15,7 @@ ATTENTION = (
     F.scaled_dot_product_attention,
     torch.ops.aten.scaled_dot_product_attention.default,
 )
-"""As modules call it, and as sections of a captured network do."""
+"""The function that modules call, and the operator in sections of a captured network."""
 
 
 class FourDimensionalAttention(TorchFunctionMode):

@@ -36,7 +36,7 @@ class RecordedProcessor:
     name: Name
     kind: Name
     queue_depth: Annotated[int, Range(1, 1_000)] = QUEUE_DEPTH
-    """Tasks that it was handed at a time, if they were there."""
+    """Tasks that it may be given at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class RecordedRequest:
     """On the server's clock."""
     priority: Priority
     tasks: Annotated[tuple[RecordedTask, ...], Length(0, MOST_NAMES)]
-    """In the order of their ends; those that ended after their request are not there."""
+    """In the order of their ends, without tasks that ended after their request."""
 
     def __post_init__(self) -> None:
         if self.ended_us < self.arrived_us:

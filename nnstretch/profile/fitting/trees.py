@@ -40,7 +40,7 @@ SEEN = (
     "rows",
     "reduction",
 )
-"""What the trees may look at."""
+"""Features of the trees."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class ParetoMark:
 
 @dataclass(frozen=True, slots=True)
 class ParetoPanel:
-    """One front with what it is compared to; all latencies are predicted."""
+    """A front and its references, the original and single branches; latencies are predicted."""
 
     title: str
     across: str

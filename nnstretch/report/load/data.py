@@ -256,7 +256,7 @@ class SourceFile:
     size_bytes: int
     sha256: str
     commands: tuple[str, ...] = ()
-    """What the file says it was made with."""
+    """Commands that made the file, as it says itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ _TASK = re.compile(r"(.+)#(\d{1,9})", re.S)
 @tolerant
 @dataclass(frozen=True, slots=True)
 class StageDependencies:
-    """A stage and those that it reads from, as a trace's `otherData` has them."""
+    """A stage and the stages before it, as `otherData` of a trace lists them."""
 
     stage: str
     after: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ Size = Annotated[float, Range(0)]
 WINDOW = 12
 """Items of a stream that a chart shows."""
 StageInputs = tuple[tuple[str, tuple[str, ...]], ...]
-"""Stages in their order, each with those that it reads from."""
+"""Stages in order, each with the stages whose outputs it reads."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ class TraceFile:
     processes: dict[Key | None, str]
     threads: dict[tuple[Key | None, Key | None], str]
     timing: str | None
-    """`emulated` or `measured` where the file says so; of a run, not of a prediction."""
+    """`emulated` or `measured`, if the file names it, of the run; predictions have none."""
 
     def process_of(self, event: SliceEvent) -> str:
         """Return the name of an event's process."""

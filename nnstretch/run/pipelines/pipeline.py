@@ -120,13 +120,13 @@ class Pipeline:
         return self._result(*taken)
 
     def stream(self, items: Iterable[Any], in_flight: int | None = None) -> Iterator[ItemResult]:
-        """Yield a result for every item, in order, as soon as it is there.
+        """Yield a result for every item, in order, once it is computed.
 
-        A thread of its own asks for items, ahead of the results and only as fast as they are read.
-        With `in_flight` the caller's thread does: item n when the result of item n - `in_flight`
-        has been handled, which it may depend on. Nothing else may be in flight. Where `items`
-        raises, an item does not fit or the pipeline stops, the results of all items before come
-        first, then that error is raised.
+        A thread of its own reads items, ahead of the results and only as fast as results are taken.
+        With `in_flight` the caller's thread reads item n once it has handled the result of item n -
+        `in_flight`, so an item may depend on that result. Nothing else may be in flight. Where
+        `items` raises, an item does not fit or the pipeline stops, the results of all items before
+        come first, then that error is raised.
         """
         self._check_empty()
         try:

@@ -28,9 +28,9 @@ class StreamEnds:
 
 
 def stream_ahead(ends: StreamEnds, items: Iterator[Any]) -> Iterator[ItemResult]:
-    """Yield each result as soon as it is there; another thread asks for items and pushes them.
+    """Yield each result once it is computed; another thread reads items and pushes them.
 
-    Raises what ended the items, where that is not their end.
+    Raises the error that ended the items, if one did.
     """
     flow, source = ends.flow, ItemSource(ends, items)
     try:

@@ -54,10 +54,8 @@ def replica_processors(
 ) -> tuple[tuple[str, ...], ...]:
     """Return the processors of each replica of a stage.
 
-    A processor, several where it is branched, the stage's own name where it is Python, NAME.0 and
-    so on of its replicas.
-
-    Or who copies, where `part` says that it is about copies.
+    One processor, or several of a branched stage; for a Python stage its own name, or NAME.0,
+    NAME.1 and so on for its replicas. With a `part`, IN or OUT, the names of the copies instead.
     """
     if stage.call:
         return tuple((name,) for name in stage.replica_names or (stage.name,))
@@ -162,8 +160,8 @@ def make_on_cores(cores: frozenset[int] | None, make: Callable[[], Made]) -> Mad
 def shut_down(executor: StaticExecutor, items: ItemBuffer) -> None:
     """End every thread of a pipeline, also those of branched stages.
 
-    One of our own threads gets here where a stage closes its pipeline, or happens to collect one
-    that nobody holds. It cannot wait for itself, so another thread does.
+    A thread of the pipeline itself calls this where a stage closes its pipeline, or where garbage
+    collection ends one. It cannot join itself, so a new thread joins it.
     """
     if threading.current_thread().name.startswith("nnstretch-"):
         threading.Thread(target=join_all, args=(executor, items), name="nnstretch-close").start()

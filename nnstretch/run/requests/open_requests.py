@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 
 class Reply(Future[Any]):
-    """The answer to come, and how it came about, which is known once it is there.
+    """Future of an answer; its other fields are known once it is done.
 
-    What `add_done_callback` is given is called on a thread of the server that only does this, so it
-    may submit, wait and close; or on the thread that cancels, or that adds it to an answer that is
-    there.
+    Done-callbacks run on a thread of the server that does nothing else, so they may submit, wait
+    and close. Where the reply was cancelled, they run on the thread that cancelled it; where it is
+    done already, on the thread that adds them.
     """
 
     plan: str | None = None
-    """By which plan it was computed, or begun; None where it was never begun."""
+    """Plan that computed it, or began to; None where none did."""
     replaced: int = 0
     """Tasks of it that ran elsewhere than planned."""
     latency_ms: float | None = None
@@ -163,7 +163,7 @@ class SubmitMessage:
 
     request: int
     name: str = ""
-    """Which of several networks it is for."""
+    """Network that it is for, where the server has several."""
 
 
 @dataclass(frozen=True, slots=True)

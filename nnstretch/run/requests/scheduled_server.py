@@ -1,4 +1,4 @@
-"""A server's scheduling thread: how it begins, what it hears, and how it ends."""
+"""A server's scheduling thread: its start, its messages and its end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nnstretch.schedule.executors.owner_process import OwnerProcess
 class ScheduledServer(ABC):
     """Threads that compute, and one that schedules until the server is closed and nothing is open.
 
-    What requests are, and by whom they are scheduled, is said by the classes that build on it.
+    Subclasses define the requests and the scheduler.
     """
 
     def __init__(self, threads: ThreadExecutor, what: str) -> None:

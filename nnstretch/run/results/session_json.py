@@ -18,7 +18,7 @@ MIN_ISOLATED_ROUNDS, MAX_ISOLATED_ROUNDS = 10, 50
 """Rounds of runs in turn with sub-graphs alone on their cores."""
 
 Progress = Callable[[int, float], Iterable[int]]
-"""Iterates over so many runs that take so many seconds together, and shows how far it is."""
+"""Progress bar: iterates over a number of runs, which take about so many seconds in all."""
 
 
 @dataclass(frozen=True)

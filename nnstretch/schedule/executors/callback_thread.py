@@ -1,4 +1,4 @@
-"""Calls of functions that clients give: none of them stops whoever has to go on."""
+"""Calls of functions that clients pass; an error in one of them stops nothing else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ LOG = logging.getLogger("nnstretch")
 class CallbackThread:
     """Calls done-callbacks one after another, on a thread that starts with the first of them.
 
-    The scheduling thread could not: a callback that waits for room would keep it from making some.
+    The scheduling thread cannot call them: a callback that waits until the server has room would
+    wait for the thread that it blocks.
     """
 
     def __init__(self) -> None:
@@ -26,7 +27,7 @@ class CallbackThread:
         self._thread: threading.Thread | None = None
 
     def put(self, callback: Callable[[Any], object], reply: object) -> None:
-        """Have a callback called; only the scheduling thread says so."""
+        """Queue a callback; only the scheduling thread may."""
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._serve, name="nnstretch-callbacks", daemon=True

@@ -33,7 +33,7 @@ class ThreadExecutor:
     A task with a time in `durations_us` ends when its slot of the timetable does, `dilation` times
     slower, so that a slow host keeps up; `now_us` and spans are divided by `dilation` again. The
     calling thread is the chip's host thread, which takes `handovers_us` to enqueue. A task without
-    a predicted time takes what it takes.
+    a predicted time lasts as long as its work.
 
     A task that raises ends as a Failure and its thread goes on; ProcessorFailed also loses its
     processor and all that is queued there. `disturbances` act as on the virtual clock.

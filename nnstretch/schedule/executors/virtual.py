@@ -57,7 +57,7 @@ class VirtualExecutor:
         self._quiet = disturbances == Disturbances()
         self._in_flight = dict.fromkeys((processor.name for processor in processors), 0)
         self._lost: dict[str, float] = {}
-        """When processors failed whose work said so."""
+        """By processor whose work raised ProcessorFailed: when it did."""
         self._pushed = 0
         self._ahead: list[tuple[float, int, Event]] = []
 

@@ -14,11 +14,11 @@ Bell = queue.SimpleQueue[None]
 
 @dataclass(slots=True, eq=False)
 class Wakeup:
-    """Threads that may sleep until something moves, a counter or the room of a server.
+    """Threads that sleep until a counter moves or a server has room.
 
-    Lost-wakeup guard: who moves it does so first, then looks at `asleep`; who waits adds its bell
-    to `asleep`, then looks at what it waits for. At least one sees the other's store. A Ctrl-C at
-    any place takes the bell of who waits along, and no bell of anybody else.
+    Lost-wakeup guard: the thread that changes the state stores it, then reads `asleep`; a waiting
+    thread adds its bell to `asleep`, then reads the state. At least one sees the other's store. A
+    Ctrl-C at any place removes the bell of the thread that waited, and no other.
     """
 
     asleep: deque[Bell] = field(default_factory=deque)

@@ -1,4 +1,4 @@
-"""What a policy is told that chose what it may not choose."""
+"""The error for a policy's choice that is not allowed."""
 
 from __future__ import annotations
 

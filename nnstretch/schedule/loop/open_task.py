@@ -17,20 +17,20 @@ class OpenGraph:
     first: int
     """Number of the task at position 0."""
     unmet: list[int]
-    """By position, how many needs have not ended; 0 for what was withdrawn, too."""
+    """By position, how many needs have not ended; 0 also for withdrawn tasks."""
     readers: Sequence[Sequence[int]]
-    """By position, those that need it."""
+    """By position, the positions of the tasks that need it."""
     instance: InstanceTasks | None = None
-    """What builds tasks that nobody has looked at; None where all are built."""
+    """Builds tasks when they are first looked up; None where all are built."""
     needy: dict[int, OpenTask] = field(default_factory=dict)
-    """Tasks that are built and need something that has not ended."""
+    """Tasks that are built and have unmet needs."""
 
 
 @dataclass(slots=True, eq=False)
 class OpenTask:
-    """A task that has not ended: nothing about it is looked up by name.
+    """A task that has not ended, with all that the loop knows of it, so nothing needs its name.
 
-    One record from arrival to end, and another one if it has to start again.
+    One record lasts from arrival to end; a task that starts again gets a new one.
     """
 
     task: Task
@@ -39,16 +39,16 @@ class OpenTask:
     graph: OpenGraph | None
     """None for a task that was added alone."""
     waits: bool = False
-    """Whether the policy has heard of it and not chosen it."""
+    """Whether the policy was given it and has not chosen it."""
     withdrawn: bool = False
     place: int | None = None
-    """Number of the processor that has been given it, whose queue says what follows."""
+    """Number of the processor that was given it; the queue of that processor orders its tasks."""
     handed: bool = False
     """Whether the executor has it."""
     over: bool = False
-    """Whether it has ended there, or was taken back."""
+    """Whether the executor ended it or gave it back."""
     costs: KindCosts = field(init=False)
-    """Of its kind, once a processor has been given it; only where costs are known."""
+    """Costs of its kind, set once a processor was given it; only where costs are known."""
     cost_us: float = field(init=False)
     """What it is expected to take."""
     due_us: float = field(init=False)

@@ -44,9 +44,9 @@ class ProcessorQueue:
     count: int = 0
     """Tasks that have been given and have not ended."""
     handed: int = 0
-    """Of them, those that the executor has."""
+    """Tasks of `count` that the executor has."""
     reserved: deque[OpenTask] = field(default_factory=deque)
-    """In front of the executor's queue; those that are over stay until they come to its head."""
+    """Tasks before the executor's queue; those that are over stay until they come to its head."""
     head_due_us: float = inf
     """When the first is expected to end."""
     _order: deque[OpenTask] = field(default_factory=deque)

@@ -12,16 +12,16 @@ from nnstretch.task import Task
 
 
 class ReadyQueue:
-    """Open tasks, and how many unmet needs every one still has.
+    """Open tasks, and how many unmet needs each of them has.
 
-    An ending costs only its own readers. What has ended or was withdrawn is forgotten, so a queue
-    that serves for years stays as small as what is open.
+    The end of a task costs only its own readers. Tasks that ended or were withdrawn are forgotten,
+    so memory grows with the open tasks alone.
     """
 
     def __init__(self) -> None:
         self.by_name: dict[str, OpenTask] = {}
-        """Open tasks in the order in which they were added, to be read; those of an instance that
-        need something are not there."""
+        """Open tasks in the order in which they were added, to be read; without the tasks of an
+        instance that have unmet needs."""
         self._added = 0
 
     def add(self, tasks: Iterable[Task]) -> list[OpenTask]:
@@ -110,7 +110,7 @@ class ReadyQueue:
         return self._open(graph.instance.task(position), graph.first + position, graph)
 
     def readers(self, open_task: OpenTask) -> Iterator[Task]:
-        """Yield the tasks that need one that has not ended, but for those that were withdrawn."""
+        """Yield the tasks that need an open task and were not withdrawn."""
         graph = open_task.graph
         if graph is None:
             return

@@ -7,21 +7,21 @@ from nnstretch.task import Task
 
 
 class MovableTasks:
-    """What a policy that wraps another keeps: tasks as planned, and as the other has them now."""
+    """Tasks of a policy that wraps another: as planned, and as the wrapped policy has them."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self.planned: dict[str, Task] = {}
         """Tasks that wait, by name."""
         self._moved: dict[str, Task] = {}
-        """Of them, those that the other policy has."""
+        """Tasks that the wrapped policy has, as they are placed now."""
 
     def add(self, task: Task) -> None:
-        """Take a task, which the other policy does not have until it is placed."""
+        """Take a task; the wrapped policy gets it once it is placed."""
         self.planned[task.name] = task
 
     def withdraw(self, task: Task) -> None:
-        """Forget a task that waits here; any other is the other policy's own."""
+        """Forget a task that waits here, or pass it to the wrapped policy."""
         planned = self.planned.pop(task.name, None)
         if planned is None:
             self._policy.withdraw(task)
@@ -29,7 +29,7 @@ class MovableTasks:
             self._policy.withdraw(moved)
 
     def place(self, task: Task) -> None:
-        """Give the other policy a task as it is placed now, unless it has that."""
+        """Give the wrapped policy a task as it is placed now, unless it has it so."""
         before = self._moved.get(task.name)
         if before is not None:
             if before.processor == task.processor:

@@ -20,7 +20,7 @@ from nnstretch.schedule.costs.cost_rows import CostRows, Kind, Row
 from nnstretch.task import Task
 
 MOST_STALE = 64
-"""Entries that are no longer true and may stay, beside as many as are."""
+"""Outdated entries that may stay in a queue, beside as many as are valid."""
 
 
 def open_mask(processors: Sequence[ProcessorState]) -> int:

@@ -17,9 +17,8 @@ from nnstretch.task import Task
 class WorkStealing:
     """Tasks wait at the processor where they would end first; only idle processors are given work.
 
-    An idle processor without a task of its own takes the last one of the processor with the most
-    work, where it ends sooner than it would there. A task that was taken runs at once, so it never
-    goes back and forth.
+    An idle processor with an empty queue steals the last task of the processor with the most work,
+    if the task ends sooner that way. A stolen task runs at once, so it is never stolen again.
     """
 
     def __init__(self, costs: CostRows) -> None:
@@ -27,9 +26,9 @@ class WorkStealing:
         self._fresh: OrderedDict[str, Task] = OrderedDict()
         self._queues: list[OrderedDict[str, Task]] = [OrderedDict() for _ in costs.processors]
         self._work_us = [0.0] * len(costs.processors)
-        """What waits at each processor."""
+        """Expected time of the tasks that wait at each processor."""
         self._homes: dict[str, tuple[int, float]] = {}
-        """Where a task waits, and what it counts there."""
+        """By task: the processor where it waits, and its share of that processor's `_work_us`."""
 
     def add(self, task: Task, /) -> None:
         """Let a task wait; it gets its processor before the next choice."""

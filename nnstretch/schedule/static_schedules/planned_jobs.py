@@ -38,7 +38,7 @@ class PlannedJob:
     ends_us: list[float]
     places: list[int]
     slots: dict[str, list[PlannedSlot]] = field(default_factory=dict)
-    """Those that wait for their task, by what it computes, the earliest first."""
+    """Slots that wait for their task, by its sub-graph, the earliest first."""
     open: int = 0
     """Slots that no processor has been given."""
 
@@ -68,9 +68,9 @@ class PlannedSlot:
 class PlannedJobs:
     """Policy that plans each job as `place_all` does; `wake` asks for a decision at a time.
 
-    `is_open` says whether a request has not ended: the plan of one that was ended early is
-    forgotten. `graphs` is by the plan that a job's tasks belong to. A task of which no plan is
-    there any more (it failed, or its processor did) goes where it ends first.
+    `is_open` returns whether a request has not ended: the slots of one that was ended early are
+    dropped. `graphs`: by the plan of a job's tasks. A task without a slot any more (it failed, or
+    its processor did) goes where it ends first.
     """
 
     def __init__(

@@ -70,7 +70,7 @@ class TailCosts:
     """Column of each width's first unit in `HeadCosts`."""
     us: Mapping[str, Array]
     exit_us: Mapping[str, Array]
-    """Of the copy that makes the branch's output plain, by processor; zero where it is."""
+    """Cost of the copy of the branch's output to the plain layout, by processor; 0 if plain."""
     macs: Array
     params: Array
 
@@ -102,6 +102,6 @@ class BranchTable:
     """Column of its first unit in the entry costs."""
 
     def subsample(self, most: int) -> BranchTable:
-        """Return about `most` of the options, evenly spread; few are left as they are."""
+        """Return about `most` of the options, evenly spread, or all if they are fewer."""
         step = max(1, len(self.us) // most)
         return self if step == 1 else take_rows(self, slice(None, None, step))

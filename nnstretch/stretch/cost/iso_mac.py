@@ -81,8 +81,8 @@ def equal_macs(
 def uniform_plan(analysis: NetworkAnalysis, processor: str, ratio: float) -> LoweredNetwork:
     """Return the network with every stage at the same share of its width, on one processor.
 
-    A stage keeps its width where no share is possible; where what enters it forbids that as well,
-    it ends with the next one.
+    A stage keeps its width where it cannot have the share; where its input does not allow that
+    either, it is joined with the next stage.
     """
     segments: list[Segment] = []
     start = INPUT

@@ -1,8 +1,9 @@
 """The layout of the tensor between two units of a branch, as a state of its costs.
 
-What a unit costs, and in which layout it writes, depend on the layout that it reads alone. So each
-unit is priced for both, and a branch is walked with the layout as a state: what its units cost in a
-row is what the whole branch costs. Runtimes that know one layout have one state and no copies.
+The cost of a unit and the layout of its output depend only on the layout of its input. So each unit
+is priced for both layouts, and a branch is walked with the layout as a state: the costs of its
+units in a row add up to the cost of the whole branch. Runtimes that know one layout have one state
+and no copies.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class WalkedUnits:
 
     us: Array
     exit_us: Array
-    """Of the copy that makes the last one's output plain, zero where it is."""
+    """Cost of the copy of the last output to the plain layout, zero where it is plain."""
 
 
 def walk_units(

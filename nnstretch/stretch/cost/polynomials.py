@@ -208,10 +208,10 @@ def fit_quadratics(samples: SampledCounts) -> Coefficients:
 def separate(
     moves: Sequence[frozenset[int]], sets: Sequence[frozenset[int]]
 ) -> list[list[frozenset[int]]]:
-    """Put moves together of which no count sees more than one that concerns it.
+    """Group moves so that each count is changed by at most one move of a group.
 
-    `sets` are the axes on which some count depends. A move concerns a count that depends on all
-    its axes; of the other moves with it, that count must see none.
+    `sets` are the axes on which some count depends. A move belongs to the counts that depend on all
+    of its axes; the other moves of its group must not touch an axis of those counts.
     """
     seen = {move: frozenset().union(*(s for s in sets if move <= s)) for move in moves}
     together: list[list[frozenset[int]]] = []

@@ -147,7 +147,7 @@ class GraphResizer:
         return int(str(node.args[index])) % len(self.input_shape(node))
 
     def slice_arguments(self, node: Node, shape: tuple[int, ...]) -> tuple[Argument, ...]:
-        """Return the arguments of a slice at the scales; `shape` is what it writes there."""
+        """Return the arguments of a slice at the scales; `shape` is its output's shape at them."""
         args = node.args
         axis = self.axis_argument(node, 1)
         dim = self.input_shape(node)[axis]

@@ -203,7 +203,7 @@ def as_tuple(value: Texts) -> tuple[str, ...]:
 
 
 def branch_counts(anynet: AnyNetSection) -> list[int]:
-    """Return branches of every stage: the longest row that any key has there."""
+    """Return the branches of every stage: the length of its longest row under any key."""
     rows = (anynet.DEPTHS, anynet.WIDTHS, anynet.STRIDES, anynet.BOT_MULS, anynet.GROUP_WS)
     counts = [1] * len(anynet.DEPTHS)
     for row in rows:

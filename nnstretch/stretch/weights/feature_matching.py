@@ -32,7 +32,7 @@ class MeetingPoint:
     axis: int
     """Dimension of the merged tensor that holds channels; the first is the batch."""
     stands_for: torch.Tensor
-    """[merged channels], int64: the original's channel that each one stands for."""
+    """[merged channels], int64: the original channel that each one replaces."""
 
 
 def segments_with_ends(network: StretchedNetwork) -> Iterator[tuple[str, BranchedSegment]]:
@@ -114,7 +114,7 @@ class FeatureTeacher:
         with torch.random.fork_rng(devices=[]):
             self.sections = tuple(build(segment.original).eval() for segment in segments)
         self.shared: list[tuple[TensorSlot, TensorSlot]] = []
-        """Every tensor of a section, and the original's that it is."""
+        """Every tensor of a section, with the tensor of the original that it shares."""
         self.constants: list[tuple[TensorSlot, torch.Tensor]] = []
         """Tensors that are in the captured graph only."""
         tensors = dict(original.named_parameters(remove_duplicate=False))

@@ -53,12 +53,12 @@ def saved_state(module: nn.Module) -> dict[str, torch.Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class BranchFit:
-    """One branch, what it reads, and what the original reads and writes there."""
+    """A branch with its inputs, and the inputs and outputs of the original layers."""
 
     branch: fx.GraphModule
     section: fx.GraphModule
     channels: torch.Tensor
-    """[channels of the branch], int64: the original's that each one stands for."""
+    """[channels of the branch], int64: the original channel that each one replaces."""
     axis: int
     now: Batches
     entered: Batches
@@ -136,8 +136,8 @@ def keep_best_change(
 ) -> str:
     """Try changes from one start and keep the best; return its name, empty for the start itself.
 
-    Changes come in order of strength; behind one that is worse than the one before it, no more are
-    tried.
+    Changes come in order of strength; the first that is worse than the change before it ends the
+    trials.
     """
     start = saved_state(module)
     best = ""

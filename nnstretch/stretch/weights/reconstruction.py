@@ -95,7 +95,7 @@ def join_batches(batches: Batches) -> list[torch.Tensor]:
 def reconstruct_segments(
     network: StretchedNetwork, teacher: FeatureTeacher, batches: Batches
 ) -> Iterator[ReconstructionRow]:
-    """Settle one segment after another, each reading what those before it write by now."""
+    """Fit segments in order, each on the outputs of the fitted segments before it."""
     untouched = list(batches)
     now = untouched
     truth = untouched
@@ -117,7 +117,7 @@ def segment_error(segment: BranchedSegment, features: Batches, truth: Batches) -
 
 @dataclass(frozen=True, eq=False)
 class SegmentFit:
-    """One segment, what it reads, and what the original reads and writes there."""
+    """A segment with its inputs, and the inputs and outputs of the original layers."""
 
     segment: BranchedSegment
     section: fx.GraphModule

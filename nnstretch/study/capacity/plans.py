@@ -39,7 +39,7 @@ class CapacityCandidate:
     """None for the original."""
     stretched: LoweredNetwork
     refusals: tuple[str, ...] = ()
-    """One line for each stage that stayed sequential because it cannot be branched so."""
+    """One line for each stage that cannot have this shape and stayed sequential."""
 
     @property
     def key(self) -> str:
