@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.small_plan import write_plan_of_small_net
 
 from nnstretch.cli import main
 
@@ -249,3 +250,17 @@ def test_pieces_of_a_network_run_where_they_are_predicted(
     assert latencies["whole"] > 0
     path.write_text(path.read_text().replace("cut: 2", "cut: 9"))
     assert "it has 4 layers" in refusal(capsys, path)
+
+
+def test_a_plan_runs_on_a_pool_without_a_cpu(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    plan = write_plan_of_small_net(tmp_path)
+    head = plan.read_text(encoding="utf-8").partition("segments:")[0]
+    plan.write_text(f"{head}segments: [{{end: output, processor: dsp}}]\n", encoding="utf-8")
+    path = tmp_path / "w.yaml"
+    path.write_text(
+        "soc: mi9\npool: {dsp: 1}\n"
+        "applications: [{name: a, model: plan.yaml, arrivals: {times_ms: [0]}}]\n"
+    )
+    assert simulate(capsys, path, "--check")["utilisation"].keys() == {"dsp"}

@@ -11,6 +11,7 @@ from nnstretch.cli.simulate.pool import Pool
 from nnstretch.cli.simulate.workload_files import beside
 from nnstretch.errors import BadInput
 from nnstretch.files.workload.workload import ApplicationSettings
+from nnstretch.soc import host_of
 from nnstretch.task import Task, TaskTimes, WorkKey
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def model_tasks(settings: ApplicationSettings, model: str, pool: Pool, soc: Soc)
     from nnstretch.stretch.lowering.lower import lower
 
     trial = subject.estimate(lower(subject.analysis, subject.plan), soc, soc.name)
-    host = next(p.name for p in pool.processors if p.kind == "cpu")
+    host = host_of(pool.processors) or pool.processors[0].name
     tasks = tasks_of_trial(trial, host)
     return placed(settings, TimedTasks(tasks, durations_of_trial(trial, host), {}))
 
