@@ -191,14 +191,17 @@ def is_faithful(program: Any, module: nn.Module, examples: tuple[torch.Tensor, .
     inputs = draw_like(tuple(x[:MOST_TRIED] if x.dim() else x for x in examples))
     batch = next((x.shape[0] for x in inputs if x.dim()), 1)
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    try:
-        expected = torch.func.functional_call(module, buffers, tuple(x.clone() for x in inputs))
-    except Exception:  # Broad on purpose: it is the network's own code.
-        return True
-    try:
-        computed = ProgramAtBatch(program, batch).run(*program_inputs(program, inputs))
-    except Exception:  # Broad on purpose: any refusal of PyTorch means "not at this batch".
-        return False
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        try:
+            expected = torch.func.functional_call(module, buffers, tuple(x.clone() for x in inputs))
+        except Exception:  # Broad on purpose: it is the network's own code.
+            return True
+        torch.manual_seed(0)
+        try:
+            computed = ProgramAtBatch(program, batch).run(*program_inputs(program, inputs))
+        except Exception:  # Broad on purpose: any refusal of PyTorch means "not at this batch".
+            return False
     return is_same(tensors_of(expected), tensors_of(computed))
 
 

@@ -64,6 +64,14 @@ def test_a_batch_that_may_vary_stays_open() -> None:
     assert build(captured.graph, captured.weights)(torch.randn(7, 5)).shape == (7, 5)
 
 
+def test_trying_a_network_draws_no_random_number_of_the_caller() -> None:
+    noisy = Of(lambda m, x: m.layer(x) + torch.randn_like(x)).eval()
+    before = torch.get_rng_state()
+    captured = trace(noisy, torch.randn(1, 5, generator=torch.Generator()), "net")
+    assert torch.equal(torch.get_rng_state(), before)
+    assert build(captured.graph, captured.weights)(torch.ones(7, 5)).shape == (7, 5)
+
+
 def counted(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
     module.count += 1
     return module.layer(x) * module.count
