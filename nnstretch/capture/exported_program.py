@@ -185,24 +185,32 @@ def resolve_size(size: Any, batch: int) -> int:
 def is_faithful(program: Any, module: nn.Module, examples: tuple[torch.Tensor, ...]) -> bool:
     """Return whether program and module compute the same from inputs of the examples' shapes.
 
-    Of large batches the first inputs are enough. Where the module itself refuses the numbers that
-    are drawn, nothing speaks against the program.
+    Of large batches the first inputs are enough, if the module takes them. Where it refuses the
+    numbers that are drawn, nothing speaks against the program.
     """
-    inputs = draw_like(tuple(x[:MOST_TRIED] if x.dim() else x for x in examples))
+    drawn = draw_like(examples)
+    first = tuple(x[:MOST_TRIED] if x.dim() else x for x in drawn)
+    for inputs in (first, drawn):
+        buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            try:
+                copies = tuple(x.clone() for x in inputs)
+                expected = torch.func.functional_call(module, buffers, copies)
+            except Exception:  # Broad on purpose: it is the network's own code.
+                continue
+            torch.manual_seed(0)
+            return is_same(tensors_of(expected), results_at(program, inputs))
+    return True
+
+
+def results_at(program: Any, inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+    """Return what a program computes from inputs; nothing where it is not one of their batch."""
     batch = next((x.shape[0] for x in inputs if x.dim()), 1)
-    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        try:
-            expected = torch.func.functional_call(module, buffers, tuple(x.clone() for x in inputs))
-        except Exception:  # Broad on purpose: it is the network's own code.
-            return True
-        torch.manual_seed(0)
-        try:
-            computed = ProgramAtBatch(program, batch).run(*program_inputs(program, inputs))
-        except Exception:  # Broad on purpose: any refusal of PyTorch means "not at this batch".
-            return False
-    return is_same(tensors_of(expected), tensors_of(computed))
+    try:
+        return tensors_of(ProgramAtBatch(program, batch).run(*program_inputs(program, inputs)))
+    except Exception:  # Broad on purpose: any refusal of PyTorch means "not at this batch".
+        return []
 
 
 def draw_like(examples: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:

@@ -42,6 +42,7 @@ BATCHES: dict[str, tuple[int, Step]] = {
     "as many as a table has rows": (1, lambda m, x: m.layer(x) + m.table),
     "all but the first": (3, lambda m, x: torch.cat([x[1:], x[:1]]) + x.flip(0)),
     "every second": (4, lambda m, x: x[::2] * m.layer(x[1::2])),
+    "halves side by side": (4, lambda m, x: m.layer(torch.cat(x.chunk(2), 1)[:, :5])),
     "a maximum in Python": (3, lambda m, x: m.layer(x) * max(x.shape[0], 2)),
 }
 
