@@ -184,7 +184,7 @@ def test_any_operator_at_a_border_may_move_over_it() -> None:
 
 
 def test_without_time_best_is_the_fastest_of_the_policies_as_they_are_known() -> None:
-    chip = diamond()
+    chip = chip_graph(random_graph(6), "fp16")
     plain = [
         schedule_cluster(chip, RATES, replace(OPTIONS, policy=policy)).latency_us
         for policy in POLICIES

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.chip_networks import bert, resnet50
 from support.random_chip_graphs import GraphMaker
@@ -14,6 +16,7 @@ from nnstretch.accelerate.steps.grouping import GroupMerger, find_groups, group_
 from nnstretch.accelerate.steps.peak import group_peak
 from nnstretch.accelerate.steps.split import SplitRules, factors, first_factor, split_of
 from nnstretch.accelerate.steps.worth import parts_that_do_not_pay, whole_where_parts_do_not_pay
+from nnstretch.chip.instances import Group, Split
 from nnstretch.graph import TensorSpec, Value
 
 LOCAL_BYTES = 8 * 1_310_720
@@ -75,12 +78,12 @@ def test_a_merge_that_pushes_a_factor_on_is_refused_with_numbers() -> None:
     )
 
 
-def three_convolutions() -> ChipGraph:
+def three_convolutions(kernel: int = 3) -> ChipGraph:
     shape = (1, 64, 28, 28)
     maker = GraphMaker(shapes={"x": shape})
     name = "x"
     for _ in range(3):
-        name = maker.relu(maker.conv(name, 64, 3, 1))
+        name = maker.relu(maker.conv(name, 64, kernel, 1))
     return chip_graph(maker.finish((Value("x", TensorSpec(shape)),), (name,)), "int8")
 
 
@@ -96,8 +99,23 @@ def test_groups_whose_parts_cannot_pay_are_computed_whole() -> None:
     assert all("us again" in str(worth) for worth in refused)
 
 
+def test_parts_that_each_make_pieces_of_a_neighbour_one_do_not_pay() -> None:
+    shape = (1, 64, 28, 28)
+    maker = GraphMaker(shapes={"x": shape})
+    first = maker.conv("x", 64, 1, 1)
+    last = maker.conv(first, 64, 1, 1)
+    chip = chip_graph(maker.finish((Value("x", TensorSpec(shape)),), (last,)), "int8")
+    rates = ChipRates(load_accelerator("ethos-u55-128"), "int8")
+    rows = Group("g0", (first,), Split(4, 2, 1, {first: 2}), group_peak(chip, [first]))
+    channels = Group("g1", (last,), Split(8, 1, 1, {last: 1}), group_peak(chip, [last]))
+    refused = parts_that_do_not_pay(chip, (rows, channels), rates)
+    assert refused[0].group == channels, "each of eight parts reads all rows of all four"
+    alone = parts_that_do_not_pay(chip, (replace(rows, split=Split(1)), channels), rates)
+    assert alone == [], "what lies in one place is read where it lies"
+
+
 def test_parts_stay_where_weights_are_loaded_fast_or_maps_are_large() -> None:
-    chip = three_convolutions()
+    chip = three_convolutions(kernel=1)
     machine = load_accelerator("ethos-u55-128", ["ddr.bandwidth=100"])
     groups = schedule_cluster(chip, ChipRates(machine, "int8"), ScheduleOptions()).groups
     assert max(group.split.factor for group in groups) == 7

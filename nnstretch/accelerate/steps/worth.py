@@ -1,10 +1,12 @@
 """After B2: whether the parts of a group pay.
 
-A group in parts loads its weights once for each part; computed whole, its tensors leave the local
-buffers and come back. Where loading again takes as long as moving every one of them, no parts pay
+A group in parts loads its weights once for each part, and what another group leaves in pieces is
+made one for each part that reads several; computed whole, its tensors leave the local buffers and
+come back. Where loading again takes as long as moving every one of them, no parts pay
 and the group is computed whole: small buffers would ask for hundreds of parts. A tensor between a
 whole group and its neighbour lies outside of the local buffers anyway, so that it is no reason for
-parts. GraphTurbo names a cost model at this place and does not say which.
+parts, and so do inputs and outputs of the network. GraphTurbo names a cost model at this place and
+does not say which.
 """
 
 from __future__ import annotations
@@ -87,12 +89,13 @@ def parts_that_do_not_pay(
     """
     parted = [group for group in groups if group.split.factor > 1]
     refused: list[PartsWorth] = []
-    outside: set[str] = set()
+    outside = ends_of(chip)
     while True:
+        pieces = {name for group in parted for name in group.operators}
         worths = [
             PartsWorth(
                 group,
-                loads_again_us(chip, group, rates, outside),
+                loads_again_us(chip, group, rates, outside, pieces),
                 moves_us(chip, group, rates, outside),
             )
             for group in parted
@@ -107,10 +110,18 @@ def parts_that_do_not_pay(
                 outside.update((name, *chip.reads[name]))
 
 
-def loads_again_us(chip: ChipGraph, group: Group, rates: ChipRates, outside: Set[str]) -> float:
+def ends_of(chip: ChipGraph) -> set[str]:
+    """Return the network's inputs and outputs, which lie in DDR whatever the schedule."""
+    return {value.name for value in chip.graph.inputs} | set(chip.outputs)
+
+
+def loads_again_us(
+    chip: ChipGraph, group: Group, rates: ChipRates, outside: Set[str], pieces: Set[str]
+) -> float:
     """Return the time to load what a group's parts load more often than the whole.
 
-    That is weights, and of tensors that lie outside what several parts read.
+    That is weights, of tensors that lie outside what several parts read, and of tensors that other
+    groups leave in pieces what is made one for each of several parts.
     """
     machine = rates.accelerator
     weights = -sum(weight_bytes(chip, name) for name in group.operators)
@@ -120,10 +131,14 @@ def loads_again_us(chip: ChipGraph, group: Group, rates: ChipRates, outside: Set
         weights += sum(weight_bytes(chip, name, box) for name, box in instance.boxes.items())
         for name, box in instance.reads.items():
             read[name] += chip.bytes_of(name, box)
-    for name in read.keys() & outside:
-        scope = SHARED if chip.bytes_of(name) <= machine.shared_bytes else DDR
+    for name in read:
         again = max(0, read[name] - chip.bytes_of(name))
-        total_us += rates.transfer_us(again, scope, LOCAL, machine.cores)
+        if name in outside:
+            fits = chip.bytes_of(name) <= machine.shared_bytes and name not in ends_of(chip)
+            scope = SHARED if fits else DDR
+            total_us += rates.transfer_us(again, scope, LOCAL, machine.cores)
+        elif name in pieces:
+            total_us += rates.exchange_us(again / machine.cores, machine.cores)
     return total_us + rates.transfer_us(max(0, weights), DDR, LOCAL, machine.cores)
 
 
