@@ -46,6 +46,11 @@ class Arena:
         for name, end in ends.items():
             size = -(-end * self.scale[name] // self.chip.element_bytes) + 1
             self.arrays[name] = torch.full((size,), float("nan"))
+        self.dying: dict[int, list[str]] = {}
+        """Storages by the last step of their lives, without those of the network's ends."""
+        for name, storage in placed.program.storages.items():
+            if not storage.fixed:
+                self.dying.setdefault(storage.last_step, []).append(name)
         self.draw = torch.Generator().manual_seed(0)
         self.typed: dict[str, torch.Tensor] = {}
         """Whole numbers and truths keep their type, beside the arrays at the same addresses."""
@@ -78,12 +83,9 @@ class Arena:
             self.spoil([self.placed.region(storage.name)])
 
     def release(self, step: ChipStep) -> None:
-        """Fill the places of tensors that no later step reads with rubbish."""
-        for reading in step.readings:
-            storage = self.placed.program.storages[reading.storage]
-            dies = storage.last_step == step.number and not storage.fixed
-            if dies and storage.name != step.writes:
-                self.spoil([self.placed.region(storage.name)])
+        """Fill the places of tensors that no later step needs with rubbish."""
+        dying = [name for name in self.dying.get(step.number, ()) if name != step.writes]
+        self.spoil([self.placed.region(name) for name in dying])
 
     def spoil(self, regions: Sequence[Region]) -> None:
         """Fill addresses with rubbish."""

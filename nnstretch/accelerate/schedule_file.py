@@ -269,7 +269,8 @@ def schedule_document(schedule: ClusterSchedule) -> dict[str, Any]:
         last = list(instance.writes)[-1]
         storage = storages.get(f"{instance.name}/{last}")
         if storage is not None and not storage.fixed:
-            scopes[instance.name] = storage.scope
+            # What comes back to a buffer would have lain there from the start.
+            scopes[instance.name] = storages.get(f"{storage.name} back", storage).scope
             bindings[instance.name] = list(storage.binding.factors)
     return {
         "format": FORMAT,

@@ -221,11 +221,8 @@ def use_and_fill(result: AccelerateResult) -> tuple[float, float]:
 def spill_waits_us(schedule: ClusterSchedule) -> float:
     """Return how long the matrix unit waits for transfers of what was spilled to DDR."""
     ends = end_times_us(schedule.instructions, schedule.needs)
-    places = [
-        schedule.placed.region(spill.tensor)
-        for spill in schedule.placed.spills
-        if spill.target == DDR
-    ]
+    storages = schedule.placed.program.storages.values()
+    places = [schedule.placed.region(s.name) for s in storages if s.scope == DDR and not s.fixed]
     waited = free_us = 0.0
     for number, instruction in enumerate(schedule.instructions):
         if instruction.engine != MATRIX:

@@ -59,7 +59,7 @@ def test_only_named_spills_lie_in_ddr_beside_inputs_and_outputs(
     rates = ChipRates(load_accelerator("stcp920"), "fp16")
     schedule = schedule_cluster(chip(16), rates, ScheduleOptions())
     spilled = {spill.tensor for spill in schedule.placed.spills if spill.target == DDR}
-    assert maps_in_ddr(schedule) == spilled
+    assert {name.removesuffix(" out") for name in maps_in_ddr(schedule)} == spilled
     in_ddr = schedule_cluster(chip(16), rates, ScheduleOptions("ddr"))
     assert len(maps_in_ddr(in_ddr)) > 20
 

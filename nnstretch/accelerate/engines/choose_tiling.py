@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from nnstretch.accelerate.engines.layer_work import LayerWork
+from nnstretch.accelerate.engines.layer_work import LayerWork, layer_work
+from nnstretch.accelerate.engines.program import Program
 from nnstretch.accelerate.engines.slots import Gaps, bypass_slots, place_slots, slot_sizes
 from nnstretch.accelerate.engines.tiling import (
     Tiling,
@@ -178,3 +179,14 @@ def smallest_slots_bytes(work: LayerWork, rates: ChipRates) -> dict[str, int]:
         LOCAL: 2 * sum(slot_sizes(work, finest, rates)),
         SHARED: 2 * tile_weight_bytes(work, finest)[0] if staged else 0,
     }
+
+
+def least_slots_bytes(program: Program, rates: ChipRates, scope: str) -> list[int]:
+    """Return the bytes of a buffer that the tiles of each step need at least, none for copies."""
+    needed: list[int] = []
+    for step in program.steps:
+        size_bytes = 0
+        if step.operators:
+            size_bytes = smallest_slots_bytes(layer_work(program, step, rates), rates)[scope]
+        needed.append(size_bytes)
+    return needed

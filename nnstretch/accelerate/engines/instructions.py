@@ -18,6 +18,7 @@ from nnstretch.accelerate.engines.tiling import (
     tile_weight_bytes,
 )
 from nnstretch.accelerate.machine.rates import HOST, MATRIX, PORT, VECTOR, ChipRates
+from nnstretch.chip.boxes import Box
 from nnstretch.chip.instances import DDR, LOCAL, SHARED, Instruction, Region
 
 
@@ -82,6 +83,11 @@ class Emitter:
                 cost_us = self.rates.transfer_us(size_bytes, source.scope, target.scope, cores)
             reads = (self.placed.region(reading.storage),)
             writes = (share(region, index, len(step.readings)),)
+            # The first piece of what comes back takes all of its place.
+            if source.box == target.box and (index or step.number > target.first_step):
+                writes = (share_of_box(region, reading.box, target.box),)
+            elif source.box == target.box:
+                writes = (region,)
             self.emit(f"{step.name} {reading.storage}", engine, cost_us, reads, writes, size_bytes)
 
     def add_layer(self, step: ChipStep) -> None:
@@ -206,3 +212,13 @@ def share(region: Region, index: int, count: int) -> Region:
     size = region.stop - region.start
     start = region.start + size * index // count
     return Region(region.buffer, start, region.start + size * (index + 1) // count)
+
+
+def share_of_box(region: Region, inner: Box, outer: Box) -> Region:
+    """Return the share of a region that a part holds which was cut along one dimension."""
+    for (start, stop), (begin, end) in zip(inner, outer, strict=True):
+        if (start, stop) != (begin, end):
+            first = share(region, start - begin, end - begin)
+            last = share(region, stop - begin - 1, end - begin)
+            return Region(region.buffer, first.start, last.stop)
+    return region

@@ -33,6 +33,8 @@ class PlacedProgram:
     works: Mapping[int, LayerWork]
     tilings: Mapping[int, Tiling]
     spills: tuple[Spill, ...]
+    late: bool = False
+    """Whether a storage leaves its buffer after its first write, or comes back."""
 
     def region(self, name: str) -> Region:
         """Return the addresses of a storage."""

@@ -2,16 +2,25 @@
 
 Storages are spilled by longest liveness until live ones fit each buffer; then each step's tiles
 must find their slots in what is free, else the longest-lived local storage of that step goes, too.
+Where engines run ahead across layers, what overflows a buffer leaves for DDR then, not from its
+first write on, and comes back when there is room (late_spills.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from nnstretch.accelerate.engines.choose_tiling import (
     bypass_tiling,
     choose_tiling,
+    least_slots_bytes,
     smallest_slots_bytes,
+)
+from nnstretch.accelerate.engines.late_spills import (
+    plan_departures,
+    uses_of,
+    with_departures,
 )
 from nnstretch.accelerate.engines.layer_work import LayerWork, layer_work
 from nnstretch.accelerate.engines.placed_program import PlacedProgram, Spill, capacity, place_bytes
@@ -28,31 +37,50 @@ from nnstretch.chip.instances import DDR, LOCAL, SHARED
 from nnstretch.errors import BadPlan
 from nnstretch.structure.address_ranges import free_gaps, lowest_gap
 
+PLACINGS = 3
+"""Times that late spills are tried before all are of whole lives."""
 
-def place_program(program: Program, rates: ChipRates, overlapped: bool) -> PlacedProgram:
+
+def place_program(
+    program: Program, rates: ChipRates, overlapped: bool, late: bool = False
+) -> PlacedProgram:
     """Return a program with addresses.
 
-    Raises BadPlan where a layer does not fit even alone.
+    `late` lets what overflows a buffer stay there until then. Raises BadPlan where a layer does not
+    fit even alone.
     """
-    placer = Placer(program, rates, overlapped)
-    for scope in (LOCAL, SHARED, DDR):
-        placer.spill_overflow(scope)
-        while not placer.assign(scope):
-            pass
-    while not placer.tile_all():
-        pass
+    whole_lives: set[str] = set()
+    for _ in range(PLACINGS if late else 0):
+        placer = Placer(program, rates, overlapped, whole_lives)
+        placer.place()
+        if not placer.moved_again:
+            return placer.placed()
+        whole_lives |= placer.moved_again
+    placer = Placer(program, rates, overlapped, None)
+    placer.place()
     return placer.placed()
 
 
 class Placer:
     """Search for addresses that spills storages until everything fits."""
 
-    def __init__(self, program: Program, rates: ChipRates, overlapped: bool) -> None:
+    def __init__(
+        self,
+        program: Program,
+        rates: ChipRates,
+        overlapped: bool,
+        whole_lives: Collection[str] | None,
+    ) -> None:
         self.program = program
         self.storages = dict(program.storages)
         self.rates = rates
         self.overlapped = overlapped
+        self.whole_lives = whole_lives
+        """What leaves its buffer for all of its life; None where everything that leaves does."""
+        self.moved_again: set[str] = set()
+        """What was to stay until an overflow, or to come back, and finds no place there."""
         self.spills: list[Spill] = []
+        self.departures: dict[str, str] = {}
         self.addresses: dict[str, int] = {}
         self.works: dict[int, LayerWork] = {}
         self.tilings: dict[int, Tiling] = {}
@@ -60,10 +88,23 @@ class Placer:
         """What lies where at each step of a buffer, by storage."""
         self.ddr_end = 0
 
+    def place(self) -> None:
+        """Find addresses, and tile loops where late spills have theirs. Raises BadPlan."""
+        for scope in (LOCAL, SHARED, DDR):
+            self.spill_overflow(scope)
+            while not self.assign(scope):
+                pass
+        for scope in (LOCAL, SHARED):
+            for block in self.blocks(scope):
+                self.occupy(scope, block.name, self.addresses[block.name])
+        while not self.moved_again and not self.tile_all():
+            pass
+
     def placed(self) -> PlacedProgram:
         """Return the program with addresses."""
         program = replace(self.program, storages=self.storages)
-        return PlacedProgram(program, self.addresses, self.works, self.tilings, tuple(self.spills))
+        spills, late = tuple(self.spills), bool(self.departures)
+        return PlacedProgram(program, self.addresses, self.works, self.tilings, spills, late)
 
     def blocks(self, scope: str) -> list[Block]:
         """Return what lies in a buffer."""
@@ -76,25 +117,56 @@ class Placer:
     def spill_overflow(self, scope: str) -> None:
         """Spill until live storages fit a buffer. Raises BadPlan where DDR is too small."""
         room = capacity(self.rates, scope)
+        leaving: list[tuple[str, int]] = []
         for overflow in overflows(self.blocks(scope), room):
+            name = overflow.block.name
             if scope == DDR:
                 raise BadPlan(
                     f"layer {self.program.steps[overflow.step].name} does not fit even alone,"
                     f" {self.rates.accelerator.name}, tensors of {overflow.live_bytes} B are live"
                     f" in the {scope} of {room} B"
                 )
-            rule = f"live storages exceed {room} B"
-            self.note_spill(overflow.block.name, overflow.step, rule)
+            late = self.whole_lives is not None and name not in self.whole_lives
+            if late and self.next_buffer(name) == DDR:
+                leaving.append((name, overflow.step))
+            else:
+                self.note_spill(name, overflow.step, f"live storages exceed {room} B")
+        if leaving:
+            self.let_leave(scope, leaving)
+
+    def let_leave(self, scope: str, leaving: list[tuple[str, int]]) -> None:
+        """Let storages leave a buffer for DDR when it overflows, and come back."""
+        room = capacity(self.rates, scope)
+        sizes = {b.name: (b.size_bytes, b.first_step, b.last_step) for b in self.blocks(scope)}
+        uses = uses_of(self.program, {name for name, _ in leaving})
+        program = replace(self.program, storages=self.storages)
+        slots = least_slots_bytes(program, self.rates, scope)
+        departures = plan_departures(leaving, uses, sizes, slots, room)
+        self.program, numbers = with_departures(program, departures)
+        self.storages = dict(self.program.storages)
+        for departure in departures:
+            name, step = departure.storage, numbers[departure.step]
+            self.departures |= dict.fromkeys((name, f"{name} out", f"{name} back"), name)
+            rule = f"longest liveness at step {step}, live storages exceed {room} B"
+            if departure.back is not None:
+                rule += f", back from step {self.storages[f'{name} back'].first_step} on"
+            self.spills.append(Spill(name, scope, DDR, self.storages[name].size_bytes, rule))
 
     def note_spill(self, name: str, step: int, rule: str) -> None:
         """Put a storage into the next buffer, without an address yet."""
         storage = self.storages[name]
-        target = DDR
-        if storage.scope == LOCAL and storage.size_bytes <= self.rates.accelerator.shared_bytes:
-            target = SHARED
+        target = self.next_buffer(name)
+        if name in self.departures:
+            self.moved_again.add(self.departures[name])
         reason = f"longest liveness at step {step}, {rule}"
         self.spills.append(Spill(name, storage.scope, target, storage.size_bytes, reason))
         self.storages[name] = replace(storage, scope=target)
+
+    def next_buffer(self, name: str) -> str:
+        """Return the buffer to which a storage goes that has no room in its own."""
+        storage = self.storages[name]
+        fits = storage.size_bytes <= self.rates.accelerator.shared_bytes
+        return SHARED if storage.scope == LOCAL and fits else DDR
 
     def assign(self, scope: str) -> bool:
         """Give addresses to what lies in a buffer; spill where fragments leave no room."""
@@ -112,8 +184,7 @@ class Placer:
                 rule = f"no gap of {block.size_bytes} B is free"
                 self.note_spill(longest_lived(live).name, step, rule)
                 return False
-        for block in blocks:
-            self.occupy(scope, block.name, addresses[block.name])
+        self.addresses.update((block.name, addresses[block.name]) for block in blocks)
         return True
 
     def add_to_ddr(self, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations
 
@@ -48,6 +49,8 @@ def defects(placed: PlacedProgram, rates: ChipRates) -> Iterator[str]:
 def order_defects(placed: PlacedProgram) -> Iterator[str]:
     """Yield reads of what was never written or is free already."""
     written: set[str] = {name for name in placed.program.storages if name.startswith("in/")}
+    copied: Counter[str] = Counter()
+    copies = Counter(step.writes for step in placed.program.steps if not step.operators)
     for place, step in enumerate(placed.program.steps):
         if step.number != place:
             yield f"step {step.number} {step.name} stands at place {place}"
@@ -57,13 +60,18 @@ def order_defects(placed: PlacedProgram) -> Iterator[str]:
                 yield f"step {step.number} reads {reading.storage} before it is written"
             if not storage.first_step <= step.number <= storage.last_step:
                 yield f"step {step.number} reads {reading.storage}, which is free"
-        if not step.operators and copied_elements(placed, step) < needed_elements(placed, step):
-            yield f"step {step.number} copies less than {step.writes} holds"
+        if not step.operators:
+            copied[step.writes] += copied_elements(placed, step)
+            copies[step.writes] -= 1
+            if copies[step.writes]:
+                continue
+            if copied[step.writes] < needed_elements(placed, step):
+                yield f"step {step.number} copies less than {step.writes} holds"
         written.add(step.writes)
 
 
 def copied_elements(placed: PlacedProgram, step: ChipStep) -> int:
-    """Return the elements that a concatenation copies."""
+    """Return the elements that a step copies."""
     target = placed.program.storages[step.writes]
     total = 0
     for reading in step.readings:
@@ -73,5 +81,5 @@ def copied_elements(placed: PlacedProgram, step: ChipStep) -> int:
 
 
 def needed_elements(placed: PlacedProgram, step: ChipStep) -> int:
-    """Return the elements that a concatenation must hold."""
+    """Return the elements that a storage of copies must hold."""
     return box_elements(placed.program.storages[step.writes].box)
