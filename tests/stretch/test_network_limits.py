@@ -11,23 +11,31 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.brute_force import BruteForce, Instance, all_combinations, random_instance
+from support.brute_force import (
+    NETWORK,
+    BruteForce,
+    Instance,
+    all_combinations,
+    chip,
+    random_instance,
+)
 
 from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.bounds import cost_to_go as bounds_over_options
+from nnstretch.stretch.search.bounds import entry_bins
 from nnstretch.stretch.search.bounds.cost_to_go import (
     cost_to_go,
     excess_by_width,
     tighten_loose,
-    width_bins,
 )
 from nnstretch.stretch.search.bounds.cutting_planes import CuttingPlanes
+from nnstretch.stretch.search.bounds.entry_bins import width_bins
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
 from nnstretch.stretch.search.bounds.relaxations import known_relaxations
 from nnstretch.stretch.search.branch_and_bound import ExactSearch
-from nnstretch.stretch.search.constraints import NetworkLimits
+from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits
 from nnstretch.stretch.search.cost_tables import CostTables
 from nnstretch.stretch.search.label_setting.combinations import candidate_combinations
 from nnstretch.stretch.search.label_setting.dominance import undominated
@@ -134,7 +142,8 @@ def test_no_combination_is_better_than_its_bound(seed: int, finest: float) -> No
 def test_no_combination_is_better_than_its_bound_where_few_widths_share_bins(
     seed: int, finest: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounds_over_options, "SINGLE_BINS", 1)
+    monkeypatch.setattr(entry_bins, "SINGLE_BINS", 1)
+    monkeypatch.setattr(bounds_over_options, "WINDOW_FROM", 0)
     space = space_of(random_instance(seed, neighbours=seed % 4 == 1))
     prices = random_prices(Random(seed), space)
     check_bounds(
@@ -146,7 +155,8 @@ def test_no_combination_is_better_than_its_bound_where_few_widths_share_bins(
 def test_no_combination_is_better_than_its_bound_that_began_with_wider_bins(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounds_over_options, "SINGLE_BINS", 1)
+    monkeypatch.setattr(entry_bins, "SINGLE_BINS", 1)
+    monkeypatch.setattr(bounds_over_options, "WINDOW_FROM", 0)
     space = space_of(random_instance(seed, neighbours=seed % 4 == 0))
     prices = random_prices(Random(seed), space)
     check_bounds(
@@ -236,6 +246,25 @@ def test_bounds_are_tight_where_merged_channels_are_dear(seed: int, share: float
     options = list(segment_options(CostTables(space)))
     bound_us = float(cost_to_go(space, options, Multipliers(), None, 1.0).at[0][0])
     assert share * best[0] <= bound_us <= best[0] + slack(best[0])
+
+
+def test_bins_far_from_the_original_width_are_finer_where_three_may_meet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(entry_bins, "SINGLE_BINS", 1)
+    analysis, limits = NetworkAnalysis(NETWORK), SegmentLimits(min_width=0.1)
+    space = SearchSpace(analysis, CostModel(chip()), ("cpu", "gpu", "dsp"), limits)
+    i = max(range(1, space.last), key=lambda k: len(space.merged_widths(k)))
+    widths, factor = space.merged_widths(i), 1.6
+    starts = width_bins(space, i, factor)
+    even = [0]
+    for k, width in enumerate(widths.tolist()):
+        if width > factor * widths[even[-1]]:
+            even.append(k)
+    assert widths[-1] > 2 * space.original_width(i)
+    assert len(starts[widths[starts] > space.original_width(i)]) > len(
+        [k for k in even if widths[k] > space.original_width(i)]
+    )
 
 
 @pytest.mark.parametrize("finest", [1.0, 1.05, 1.3])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array
-from nnstretch.stretch.search.bounds.entry_bins import EntryBins, bin_entries
+from nnstretch.stretch.search.bounds.entry_bins import EntryBins, bin_entries, width_bins
 from nnstretch.stretch.search.bounds.lagrangian import changes_width
 from nnstretch.stretch.search.bounds.multipliers import AffineMinorants, CostToGo, Multipliers
 from nnstretch.stretch.search.bounds.option_bounds import (
@@ -24,14 +24,13 @@ from nnstretch.stretch.search.bounds.option_bounds import (
 from nnstretch.stretch.search.bounds.separable_bounds import (
     EntryFeatures,
     entry_features,
+    projected_bound,
     separable_bound,
 )
 from nnstretch.stretch.search.options.segment_option import BranchCombinations, SegmentOption
 from nnstretch.stretch.search.search_space import SearchSpace
 
-SINGLE_BINS = 30
-"""Merged widths up to which each is a bin of its own."""
-CEILING = 0.03
+CEILING = 0.015
 """Bounds through options are of interest up to this share above the best."""
 WINDOW_FROM = 10_000
 """Options of branches over bins of merged widths from which on a window of deadlines pays."""
@@ -132,14 +131,10 @@ class CutBounds:
     def add(self, number: int, option: SegmentOption, is_usable: Array | None) -> None:
         """Bound an option: one that does not branch exactly, others cheaply."""
         if option.branched:
-            entries = self.known_entries(option)
-            if entries is None:
-                return
             if self.before is not None and number in self.before.options:
                 bound = self.before.options[number] + self.rise_us(option)
             else:
-                features = self.known_features(option, entries)
-                bound = separable_bound(option, self.values, self.starts, entries, features)
+                bound = self.cheap_bound(option)
             self.waiting.append((number, option))
         else:
             bound = single_bound(option, self.values)
@@ -148,6 +143,18 @@ class CutBounds:
         self.values.options[number] = bound
         if not option.branched:
             self.best = np.minimum(self.best, bound)
+
+    def cheap_bound(self, option: SegmentOption) -> Array:
+        """Return the separable bound through a branched option: `[merged width it reads]`."""
+        if option.merge == "project":
+            bound = np.full(len(self.best), np.inf)
+            row = self.space.merged_row(self.i, self.space.original_width(self.i))
+            bound[row] = projected_bound(option, self.values)
+            return bound
+        entries = self.known_entries(option)
+        assert entries is not None  # only of a `project` merge there may be none
+        features = self.known_features(option, entries)
+        return separable_bound(option, self.values, self.starts, entries, features)
 
     def rise_us(self, option: SegmentOption) -> float:
         """Return how much more follows an option at least than was known before, us."""
@@ -218,18 +225,6 @@ class CutBounds:
         if option.processors not in self.features:
             self.features[option.processors] = [entry_features(entry) for entry in entries]
         return self.features[option.processors]
-
-
-def width_bins(space: SearchSpace, i: int, bin_factor: float) -> Array:
-    """Return where bins of merged widths begin at a cut; the original width stands alone."""
-    widths = space.merged_widths(i)
-    factor = bin_factor if len(widths) > SINGLE_BINS else 1.0
-    full = space.merged_row(i, space.original_width(i))
-    starts = [0]
-    for k in range(1, len(widths)):
-        if k in (full, full + 1) or widths[k] > factor * widths[starts[-1]]:
-            starts.append(k)
-    return np.array(starts)
 
 
 def affine_minorants(widths: Array, values: Array, full: int) -> AffineMinorants:

@@ -14,7 +14,13 @@ import numpy as np
 from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.bounds.multipliers import Multipliers, SegmentMultipliers
 from nnstretch.stretch.search.options.segment_option import SegmentOption
+from nnstretch.stretch.search.search_space import SearchSpace
 
+SINGLE_BINS = 30
+"""Merged widths up to which each is a bin of its own."""
+FAR_BINS = 0.4
+"""How much finer bins get, as an exponent, with each factor e of their distance from the original
+width: bounds of more than two branches lose most where these are wide."""
 LEAST_WIDTHS = 3
 """Merged widths from which on a tilt is worth its while."""
 USUAL_MACS = 0.8
@@ -55,6 +61,21 @@ class EntryBins:
             plain = None
         columns = self.us[rows], self.macs[rows], self.params[rows], self.spans[rows]
         return EntryBins(*columns, self.tilt, plain)
+
+
+def width_bins(space: SearchSpace, i: int, bin_factor: float) -> Array:
+    """Return where bins of merged widths begin at a cut; the original width stands alone."""
+    widths, full_width = space.merged_widths(i), space.original_width(i)
+    factors = np.ones(len(widths))
+    if len(widths) > SINGLE_BINS:
+        finer = FAR_BINS if len(space.processors) > 2 else 0.0
+        factors = bin_factor ** (1 - finer * np.abs(np.log(widths / full_width)))
+    full = space.merged_row(i, full_width)
+    starts = [0]
+    for k in range(1, len(widths)):
+        if k in (full, full + 1) or widths[k] > factors[k] * widths[starts[-1]]:
+            starts.append(k)
+    return np.array(starts)
 
 
 def exact_entries(option: SegmentOption, width: int) -> list[EntryBins] | None:

@@ -104,9 +104,10 @@ def branch_work(
     us = np.concatenate([kind.us for kind in kinds], axis=1).take(first, axis=1) + table.us[choice]
     if option.branched:
         keeps_pace = option.bounds.keeps_pace(us - entry.tilt.us * entry.spans[:, None])
-        kept = np.flatnonzero(keeps_pace.any(axis=0))
-        us = np.where(keeps_pace, us, np.inf).take(kept, axis=1)
-        choice, first = choice[kept], first[kept]
+        if not keeps_pace.all():
+            kept = np.flatnonzero(keeps_pace.any(axis=0))
+            us = np.where(keeps_pace, us, np.inf).take(kept, axis=1)
+            choice, first = choice[kept], first[kept]
     macs = np.concatenate([kind.macs for kind in kinds], axis=1).take(first, axis=1)
     params = None
     if with_params:

@@ -104,12 +104,10 @@ def candidate_relaxations(option: SegmentOption, values: CostToGo) -> SegmentMul
     rate = sum(macs / (us[p] * option.slowdown) for p in option.processors)
     slopes = values.minorants[option.j].slopes if option.merge == "concat" else np.zeros(1)
     full, demand = option.space.original_width(option.j), max(1.0, option.bounds.macs)
-    pairs: list[tuple[float, float]] = []
-    for slope in slopes.tolist():
-        width_us = (slope + option.merge_us_per_channel) * full
-        per_mac = [share / rate for share in MAC_SHARES]
-        if values.weighs_width:
-            per_mac += [share * width_us / demand for share in WIDTH_SHARES]
-        pairs += [(max(0.0, price - values.multipliers.per_mac), slope) for price in per_mac]
-    columns = np.array(pairs).T
-    return SegmentMultipliers(columns[0], columns[1])
+    per_mac = np.repeat(np.array(MAC_SHARES)[:, None] / rate, len(slopes), axis=1)
+    if values.weighs_width:
+        width_us = (slopes + option.merge_us_per_channel) * full
+        weighed = np.array(WIDTH_SHARES)[:, None] * width_us / demand
+        per_mac = np.concatenate([per_mac, weighed])
+    prices = np.maximum(0.0, per_mac - values.multipliers.per_mac).T.ravel()
+    return SegmentMultipliers(prices, np.repeat(slopes, len(per_mac)))
