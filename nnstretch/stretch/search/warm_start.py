@@ -30,6 +30,8 @@ MANY_OPTIONS = 6_000
 """Options from which on the first bounds of a free search take so long that a plan comes before."""
 COARSE_GAP = 0.003
 """Relative gap at which a search that only prepares another is over."""
+FREE_COARSE_GAP = 0.01
+"""The same where nothing limits the whole network: the first bounds lead to better plans soon."""
 TOTALS = ("latency_us", "macs", "params", "params_held")
 """What the segments of a plan sum up to."""
 PROMISING_OPTIONS = 60
@@ -45,7 +47,7 @@ def warm_up(search: ExactSearch) -> None:
     has_many = len(search.options) > MANY_OPTIONS
     if space is None or not (search.limits.any or has_many):
         return  # free, the first bounds lead to the best plan, or near it, at once
-    gap = max(search.gap, COARSE_GAP)
+    gap = max(search.gap, COARSE_GAP if search.limits.any else FREE_COARSE_GAP)
 
     def tell_stage(stage: str, what: str, done: int, of: int) -> None:
         search.report_progress(f"{stage}, {what.partition(':')[0]}", done, of)

@@ -288,7 +288,7 @@ def branch_costs(
 def entry_costs(entry: EntryFeatures, first: Array, weights: Array) -> Array:
     """Return weighted costs of first units: `[row of weights, width bin, option width]`."""
     features, low, high = weights.shape[1], int(first[0]), int(first[-1])
-    is_range = high - low == len(first) - 1 and bool((np.diff(first) == 1).all())
+    is_range = high - low == len(first) - 1 and bool((first[1:] - first[:-1] == 1).all())
     costs = entry.costs[:features, :, slice(low, high + 1) if is_range else first]
     shape = (len(weights), *costs.shape[1:])
     total = (weights @ costs.reshape(features, -1)).reshape(shape)
