@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
 
 from nnstretch.accelerate.chip_graph import ChipGraph
 from nnstretch.accelerate.machine.rates import ChipRates
@@ -119,11 +120,8 @@ def candidates(machine: Accelerator, options: ScheduleOptions) -> Iterator[Sched
 
 def smaller_machines(machine: Accelerator) -> Iterator[Accelerator]:
     """Yield a machine, then those with halves of each buffer, larger ones first."""
-    halvings = [
-        (local, shared)
-        for local in range(count_halvings(machine.local.size_bytes))
-        for shared in range(count_halvings(machine.shared_bytes))
-    ]
+    locals_, shareds = machine.local.size_bytes, machine.shared_bytes
+    halvings = product(range(count_halvings(locals_)), range(count_halvings(shareds)))
     for local, shared in sorted(halvings, key=lambda pair: (sum(pair), pair)):
         sizes = machine.local.size_bytes >> local, machine.shared_bytes >> shared
         yield machine.with_buffers(*sizes)

@@ -10,7 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from nnstretch.errors import UnsupportedOp
-from nnstretch.graph import Argument, Graph, Node, TensorSpec, ValueRef, Weight, refs, rename_refs
+from nnstretch.graph import (
+    Argument,
+    Graph,
+    Node,
+    TensorSpec,
+    ValueRef,
+    Weight,
+    names_read,
+    refs,
+    rename_refs,
+)
 from nnstretch.structure.arguments import argument
 from nnstretch.structure.constants import is_constant
 from nnstretch.structure.kernel_operators import SHAPE_ONLY
@@ -249,7 +259,7 @@ class GraphRewriter:
         """Return the graph of all nodes that something reads."""
         outputs = tuple(self.name_of(name) for name in self.graph.outputs)
         nodes = read_nodes(self.nodes, outputs)
-        wanted = {name for node in nodes for name in node.inputs}
+        wanted = set(names_read(nodes))
         folded = tuple(weight for weight in self.folded if weight.name in wanted)
         weights = (*self.graph.weights, *folded)
         return Graph(self.graph.name, self.graph.inputs, weights, nodes, outputs)

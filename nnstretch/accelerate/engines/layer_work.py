@@ -17,6 +17,7 @@ from nnstretch.accelerate.operator_work import (
 from nnstretch.accelerate.steps.split import boxes_behind
 from nnstretch.chip.boxes import Box, box_elements, box_shape, intersect
 from nnstretch.chip.instances import LOCAL, Binding
+from nnstretch.graph import names_read
 
 _MIXES_ROWS = "softmax _softmax log_softmax layer_norm rms_norm group_norm"
 MIXES_ROWS = frozenset(_MIXES_ROWS.split())
@@ -133,7 +134,8 @@ def core_share(
 
 def weights_read(chip: ChipGraph, operators: Sequence[str]) -> int:
     """Return how many weights operators read."""
-    return sum(chip.roots[n] in chip.weights for name in operators for n in chip.nodes[name].inputs)
+    read = names_read(chip.nodes[name] for name in operators)
+    return sum(chip.roots[name] in chip.weights for name in read)
 
 
 def vector_work(chip: ChipGraph, step: ChipStep, cores: int) -> tuple[float, float]:

@@ -249,9 +249,9 @@ class Placer:
         """Give a storage that moved an address in its new buffer, else in DDR."""
         storage = self.storages[name]
         if storage.scope == SHARED:
-            taken = {
-                bounds for step in steps for bounds in self.live[SHARED].get(step, {}).values()
-            }
+            taken: set[tuple[int, int]] = set()
+            for step in steps:
+                taken.update(self.live[SHARED].get(step, {}).values())
             address = lowest_gap(sorted(taken), storage.size_bytes)
             if address + storage.size_bytes <= capacity(self.rates, SHARED):
                 self.occupy(SHARED, name, address)

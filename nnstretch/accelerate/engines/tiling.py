@@ -6,6 +6,7 @@ A weight byte crosses DDR once. Partial sums stay in the unit's accumulators.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from nnstretch.accelerate.engines.layer_work import LayerWork, Stream
 from nnstretch.accelerate.machine.rates import ChipRates
@@ -36,7 +37,7 @@ class Tiling:
     @property
     def slots(self) -> tuple[Region, ...]:
         """Return the slots that take room in a buffer."""
-        streams = [slot for pair in self.stream_slots for slot in pair]
+        streams = chain.from_iterable(self.stream_slots)
         every = (*self.weight_slots, *self.staging_slots, *streams, *self.result_slots)
         return tuple(region for region in every if region.stop > region.start)
 

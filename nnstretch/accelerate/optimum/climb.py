@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 from nnstretch.accelerate.chip_graph import ChipGraph
 from nnstretch.accelerate.machine.rates import ChipRates
@@ -208,7 +209,8 @@ class Climb:
             by_rule = split_of(self.chip, operators, self.rules)[0]
             if by_rule.fits:
                 options[by_rule.factor, by_rule.axis] = by_rule
-            variants = [(*begun, (operators, s)) for begun in variants for s in options.values()]
+            pairs = product(variants, options.values())
+            variants = [(*begun, (operators, split)) for begun, split in pairs]
         for variant in variants:
             yield replace(plan, parts=(*others, *variant))
 

@@ -8,6 +8,7 @@ cutting into other parts lead from plan to plan.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from nnstretch.accelerate.chip_graph import ChipGraph
 from nnstretch.accelerate.steps.peak import group_peak
@@ -63,9 +64,17 @@ def groups_of_plan(chip: ChipGraph, plan: Sequence[Part]) -> tuple[Group, ...] |
     return tuple(groups)
 
 
+def group_of_operator(partition: Sequence[Operators]) -> dict[str, int]:
+    """Return the number of each operator's group, by the operator's name."""
+    place: dict[str, int] = {}
+    for number, names in enumerate(partition):
+        place |= dict.fromkeys(names, number)
+    return place
+
+
 def in_order(chip: ChipGraph, partition: Sequence[Operators]) -> tuple[Operators, ...] | None:
     """Return groups of operators, each after what it reads; None where that closes a cycle."""
-    place = {name: number for number, names in enumerate(partition) for name in names}
+    place = group_of_operator(partition)
     needs: list[set[int]] = [set() for _ in partition]
     for name, number in place.items():
         needs[number].update(place[s] for s in chip.reads[name] if s in place)
@@ -116,7 +125,7 @@ def partitions(chip: ChipGraph) -> Iterator[tuple[Operators, ...]]:
 
 def neighbours(chip: ChipGraph, partition: Sequence[Operators]) -> tuple[tuple[int, int], ...]:
     """Return the pairs of groups of which the second reads the first, by their places."""
-    place = {name: number for number, names in enumerate(partition) for name in names}
+    place = group_of_operator(partition)
     pairs: dict[tuple[int, int], None] = {}
     for name, number in place.items():
         for source in chip.reads[name]:
@@ -127,8 +136,7 @@ def neighbours(chip: ChipGraph, partition: Sequence[Operators]) -> tuple[tuple[i
 
 def joined(chip: ChipGraph, *groups: Operators) -> Operators:
     """Return the operators of groups in execution order."""
-    names = [name for operators in groups for name in operators]
-    return tuple(sorted(names, key=chip.position.__getitem__))
+    return tuple(sorted(chain.from_iterable(groups), key=chip.position.__getitem__))
 
 
 def cuts(chip: ChipGraph, operators: Operators) -> Iterator[tuple[Operators, Operators]]:

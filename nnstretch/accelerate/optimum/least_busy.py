@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from nnstretch.accelerate.chip_graph import ChipGraph
 from nnstretch.accelerate.engines.choose_tiling import divisors
@@ -65,7 +66,8 @@ class LeastBusy:
         for layer in layers_of(self.chip, list(instance.boxes)):
             matrix_us = self.matrix_us(layer[0], instance.boxes[layer[0]])
             vector_us = sum(self.vector_us(name, instance.boxes[name]) for name in layer)
-            read = [ends.get(source, 0.0) for name in layer for source in self.chip.reads[name]]
+            sources = chain.from_iterable(self.chip.reads[name] for name in layer)
+            read = [ends.get(source, 0.0) for source in sources]
             # The tiles of a layer pass both units one behind the other.
             ends[layer[-1]] = max(read, default=0.0) + max(matrix_us, vector_us)
             total_us += matrix_us + vector_us

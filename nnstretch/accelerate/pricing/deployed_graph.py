@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nnstretch.graph import Argument, Graph, Node, TensorSpec, ValueRef, Weight, rename_refs
+from nnstretch.graph import (
+    Argument,
+    Graph,
+    Node,
+    TensorSpec,
+    ValueRef,
+    Weight,
+    names_read,
+    rename_refs,
+)
 from nnstretch.structure.macs import CONVOLUTIONS
 
 
@@ -33,7 +42,7 @@ def deployed_graph(graph: Graph) -> Graph:
             biases.append(bias)
             nodes[source.name] = with_bias(source, bias.name)
     outputs = tuple(names.get(name, name) for name in graph.outputs)
-    read = {name for node in nodes.values() for name in node.inputs}
+    read = set(names_read(nodes.values()))
     weights = tuple(weight for weight in (*graph.weights, *biases) if weight.name in read)
     return Graph(graph.name, graph.inputs, weights, tuple(nodes.values()), outputs)
 

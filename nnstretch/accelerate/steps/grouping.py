@@ -8,6 +8,7 @@ GraphTurbo). A clean-up joins what little is left at the borders.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 from nnstretch.accelerate.chip_graph import ChipGraph
 from nnstretch.accelerate.steps.split import SplitRules, split_of
@@ -83,7 +84,7 @@ class GroupMerger:
 
     def joined(self, groups: tuple[int, ...]) -> tuple[str, ...]:
         """Return the operators of several groups in execution order."""
-        names = [name for group in groups for name in self.members[group]]
+        names = chain.from_iterable(self.members[group] for group in groups)
         return tuple(sorted(names, key=self.chip.position.__getitem__))
 
     def merge_straight(self) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from nnstretch.accelerate.chip_graph import ChipGraph
 from nnstretch.accelerate.machine.rates import ChipRates
@@ -72,10 +73,8 @@ def joined(chip: ChipGraph, run: Sequence[Group], number: int, whole: bool) -> G
     """Return neighbours in order as one group that is computed whole, one alone as it is."""
     if not whole and len(run) == 1:
         return replace(run[0], name=f"g{number}")
-    names = sorted(
-        (name for group in run for name in group.operators), key=chip.position.__getitem__
-    )
-    operators = tuple(names)
+    names = chain.from_iterable(group.operators for group in run)
+    operators = tuple(sorted(names, key=chip.position.__getitem__))
     split = Split(1, 0, len(operators))
     return Group(f"g{number}", operators, split, group_peak(chip, operators))
 
@@ -91,7 +90,7 @@ def parts_that_do_not_pay(
     refused: list[PartsWorth] = []
     outside = ends_of(chip)
     while True:
-        pieces = {name for group in parted for name in group.operators}
+        pieces = set(chain.from_iterable(group.operators for group in parted))
         worths = [
             PartsWorth(
                 group,

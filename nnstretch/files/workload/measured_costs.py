@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Annotated
@@ -131,7 +132,7 @@ def join_costs(tables: Sequence[MeasuredCosts]) -> MeasuredCosts:
                 " costs, they are of one host"
             )
     most = {name: max(getattr(table, name) for table in tables) for name in OF_THE_HOST}
-    tasks = tuple(row for table in tables for row in table.tasks)
+    tasks = tuple(chain.from_iterable(table.tasks for table in tables))
     paced = next((table for table in tables if table.pace), first)
     try:
         return replace(paced, tasks=tasks, **most)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from math import exp, inf, log
 from random import Random
 
@@ -116,6 +117,7 @@ class Simulation:
         """Of open instances that vary: how long before they had been there, and when they are
         due from then on."""
         costs = cost_rows(settings)
+        tasks = chain.from_iterable(app.tasks for app in settings.applications)
         self._clock = clock_of(settings, self._durations, self._is_wanted, self._under_way)
         self.scheduler = RequestScheduler(
             settings.processors,
@@ -126,7 +128,7 @@ class Simulation:
             self._ended,
             costs=costs,
             queueing=Queueing.UNBOUNDED if settings.queueing else Queueing.IDLE,
-            placed=any(task.processor for app in settings.applications for task in app.tasks),
+            placed=any(task.processor for task in tasks),
         )
         self.scheduler.loop.on_round = on_round
         runs = tuple(application_run(app, settings) for app in settings.applications)
@@ -238,8 +240,10 @@ def make_policy(
 ) -> Policy:
     """Return the policy, in strict classes where applications differ in priority."""
     entry, setting = find_policy(settings.policy), policy_setting(settings, costs, clock, is_open)
-    priorities = {priority for app in settings.applications for priority in app.priorities}
-    if len(priorities | {app.priority for app in settings.applications if not app.priorities}) > 1:
+    priorities: set[int] = set()
+    for app in settings.applications:
+        priorities.update(app.priorities or (app.priority,))
+    if len(priorities) > 1:
         return PriorityClasses(lambda: entry.make(setting))
     return entry.make(setting)
 

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import chain, combinations
+from itertools import chain, combinations, product, starmap
 from math import ceil
+from operator import add
 
 import numpy as np
 
@@ -250,7 +251,7 @@ class SearchSpace:
             widths = self.widths_at(k).tolist()
             sums, merged = set(widths), {self.original_width(k)}
             for _ in range(len(self.processors) - 1):
-                sums = {a + b for a in sums for b in widths}
+                sums = set(starmap(add, product(sums, widths)))
                 merged |= sums
             self._merged_widths[k] = np.array(sorted(merged), dtype=np.int64)
         return self._merged_widths[k]
