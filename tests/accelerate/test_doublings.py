@@ -21,11 +21,14 @@ from nnstretch.errors import BadInput, BadPlan
 
 MOST_CHANGES = 6
 POLICIES = ("ddr", "gb", "lb", "ordered", "graphturbo")
-TENS = [
-    first if first < 10 else pytest.param(first, marks=pytest.mark.slow)
-    for first in range(0, 300, 10)
+PAIRS = [
+    range(3),
+    *(
+        pytest.param(range(first, first + 27), marks=pytest.mark.slow)
+        for first in range(3, 300, 27)
+    ),
 ]
-"""First seeds of 300 pairs, ten at a time; `make test` has ten pairs."""
+"""Seeds of 300 pairs; `make test` has three."""
 
 
 class ShortClimb(Climb):
@@ -63,10 +66,10 @@ def best_of(chip: ChipGraph, machine: Accelerator) -> ClusterSchedule:
 
 
 @pytest.mark.usefixtures("short_climbs")
-@pytest.mark.parametrize("first", TENS)
-def test_twice_the_buffer_never_slows_best_and_no_policy_is_faster(first: int) -> None:
+@pytest.mark.parametrize("seeds", PAIRS)
+def test_twice_the_buffer_never_slows_best_and_no_policy_is_faster(seeds: range) -> None:
     compared = 0
-    for seed in range(first, first + 10):
+    for seed in seeds:
         machine = sized(random_machine(seed), 2048, 2048)
         chip = chip_graph(random_graph(seed), "fp16")
         try:
@@ -85,4 +88,4 @@ def test_twice_the_buffer_never_slows_best_and_no_policy_is_faster(first: int) -
             except (BadInput, BadPlan):
                 continue
             assert first_us <= plain.latency_us * (1 + 1e-9), (seed, policy)
-    assert compared > 4
+    assert compared >= len(seeds) // 2
