@@ -334,3 +334,54 @@ def test_default_inputs_are_what_networks_are_made_for() -> None:
         224,
     )
     assert default_input("timm:test_vit", load_model("timm:test_vit")) == (1, 3, 160, 160)
+
+
+class Context(nn.Module):
+    """A map plus one number for each of its channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = nn.Conv2d(16, 16, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Compute the sum."""
+        return x + self.mix(x.mean((2, 3), keepdim=True))
+
+
+class LastOfBatch(nn.Module):
+    """One input of a batch plus the sum of two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = nn.Linear(5, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Compute the sum."""
+        return self.mix(x[-1:]) + x[:2].sum(0)
+
+
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [
+        (Context(), (1, 16, 8, 8)),
+        (LastOfBatch(), (3, 5)),
+        (nn.Sequential(nn.Conv2d(3, 4, 3), nn.LayerNorm((4, 6, 6))), (1, 3, 8, 8)),
+    ],
+)
+def test_sums_that_broadcast_pixels_or_batches_get_no_adapter(
+    module: nn.Module, shape: tuple[int, ...]
+) -> None:
+    one = (Branch("cpu"),)
+    stretched = stretch(module.eval(), Plan("net", shape, (Segment("input", "output", one),)))
+    x = torch.randn(shape)
+    assert not [name for name, _ in stretched.named_parameters() if "adapt_" in name]
+    torch.testing.assert_close(stretched.eval()(x), module(x))
+
+
+def test_a_sum_that_broadcasts_pixels_is_adapted_along_its_channels() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), Context(), nn.Conv2d(16, 8, 1)).eval()
+    one, two = (Branch("cpu"),), (Branch("cpu", width=12), Branch("dsp", width=4))
+    ends = (("input", "0", one), ("0", "1", two), ("1", "output", one))
+    plan = Plan("net", (1, 3, 8, 8), tuple(Segment(*end) for end in ends))
+    x = torch.randn(1, 3, 8, 8)
+    torch.testing.assert_close(stretch(net, plan).eval()(x), net(x), atol=1e-4, rtol=0.0)
