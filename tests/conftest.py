@@ -36,8 +36,11 @@ settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--instances`: how many questions the search and brute force are both asked."""
+    """Add `--instances`, how many questions the search and brute force are both asked, and
+    `--pairs`, with how many graphs and machines buffers are doubled.
+    """
     parser.addoption("--instances", type=int, default=60, metavar="N")
+    parser.addoption("--pairs", type=int, default=12, metavar="N")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
