@@ -226,10 +226,10 @@ def draw_like(examples: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
 def program_inputs(program: Any, inputs: tuple[torch.Tensor, ...]) -> list[Any]:
     """Return weights and inputs in the order in which the program's graph takes them."""
     tensors = {**program.constants, **program.state_dict}
-    given = iter(inputs)
+    remaining = iter(inputs)
     values: list[Any] = []
     for spec in program.graph_signature.input_specs:
-        value = next(given) if spec.target is None else tensors[spec.target]
+        value = next(remaining) if spec.target is None else tensors[spec.target]
         values.append(value.clone() if isinstance(value, torch.Tensor) else value)
     return values
 

@@ -176,5 +176,5 @@ def most_connections() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return MOST_CONNECTIONS
-    left = soft - len(os.listdir("/dev/fd"))
-    return max(1, min(MOST_CONNECTIONS, left * 3 // 4))
+    free = soft - len(os.listdir("/dev/fd"))
+    return max(1, min(MOST_CONNECTIONS, free * 3 // 4))

@@ -59,7 +59,7 @@ def stages_of_cut(graph: Graph, cut: Cut) -> list[int]:
     if cut == "whole":
         return [0] * len(graph.nodes)
     if cut == "segments":
-        borders = sorted(found.position for found in find_cuts(graph))
+        borders = sorted(cut.position for cut in find_cuts(graph))
         return merged_tail([bisect_left(borders, node) for node in range(len(graph.nodes))])
     layers = compute_layers(graph)
     if cut == "layers":
@@ -84,9 +84,9 @@ def balanced(graph: Graph, layers: Sequence[int], pieces: int) -> list[int]:
         macs[layer] += node.macs
     total, before, piece, of_layer = sum(macs), 0, 0, []
     for layer in range(count):
-        left = count - layer
+        remaining = count - layer
         due = before + macs[layer] / 2 >= total * (piece + 1) / pieces
-        if layer and piece < pieces - 1 and (due or left <= pieces - piece - 1):
+        if layer and piece < pieces - 1 and (due or remaining <= pieces - piece - 1):
             piece += 1
         of_layer.append(piece)
         before += macs[layer]

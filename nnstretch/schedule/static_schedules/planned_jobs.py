@@ -274,7 +274,7 @@ class PlannedJobs:
         self._jobs.pop(key, None)
         if self._is_open is not None:
             if len(self._given) > MOST_GIVEN:
-                self._given = {given for given in self._given if self._is_open(given[1])}
+                self._given = {job for job in self._given if self._is_open(job[1])}
             self._given.add(key)
 
     def _release(self, place: int) -> None:

@@ -217,7 +217,7 @@ def separate(
     together: list[list[frozenset[int]]] = []
     for move in moves:
         for group in together:
-            if all(other & seen[move] <= move and move & seen[other] <= other for other in group):
+            if all(twin & seen[move] <= move and move & seen[twin] <= twin for twin in group):
                 group.append(move)
                 break
         else:

@@ -296,11 +296,13 @@ class CostTables:
         for k in range(i, space.last):
             ends_us = dict[str, float]()
             for p in us:
-                left, unit_macs = space.unit(k).original(model.entered(blocked[p], leave=True))
+                leaving_us, unit_macs = space.unit(k).original(
+                    model.entered(blocked[p], leave=True)
+                )
                 plain, _ = space.unit(k).original(model.entered(blocked[p], leave=False))
                 ends_us[p] = us[p] + plain[p]
-                us[p] += left[p]
-                blocked[p] = plain[p] > left[p]
+                us[p] += leaving_us[p]
+                blocked[p] = plain[p] > leaving_us[p]
             macs += unit_macs
             originals.append((ends_us, macs))
         return originals
