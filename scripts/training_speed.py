@@ -65,7 +65,7 @@ def bare(recipe: Recipe, device: torch.device) -> Callable[[], None]:
     def step() -> None:
         batch = next(batches).to(device)
         images = augment_batch(
-            batch.images, batch.pick, recipe.seed, recipe.augment, pictures.dataset
+            batch.images, batch.selection, recipe.seed, recipe.augment, pictures.dataset
         )
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             scores = network(images.contiguous(memory_format=torch.channels_last))

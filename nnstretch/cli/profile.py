@@ -228,6 +228,7 @@ def document(result: ProfileResult) -> dict[str, Any]:
     rows = [
         {
             "network": r.network,
+            "processor": r.processor,
             "predicted_ms": r.predicted_ms,
             "measured_ms": r.measured_ms,
             "error": r.error,
@@ -267,10 +268,11 @@ def show(result: dict[str, Any], console: Any) -> None:
         f"[bold]{result['soc']}[/bold]: {result['kernels']} kernels in {result['seconds']:.0f} s"
     )
     if result["networks"]:
-        table = Table("network, never sampled", "predicted ms", "measured ms", "error")
+        table = Table("network, never sampled", "processor", "predicted ms", "measured ms", "error")
         for row in result["networks"]:
             table.add_row(
                 row["network"],
+                row["processor"],
                 f"{row['predicted_ms']:.2f}",
                 f"{row['measured_ms']:.2f}",
                 f"{row['error']:+.1%}",

@@ -180,24 +180,31 @@ def errors(facts: CardFacts) -> str:
     if facts.rows:
         totals = summary(facts.rows)
         text += (
-            f"- {len(facts.rows)} whole networks that were never sampled, predicted and measured in"
-            " one run: "
+            f"- {network_count(facts.rows)} whole networks that were never sampled, predicted and"
+            " measured in one run: "
         )
         text += (
             f"mean error {totals['mape']:.1%}, {totals['within_10_percent']:.0%} within 10%.\n\n"
         )
         text += table(
-            "network | kernels | predicted ms | measured ms | error | spread", map(row, facts.rows)
+            "network | processor | kernels | predicted ms | measured ms | error | spread",
+            map(row, facts.rows),
         )
     text += "".join(f"\nNot told: {name}: {reason}\n" for name, reason in facts.refused.items())
     return text
 
 
+def network_count(rows: Sequence[HeldOutNetwork]) -> int:
+    """Return how many networks were measured, on one processor or on several."""
+    return len({row.network for row in rows})
+
+
 def row(network: HeldOutNetwork) -> str:
     """Return the row of a network held out."""
     return (
-        f"{network.network} | {network.kernels} | {network.predicted_ms:.2f} |"
-        f" {network.measured_ms:.2f} | {network.error:+.1%} | {network.spread:.1%}"
+        f"{network.network} | {network.processor} | {network.kernels} |"
+        f" {network.predicted_ms:.2f} | {network.measured_ms:.2f} | {network.error:+.1%} |"
+        f" {network.spread:.1%}"
     )
 
 
@@ -233,7 +240,7 @@ def provenance(
     if rows:
         facts = summary(rows)
         text += (
-            f"; {len(rows)} whole networks never sampled: mean error {facts['mape']:.1%},"
+            f"; {network_count(rows)} whole networks never sampled: mean error {facts['mape']:.1%},"
             f" {facts['within_10_percent']:.0%} within 10%"
         )
     return text

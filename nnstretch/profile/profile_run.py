@@ -5,7 +5,7 @@ Resumes from the journal in its folder.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
@@ -13,7 +13,6 @@ from typing import Any
 
 from nnstretch.errors import BadInput
 from nnstretch.files.atomic import write_text
-from nnstretch.kernel import FusionRules
 from nnstretch.predict.learned import Learned
 from nnstretch.predict.save_soc import save_soc
 from nnstretch.profile.activity.activity_watch import ActivityWatch
@@ -34,7 +33,6 @@ from nnstretch.profile.machine import (
     clusters,
     description,
     parse_processors,
-    pin_process,
 )
 from nnstretch.profile.profile_request import (
     ProfileRequest,
@@ -46,7 +44,7 @@ from nnstretch.profile.sampling.journal import open_journal, remove_journal
 from nnstretch.profile.sampling.sample import Sample, normalize_disturbed
 from nnstretch.profile.sampling_phase import Rules, SamplingPhase
 from nnstretch.profile.system_costs import measure_surroundings, representative_kernels
-from nnstretch.profile.validation import HeldOutNetwork, summary, validate
+from nnstretch.profile.validation import HeldOutNetwork, ProfiledProcessor, summary, validate
 from nnstretch.soc import Soc
 
 LEAST_SAMPLES = 50
@@ -128,10 +126,8 @@ class ProfileRun:
         )
         soc = replace(soc, provenance=provenance(self.meter, machine, predictors, [], count))
         save_soc(soc, self.wanted.out)
-        first = places[0]
         with self.budget.spend("validation"):
-            learned = predictors[first.name]
-            rows, refused = self.validate_networks(learned, rules[first.cluster], first.core)
+            rows, refused = self.validate_networks(predictors, rules, places)
         reasons = noise_reasons(noise, summary(rows).get("mape")) + doubts
         soc = mark_noisy(soc, noise_line(noise, self.wanted.budget_s, reasons))
         soc = replace(soc, provenance=provenance(self.meter, machine, predictors, rows, count))
@@ -153,19 +149,25 @@ class ProfileRun:
         self.progress(what, done, total)
 
     def validate_networks(
-        self, learned: Learned, rules: FusionRules, core: int
+        self, predictors: Mapping[str, Learned], rules: Rules, places: Sequence[PinnedProcessor]
     ) -> tuple[list[HeldOutNetwork], dict[str, str]]:
-        """Measure and predict the networks held out."""
-        with pin_process(core):
-            return validate(
-                self.meter,
-                learned,
-                rules,
-                self.wanted.networks,
-                partial(self.report_progress, "validating on whole networks"),
-                self.budget,
-                self.watch,
-            )
+        """Measure and predict the networks held out, on one processor of each cluster."""
+        first_places = {place.cluster: place for place in reversed(places)}
+        return validate(
+            [
+                ProfiledProcessor(
+                    place,
+                    meter_at(self.meter, place.device),
+                    predictors[place.name],
+                    rules[place.cluster],
+                )
+                for place in reversed(first_places.values())
+            ],
+            self.wanted.networks,
+            partial(self.report_progress, "validating on whole networks"),
+            self.budget,
+            self.watch,
+        )
 
     def fit_predictors(
         self,

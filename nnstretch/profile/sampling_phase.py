@@ -12,7 +12,7 @@ from nnstretch.predict.load_soc import load_soc
 from nnstretch.profile import energy
 from nnstretch.profile.activity.activity_watch import PAUSES, ActivityWatch
 from nnstretch.profile.backends.meter import Meter
-from nnstretch.profile.backends.registry import meter_at
+from nnstretch.profile.backends.registry import cuda_uuid, meter_at
 from nnstretch.profile.budget import Budget
 from nnstretch.profile.card import quality
 from nnstretch.profile.fusion_probe import fused_pairs
@@ -78,6 +78,9 @@ class SamplingPhase:
         for place in reversed(first_places.values()):
             meter = meter_at(self.meter, place.device)
             started_s = self.budget.clock()
+            uuid = cuda_uuid(place.device)
+            device_energy = energy.open_energy_meter(gpu_uuid=uuid) if uuid else None
+            before_j = device_energy.joules() if device_energy else 0.0
             with pin_process(place.core):
                 for remembered in PER_CORE:
                     vars(meter).pop(remembered, None)
@@ -94,6 +97,9 @@ class SamplingPhase:
                     f" networks named, on {where(place)}"
                 )
             notes.append(quality(where(place), sampler))
+            if device_energy:
+                power_w = (device_energy.joules() - before_j) / (self.budget.clock() - started_s)
+                notes.append(f"{where(place)}: mean power {power_w:.0f} W, {device_energy.source}")
         return rules, notes
 
     def sampler_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from time import perf_counter, perf_counter_ns, process_time_ns
 
 import numpy as np
@@ -16,6 +17,7 @@ from nnstretch.profile.activity.machine_activity import interference_between
 from nnstretch.profile.activity.steady_rounds import is_quiet
 from nnstretch.profile.backends.meter import Meter
 from nnstretch.profile.budget import NETWORK_S, Budget
+from nnstretch.profile.machine import PinnedProcessor, pin_process
 from nnstretch.structure.kernel_fusion import fuse_kernels
 
 NETWORKS = (
@@ -54,9 +56,10 @@ LEAST_RUNS, LEAST_S = 20, 1.0
 
 @dataclass(frozen=True, slots=True)
 class HeldOutNetwork:
-    """One network: what was predicted, then what was measured."""
+    """One network on one processor: what was predicted, then what was measured."""
 
     network: str
+    processor: str
     predicted_ms: float
     measured_ms: float
     """Lower quartile of the runs."""
@@ -71,41 +74,53 @@ class HeldOutNetwork:
         return self.predicted_ms / self.measured_ms - 1
 
 
+@dataclass(frozen=True, slots=True)
+class ProfiledProcessor:
+    """One processor: where it is, who measures on it, and what was learned."""
+
+    place: PinnedProcessor
+    meter: Meter
+    learned: Learned
+    rules: FusionRules
+
+
 def validate(
-    meter: Meter,
-    learned: Learned,
-    rules: FusionRules,
+    processors: Sequence[ProfiledProcessor],
     names: Sequence[str],
     progress: Callable[[int, int, str], None],
     budget: Budget,
     watch: ActivityWatch,
 ) -> tuple[list[HeldOutNetwork], dict[str, str]]:
-    """Measure and predict held-out networks; return them, and why some could not be told.
+    """Measure and predict held-out networks on every processor; return them, and why some could not
+    be told.
 
     An operator without an estimate, a file that cannot be written. Those for which the budget has
     no time are noted there.
     """
-    rows, refused = [], {}
+    rows: list[HeldOutNetwork] = []
+    refused: dict[str, str] = {}
     expected_s = NETWORK_S
-    for done, name in enumerate(names):
-        progress(done, len(names), name)
-        if not budget.allows("validation", expected_s, f"validating on {name}"):
+    for done, (name, processor) in enumerate(pairs := list(product(names, processors))):
+        progress(done, len(pairs), name)
+        subject = name if len(processors) == 1 else f"{name} on {processor.place.name}"
+        if not budget.allows("validation", expected_s, f"validating on {subject}"):
             continue
         before_s = budget.clock()
         try:
-            rows.append(measure_held_out(meter, learned, rules, name, watch))
+            rows.append(measure_held_out(processor, name, watch))
         except NnstretchError as error:
-            refused[name] = str(error)
+            refused[subject] = str(error)
         except Exception as error:
             # Runtimes and converters raise what they like: the profile itself must not be lost.
-            refused[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            reason = " ".join(str(error).split())[:200]
+            refused[subject] = f"{type(error).__name__}: {reason}"
         expected_s = max(expected_s if rows[1:] else 0.0, budget.clock() - before_s)
-    progress(len(names), len(names), "")
+    progress(len(pairs), len(pairs), "")
     return rows, refused
 
 
 def measure_held_out(
-    meter: Meter, learned: Learned, rules: FusionRules, name: str, watch: ActivityWatch
+    processor: ProfiledProcessor, name: str, watch: ActivityWatch
 ) -> HeldOutNetwork:
     """Predict and measure a network held out."""
     import torch
@@ -113,15 +128,18 @@ def measure_held_out(
     from nnstretch.capture import default_input, load_model
     from nnstretch.capture.torch_export import capture
 
-    module = load_model(name).eval()
+    module, meter = load_model(name).eval(), processor.meter
     torch.manual_seed(0)
     example = torch.randn(default_input(name, module))
-    kernels = fuse_kernels(capture(module, example, name), rules)
-    predicted_us = meter.call_us + float(learned.estimate_many(kernels).latency_us.sum())
-    times = durations_us(meter.network(module, example), watch)
+    kernels = fuse_kernels(capture(module, example, name), processor.rules)
+    predicted_us = float(processor.learned.estimate_many(kernels).latency_us.sum())
+    with pin_process(processor.place.core):
+        predicted_us += meter.call_us
+        times = durations_us(meter.network(module, example), watch)
     low, high = np.percentile(times, (25, 75))
     return HeldOutNetwork(
         name,
+        processor.place.name,
         predicted_us / 1000,
         low / 1000,
         min(times) / 1000,

@@ -15,6 +15,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+import cuda_copies
 import numpy as np
 
 from nnstretch.bench.commands import command_line
@@ -149,15 +150,34 @@ def run(args: argparse.Namespace) -> int:
     from nnstretch.run.backends.torch_cuda import require_cuda
 
     card = require_cuda(args.device).get_device_name(args.device)
-    rows = []
+    branches, streams = [], []
     for model in NETWORKS:
         forms = forms_of(model, (1, 3, 224, 224))
-        rows.append(cells(model, forms, measured(forms, args.device, args.rounds)))
-        print(markdown_row(rows[-1]), flush=True)
-    head = f"""# Branches on a CUDA card
+        branches.append(cells(model, forms, measured(forms, args.device, args.rounds)))
+        print(markdown_row(branches[-1]), flush=True)
+    for model in NETWORKS:
+        for images in cuda_copies.IMAGES:
+            times = cuda_copies.measured(model, images, args.device)
+            streams.append(cuda_copies.cells(model, images, times))
+            print(markdown_row(streams[-1]), flush=True)
+    head = f"""# Branches and pipelines on a CUDA card
 
-Made by `{command_line()}` on one {card}: batch 1, float32, random weights; medians of
-{args.rounds} replays that took turns, and between which times four fifths of them lie. Copies in and out are not counted.
+Made by `{command_line()}` on one {card}: float32 without TF32, random weights.
+
+## Branches on streams of one CUDA graph
+
+Batch 1. Medians of {args.rounds} replays that took turns, and between which times four fifths of them lie. Copies in and out are not counted.
 """
-    write_text(args.out, "\n".join([head, *markdown_table(HEADS, rows), ""]))
+    between = f"""
+## A stream of items
+
+A pipeline of one stage, `backend="torch:{args.device}"`, {cuda_copies.ITEMS} items a turn, medians of {cuda_copies.ROUNDS} turns. Its three workers copy in, compute and
+copy out, each on a stream of its own; beside it the same three steps one after another.
+"""
+    tables = [
+        *markdown_table(HEADS, branches),
+        between,
+        *markdown_table(cuda_copies.HEADS, streams),
+    ]
+    write_text(args.out, "\n".join([head, *tables, ""]))
     return 0

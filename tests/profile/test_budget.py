@@ -17,11 +17,12 @@ from nnstretch.kernel import MOBILE_FUSION, Kernel
 from nnstretch.predict import load_soc
 from nnstretch.profile import validation
 from nnstretch.profile.budget import NETWORK_S, VALIDATION, Budget, plan_budget
+from nnstretch.profile.machine import PinnedProcessor
 from nnstretch.profile.profile_request import ProfileRequest, ProfileResult
 from nnstretch.profile.profile_run import ProfileRun
 from nnstretch.profile.sampling.journal import NAME
 from nnstretch.profile.sampling.targets import target_kernels
-from nnstretch.profile.validation import HeldOutNetwork, validate
+from nnstretch.profile.validation import HeldOutNetwork, ProfiledProcessor, validate
 
 
 @dataclass
@@ -111,25 +112,47 @@ def test_networks_without_time_are_not_validated(monkeypatch: pytest.MonkeyPatch
     clock = FakeClock()
     budget = Budget(20.0, {"validation": 1.0}, clock)
 
-    def measured(
-        meter: object, learned: object, rules: object, name: str, watch: object
-    ) -> HeldOutNetwork:
+    def measured(processor: ProfiledProcessor, name: str, watch: object) -> HeldOutNetwork:
         clock.now_s += 8
-        return HeldOutNetwork(name, 1.0, 1.0, 1.0, 0.0, 1)
+        return HeldOutNetwork(name, processor.place.name, 1.0, 1.0, 1.0, 0.0, 1)
 
     monkeypatch.setattr(validation, "measure_held_out", measured)
+    place = PinnedProcessor("cpu0", 0, 0)
     rows, refused = validate(
-        FakeMeter(),
-        None,
-        MOBILE_FUSION,
+        [ProfiledProcessor(place, FakeMeter(), None, MOBILE_FUSION)],  # type: ignore[arg-type]
         ("a", "b", "c"),
         lambda *_: None,
         budget,
-        quiet_watch(),  # type: ignore[arg-type]
+        quiet_watch(),
     )
     assert [row.network for row in rows] == ["a", "b"]
     assert (refused, budget.skipped) == ({}, ["validating on c"])
     assert budget.elapsed_s <= 20
+
+
+def test_networks_are_validated_on_every_processor_and_what_fails_says_where(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def measured(processor: ProfiledProcessor, name: str, watch: object) -> HeldOutNetwork:
+        if (processor.place.name, name) == ("gpu", "b"):
+            raise RuntimeError("no\n kernel")
+        return HeldOutNetwork(name, processor.place.name, 1.0, 1.0, 1.0, 0.0, 1)
+
+    monkeypatch.setattr(validation, "measure_held_out", measured)
+    places = PinnedProcessor("cpu0", 0, 0), PinnedProcessor("gpu", 0, 1000, "cuda:0")
+    rows, refused = validate(
+        [ProfiledProcessor(place, FakeMeter(), None, MOBILE_FUSION) for place in places],  # type: ignore[arg-type]
+        ("a", "b"),
+        lambda *_: None,
+        Budget(20.0, {"validation": 1.0}, FakeClock()),
+        quiet_watch(),
+    )
+    assert [(row.network, row.processor) for row in rows] == [
+        ("a", "cpu0"),
+        ("a", "gpu"),
+        ("b", "cpu0"),
+    ]
+    assert refused == {"b on gpu": "RuntimeError: no kernel"}
 
 
 def test_kernels_of_a_named_network_come_first_and_are_covered(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from torch import nn
 from nnstretch.errors import BadInput, UnsupportedOp
 from nnstretch.kernel import Kernel
 from nnstretch.profile.backends.meter import Meter
-from nnstretch.profile.backends.torch_meter import MOST_LAUNCHES, TINY_US, TorchMeter, spread_us
+from nnstretch.profile.backends.torch_meter import TorchMeter, repeats_of
 from nnstretch.profile.interleaved_timing import LEAST_US, WARM_UP, time_interleaved
 from nnstretch.profile.kernel_models.torch_chains import build, shapes_of
 from nnstretch.profile.sampling.kernel_generator import load_prior
@@ -319,20 +319,10 @@ def test_torch_refuses_a_cuda_device_that_is_not_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("launch_us", "launches"),
-    [(250.0, [1]), (100.0, [1]), (30.0, [1, 4]), (0.5, [1, 64]), (0.0, [1, 64])],
+    ("once_us", "repeats"), [(250.0, 1), (100.0, 1), (30.0, 4), (0.5, 64), (0.0, 64)]
 )
-def test_tiny_launches_are_timed_in_a_row(launch_us: float, launches: list[int]) -> None:
-    asked: list[int] = []
-
-    def timed_us(count: int) -> float:
-        asked.append(count)
-        return launch_us * count
-
-    assert spread_us(timed_us) == pytest.approx(launch_us)
-    assert asked == launches
-    assert TINY_US == 100.0
-    assert MOST_LAUNCHES == 64
+def test_what_is_tiny_on_a_card_is_recorded_in_a_row(once_us: float, repeats: int) -> None:
+    assert repeats_of(once_us) == repeats
 
 
 def test_turns_are_taken_and_inputs_written_before_each_run() -> None:

@@ -55,6 +55,15 @@ def cuda_devices(backend: str) -> int:
     return torch.cuda.device_count()
 
 
+def cuda_uuid(device: str) -> str:
+    """Return the UUID of a CUDA device for its energy meter; empty for the CPU."""
+    if device == "cpu":
+        return ""
+    import torch
+
+    return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+
+
 def build_meter(backend: str, dtype: str, device: str) -> Meter:
     """Build the meter of a backend."""
     if backend == "onnxruntime":

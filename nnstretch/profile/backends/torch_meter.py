@@ -1,5 +1,5 @@
-"""The PyTorch meter: eager float32 kernels and networks, on one thread of the CPU or on a CUDA
-device.
+"""The PyTorch meter: float32 kernels and networks, eager on one thread of the CPU, as CUDA graphs
+on a CUDA device, where `run` has them as graphs, too.
 """
 
 from __future__ import annotations
@@ -25,24 +25,21 @@ from nnstretch.profile.kernel_models.torch_chains import (
     shapes_of,
     writes,
 )
+from nnstretch.run.backends.cuda_recording import record
 
 RULES = FusionRules(frozenset())
 """Eager PyTorch fuses nothing, a batch norm not even into a convolution."""
 FRAMED = 200
 TINY_US = 100.0
-"""A CUDA timing shorter than this is taken again over several launches.
+"""A chain shorter than this is recorded several times in a row.
 
-Events resolve half a microsecond.
+Events resolve half a microsecond, and to launch a graph takes some.
 """
-MOST_LAUNCHES = 64
+MOST_REPEATS = 64
 
 
 class TorchMeter:
-    """Float32, eager.
-
-    On CUDA a launch costs what it adds to a stream of launches: the device's work or the call,
-    whichever is longer.
-    """
+    """Float32. On CUDA a kernel costs what it adds to a CUDA graph."""
 
     name = "torch"
     dtype = "float32"
@@ -72,10 +69,11 @@ class TorchMeter:
 
     @cached_property
     def call_us(self) -> float:
-        """Return the time of one call of a module that computes nothing, until the device has
-        finished it, us.
+        """Return the time of one call of a module that computes nothing (on CUDA, where a graph
+        cannot be empty, next to nothing), until the device has finished it, us.
         """
-        run = self.network(nn.Identity(), torch.zeros(1))
+        idle = nn.ReLU() if self.device.type == "cuda" else nn.Identity()
+        run = self.network(idle, torch.zeros(1))
         return float(np.median([wall_us(run) for _ in range(FRAMED)]))
 
     def blocked(self) -> ChannelBlockedLayout | None:
@@ -89,22 +87,13 @@ class TorchMeter:
         except UnsupportedOp:
             return None
 
-    @property
-    def gpu_uuid(self) -> str:
-        """Return the UUID of the CUDA device for its energy meter; empty on the CPU."""
-        return (
-            f"GPU-{torch.cuda.get_device_properties(self.device).uuid}"
-            if self.device.type == "cuda"
-            else ""
-        )
-
     def measure(
         self, chains: Sequence[tuple[Kernel, ...]], rounds: int, /
     ) -> list[tuple[float, ...]]:
         """Time every chain in every round, us; see `Meter`."""
         with one_thread(), torch.inference_mode(), self.here():
             loaded = [self.loaded(chain) for chain in chains]
-            runs = [kernels.run if kernels else None for kernels in loaded]
+            runs = [self.repeatable(kernels) for kernels in loaded]
             fresh = [kernels.feed if kernels else nothing for kernels in loaded]
             return time_interleaved(runs, fresh, rounds, self.framing_us, self.clock_us)
 
@@ -118,12 +107,23 @@ class TorchMeter:
         except (UnsupportedOp, RuntimeError, ValueError, IndexError, TypeError):
             return None
 
+    def repeatable(self, kernels: LoadedTorchKernels | None) -> Callable[[], object] | None:
+        """Return a call that runs a chain: on CUDA a replay of so many runs that it can be timed.
+
+        None where CUDA cannot record it, as what waits for the device.
+        """
+        if kernels is None or self.device.type != "cuda":
+            return kernels.run if kernels else None
+        try:
+            once = Replay(kernels.run, 1, self.device)
+            repeats = repeats_of(once.run_us())
+            return once if repeats == 1 else Replay(kernels.run, repeats, self.device)
+        except RuntimeError:
+            return None
+
     @cached_property
     def framing_us(self) -> float:
-        """Measure what the harness adds: a call of a module that does nothing.
-
-        On CUDA it is part of a launch, as in a network.
-        """
+        """Measure what the harness adds: a call of a module that does nothing; on CUDA nothing."""
         if self.device.type == "cuda":
             return 0.0
         empty = LoadedTorchKernels(EagerChain([EagerCall(itself)]), [(1,)], self.device)
@@ -131,11 +131,7 @@ class TorchMeter:
 
     def clock_us(self, run: Callable[[], object]) -> float:
         """Return the time of a run: on CUDA by events, else by the wall clock. us."""
-        return (
-            spread_us(lambda launches: events_us(run, launches))
-            if self.device.type == "cuda"
-            else wall_us(run)
-        )
+        return run.run_us() if isinstance(run, Replay) else wall_us(run)
 
     @contextmanager
     def here(self) -> Iterator[None]:
@@ -147,14 +143,16 @@ class TorchMeter:
             yield
 
     def network(self, module: nn.Module, example: torch.Tensor, /) -> Callable[[], None]:
-        """Return one eager inference of a copy of the module, until the device has finished it."""
+        """Return one inference of a copy of the module, until the device has finished it."""
         copied, data = copy.deepcopy(module).to(self.device).eval(), example.to(self.device)
+        if self.device.type == "cuda":
+            with torch.inference_mode(), self.here():
+                replay = Replay(lambda: copied(data), 1, self.device)
+            return replay.until_done
 
         def run() -> None:
-            with one_thread(), torch.inference_mode(), self.here():
+            with one_thread(), torch.inference_mode():
                 copied(data)
-                if self.device.type == "cuda":
-                    torch.cuda.synchronize()
 
         return run
 
@@ -182,30 +180,48 @@ class LoadedTorchKernels:
         return self.module(*self.fed)  # type: ignore[no-any-return]
 
 
-def spread_us(timed_us: Callable[[int], float]) -> float:
-    """Return the time of one launch, us.
+class Replay:
+    """A call recorded as a CUDA graph, several times in a row."""
 
-    Alone where that is long enough to tell, else of many in a row.
-    """
-    once_us = timed_us(1)
-    if once_us >= TINY_US:
-        return once_us
-    launches = min(MOST_LAUNCHES, ceil(TINY_US / max(once_us, TINY_US / MOST_LAUNCHES)))
-    return timed_us(launches) / launches if launches > 1 else once_us
+    def __init__(self, call: Callable[[], object], repeats: int, device: torch.device) -> None:
+        self.repeats, self._stream = repeats, torch.cuda.Stream(device=device)
+
+        def in_a_row() -> object:
+            result = None
+            for _ in range(repeats):
+                result = call()
+            return result
+
+        self._graph, self._result = record(in_a_row, self._stream, torch.cuda)
+
+    def __call__(self) -> None:
+        """Launch the graph; returns before the device is done."""
+        with torch.cuda.stream(self._stream):
+            self._graph.replay()
+
+    def until_done(self) -> None:
+        """Launch the graph and wait for its end."""
+        self()
+        self._stream.synchronize()
+
+    def run_us(self) -> float:
+        """Return the time of one run by the device's own clock, us.
+
+        A replay is under way when the first event is queued, so that nothing waits for a launch.
+        """
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        self._stream.wait_stream(torch.cuda.current_stream())
+        self()
+        start.record(self._stream)
+        self()
+        end.record(self._stream)
+        end.synchronize()
+        return float(start.elapsed_time(end)) * 1000 / self.repeats
 
 
-def events_us(run: Callable[[], object], launches: int) -> float:
-    """Return the time between two CUDA events around some launches, on the device's own clock,
-    us.
-    """
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    torch.cuda.synchronize()
-    start.record()
-    for _ in range(launches):
-        run()
-    end.record()
-    end.synchronize()
-    return float(start.elapsed_time(end)) * 1000
+def repeats_of(once_us: float) -> int:
+    """Return how many runs in a row take long enough to be timed, where one takes `once_us`."""
+    return min(MOST_REPEATS, ceil(TINY_US / max(once_us, TINY_US / MOST_REPEATS)))
 
 
 @contextmanager

@@ -8,11 +8,11 @@ replays, and copies the outputs back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,10 +23,13 @@ from nnstretch.schedule.executors.static_order import start_order
 from nnstretch.soc import Processor
 from nnstretch.task import Task
 
+Result = TypeVar("Result")
 WARM_UPS = 3
 """Runs before the recording, in which libraries choose kernels and workspaces."""
 RECORDING = Lock()
-"""One recording at a time: stages of a pipeline load at once."""
+"""One recording at a time, warm-ups included: stages of a pipeline load at once, and CUDA refuses
+to wait for a whole device, as every recording does when it begins, while another is under way.
+"""
 START = ""
 """Stands for the beginning of a request among what a sub-graph waits for."""
 
@@ -64,6 +67,28 @@ def order_on_streams(subgraphs: Sequence[Subgraph]) -> tuple[tuple[str, Task], .
     return start_order(subgraph_tasks(subgraphs), streams)
 
 
+def record(compute: Callable[[], Result], main: Any, cuda: Any) -> tuple[Any, Result]:
+    """Record what a call launches as a CUDA graph; return it and what the call returned.
+
+    Work on other streams has to fork from `main` and to join it. What the call returned should stay
+    referenced: memory that one stream let go could be another's while it is still read.
+    """
+    import torch
+
+    graph = cuda.CUDAGraph()
+    # TF32 would leave three digits; recorded kernels stay what they were chosen as.
+    exact = torch.backends.cudnn.flags(enabled=True, allow_tf32=False)
+    with RECORDING, exact:
+        main.wait_stream(cuda.current_stream())
+        with cuda.stream(main):
+            for _ in range(WARM_UPS):
+                compute()
+        main.synchronize()
+        # other threads may copy meanwhile
+        with cuda.graph(graph, stream=main, capture_error_mode="thread_local"):
+            return graph, compute()
+
+
 class CudaGraphRecording:
     """A recorded request, for one at a time; `cuda` is `torch.cuda` or a test's substitute."""
 
@@ -89,28 +114,10 @@ class CudaGraphRecording:
             self._inputs[port.name] = torch.zeros(port.spec.shape, dtype=dtype, device=device)
         streams = dict.fromkeys(step.stream for step in self._steps)
         self._streams = {name: cuda.Stream(device=device) for name in streams}
-        self._graph = cuda.CUDAGraph()
-        # TF32 would leave three digits; recorded kernels stay what they were chosen as.
-        exact = torch.backends.cudnn.flags(enabled=True, allow_tf32=False)
-        with torch.inference_mode(), cuda.device(device), exact:
-            self._values = self._record(self._steps[0].stream)
+        main = self._streams[self._steps[0].stream]
+        with torch.inference_mode(), cuda.device(device):
+            self._graph, self._values = record(lambda: self._play(main), main, cuda)
         self._outputs = [self._values[port.name] for port in outputs]
-
-    def _record(self, first: str) -> dict[str, Any]:
-        """Record the request and return all that it computes, which stays referenced.
-
-        Memory that one stream let go could be another's while it is still read.
-        """
-        main = self._streams[first]
-        main.wait_stream(self._cuda.current_stream())
-        with self._cuda.stream(main):
-            for _ in range(WARM_UPS):
-                self._play(main)
-        self._cuda.synchronize()
-        # other threads may copy meanwhile
-        graph = self._cuda.graph(self._graph, stream=main, capture_error_mode="thread_local")
-        with RECORDING, graph:
-            return self._play(main)
 
     def _play(self, main: Any) -> dict[str, Any]:
         values, done = dict(self._inputs), {START: self._cuda.Event()}
