@@ -131,7 +131,7 @@ def built(source: Path, name: str, cxx: str, c: str, library: str) -> str:
     """Build a network's folder by a compiler; return its runner."""
     target = source / f"build-{name}"
     compilers = [f"-DCMAKE_CXX_COMPILER={cxx}", f"-DCMAKE_C_COMPILER={c}"]
-    options = [*compilers, f"-DNNSTRETCH_ONEDNN={library}"]
+    options = [*compilers, f"-DNNSTRETCH_ONEDNN={library}", "-DNNSTRETCH_STRICT=ON"]
     run_tool(["cmake", "-S", str(source), "-B", str(target), *options], source)
     run_tool(["cmake", "--build", str(target), "--parallel", "2"], source)
     return str(target / "run")

@@ -40,7 +40,12 @@ SHARE = 10
 def build(folder: Path, sanitizer: str) -> None:
     """Build the programs of `cpp/tests`."""
     source, options = str(package_data("cpp")), f"-DNNSTRETCH_SANITIZE={sanitizer}"
-    flags = ["-DNNSTRETCH_TESTS=ON", "-DCMAKE_CXX_FLAGS_RELEASE=-O1", options]
+    flags = [
+        "-DNNSTRETCH_STRICT=ON",
+        "-DNNSTRETCH_TESTS=ON",
+        "-DCMAKE_CXX_FLAGS_RELEASE=-O1",
+        options,
+    ]
     print(f"building with {SANITIZERS[sanitizer]}", file=sys.stderr)
     run_tool(["cmake", "-S", source, "-B", str(folder), *flags], folder)
     run_tool(["cmake", "--build", str(folder), "--parallel", "2"], folder, BUILD_S)

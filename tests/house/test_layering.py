@@ -45,7 +45,7 @@ ALSO = {
     "stretch": {"capture"},
     "train": {"stretch"},
     "export": {"capture"},
-    "profile": {"predict", "capture", "export"},
+    "profile": {"predict", "capture", "export", "run"},
     "partition": {"capture", "stretch", "export"},
     "accelerate": {"schedule", "capture"},
     "predict": {"accelerate"},

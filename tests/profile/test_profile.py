@@ -10,6 +10,7 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from support.scripts import load_command
 from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.kernel import MOBILE_FUSION, ChannelBlockedLayout, FusionRules
 from nnstretch.predict import load_soc
+from nnstretch.profile.fitting.error_quantiles import error_quantiles
 from nnstretch.profile.fusion_probe import FOLDED, fused_pairs
 from nnstretch.profile.machine import PinnedProcessor, clusters, parse_processors
 from nnstretch.profile.profile_request import ProfileRequest
@@ -402,3 +404,13 @@ def test_some_convolutions_end_in_few_outputs_and_some_maps_are_wide() -> None:
     drawn = [kernel for kernel in some(1500) if kernel.kind == "conv" and kernel.shapes_in]
     assert any(kernel.cout < 4 and kernel.cin > 8 for kernel in drawn)
     assert any(kernel.shapes_in[0][3] >= 4 * kernel.shapes_in[0][2] for kernel in drawn)
+
+
+@given(st.lists(st.sampled_from([1.0, 2.0, 5.0, 5.5]), min_size=1, max_size=400), st.integers(0, 9))
+def test_samples_of_equal_sizes_share_a_class(sizes: list[float], seed: int) -> None:
+    residual = np.random.default_rng(seed).normal(0, 0.1, len(sizes))
+    spread = error_quantiles(residual, np.array(sizes))
+    assert spread.above_us[0] == 0.0
+    assert list(spread.above_us) == sorted(set(spread.above_us))
+    assert len(spread.above_us) == len(spread.low) == len(spread.high)
+    assert all(low <= 0 <= high for low, high in zip(spread.low, spread.high, strict=True))

@@ -113,7 +113,11 @@ def build_runtime(folder: Path) -> None:
     """Build the runtime into a folder."""
     source = str(package_data("cpp"))
     # A type of build whose flags the project does not set.
-    flags = ["-DCMAKE_BUILD_TYPE=MinSizeRel", "-DCMAKE_CXX_FLAGS_MINSIZEREL=-O1 -DNDEBUG"]
+    flags = [
+        "-DNNSTRETCH_STRICT=ON",
+        "-DCMAKE_BUILD_TYPE=MinSizeRel",
+        "-DCMAKE_CXX_FLAGS_MINSIZEREL=-O1 -DNDEBUG",
+    ]
     for command in (
         ["cmake", "-S", source, "-B", str(folder), *flags],
         # The other process of the tests may have to wait for it.

@@ -9,19 +9,19 @@ extern const Table x86_64_v3;
 extern const Table x86_64_v4;
 #endif
 
-const Table& table() {
+const Table* choose() {
 #if defined(NNSTRETCH_X86_LEVELS)
-  static const Table& chosen = [&]() -> const Table& {
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
-      return x86_64_v4;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return x86_64_v3;
-    return baseline;
-  }();
-  return chosen;
-#else
-  return baseline;
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+    return &x86_64_v4;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &x86_64_v3;
 #endif
+  return &baseline;
+}
+
+const Table& table() {
+  static const Table* const chosen = choose();
+  return *chosen;
 }
 
 }  // namespace nnstretch::kernels

@@ -13,11 +13,17 @@ COVERED = 0.9
 
 
 def error_quantiles(residual: Numbers, size: Numbers, most: int = 6) -> ErrorQuantiles:
-    """Return quantiles of held-out errors, in at most `most` classes of equally many sizes."""
+    """Return quantiles of held-out errors, in at most `most` classes of about as many samples.
+
+    Fewer classes where many samples are of one size, as they are on a device whose launches all
+    take the same.
+    """
     classes = max(1, min(most, len(size) // CLASS))
     edges = np.quantile(size, np.arange(1, classes) / classes)
     size_class = np.searchsorted(edges, size, side="right")
-    parts = [residual[size_class == index] for index in range(classes)]
+    occupied = np.unique(size_class)
+    edges = edges[occupied[1:] - 1]
+    parts = [residual[size_class == index] for index in occupied]
     lows, highs = zip(*map(conformal_interval, parts), strict=True)
     spreads = tuple(map(root_mean_square, parts))
     return ErrorQuantiles((0.0, *edges.tolist()), lows, highs, spreads)
