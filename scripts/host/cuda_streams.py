@@ -1,6 +1,6 @@
-"""Branches on streams inside one CUDA graph against the original in one CUDA graph, batch 1.
+"""On a CUDA card: branches on streams inside one graph against the original, and streams of items.
 
-The branched network also runs on one stream, so that what is won by branches at once and what by a
+Of batch 1, both networks are one CUDA graph. The branched network also runs on one stream, so that what is won by branches at once and what by a
 smaller network can be told apart. All three take turns; a time is one replay, from its launch until
 the card is done, without the copies in and out.
 """

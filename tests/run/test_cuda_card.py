@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from run.test_backend_suite import onnx_case
+from run.test_torch_backend import assert_numbers_of_onnx_runtime
 from support.bundles import branched_bundle, image
 from support.pipeline_bundles import both, chain, first_of, full, reference_bundle
 
@@ -39,14 +40,7 @@ class TestCudaCard(DeviceBackendSuite):
 
 @pytest.mark.parametrize("choice", ["torch:cuda", "torch:cuda:0", "onnxruntime,dsp=torch:cuda"])
 def test_a_session_gives_the_numbers_of_onnx_runtime(bundle: Bundle, choice: str) -> None:
-    with (
-        Session(bundle, clock="real", backend=choice) as session,
-        Session(bundle, clock="real") as plain,
-    ):
-        for seed in range(20):
-            np.testing.assert_allclose(
-                session.run(image(bundle, seed)), plain.run(image(bundle, seed)), atol=1e-4
-            )
+    assert_numbers_of_onnx_runtime(bundle, choice, 20)
 
 
 def test_branches_on_streams_give_the_numbers_of_onnx_runtime_each_time(bundle: Bundle) -> None:

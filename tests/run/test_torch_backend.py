@@ -41,16 +41,20 @@ def bundle() -> Bundle:
     return branched_bundle(segments=2, predicted=False)
 
 
-@pytest.mark.parametrize("choice", ["torch", "torch:cpu", "onnxruntime,dsp=torch"])
-def test_torch_gives_the_numbers_of_onnx_runtime(bundle: Bundle, choice: str) -> None:
+def assert_numbers_of_onnx_runtime(bundle: Bundle, choice: str, images: int) -> None:
     with (
         Session(bundle, clock="real", backend=choice) as session,
         Session(bundle, clock="real") as plain,
     ):
-        for seed in range(3):
+        for seed in range(images):
             np.testing.assert_allclose(
                 session.run(image(bundle, seed)), plain.run(image(bundle, seed)), atol=1e-4
             )
+
+
+@pytest.mark.parametrize("choice", ["torch", "torch:cpu", "onnxruntime,dsp=torch"])
+def test_torch_gives_the_numbers_of_onnx_runtime(bundle: Bundle, choice: str) -> None:
+    assert_numbers_of_onnx_runtime(bundle, choice, 3)
 
 
 def test_the_next_request_does_not_overwrite_a_result_and_threads_stay_as_they_were(

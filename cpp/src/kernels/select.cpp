@@ -9,6 +9,8 @@ extern const Table x86_64_v3;
 extern const Table x86_64_v4;
 #endif
 
+namespace {
+
 const Table* choose() {
 #if defined(NNSTRETCH_X86_LEVELS)
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -18,6 +20,8 @@ const Table* choose() {
 #endif
   return &baseline;
 }
+
+}  // namespace
 
 const Table& table() {
   static const Table* const chosen = choose();

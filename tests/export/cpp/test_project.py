@@ -305,16 +305,30 @@ def test_an_output_is_compared_with_a_file(built: Path, tmp_path: Path) -> None:
     assert "off.npy, output 0 differs by 1.0e-03 of the largest magnitude" in done.stderr
 
 
+def compile_commands(project: Path, folder: Path, *options: str) -> dict[str, list[str]]:
+    """Return the words of the compiler's command by source."""
+    options = ("-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", "-DNNSTRETCH_ONEDNN=OFF", *options)
+    command = ["cmake", "-S", str(project), "-B", str(folder), *options]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    entries = json.loads((folder / "compile_commands.json").read_text())
+    return {Path(entry["file"]).name: entry["command"].split() for entry in entries}
+
+
 def test_every_file_is_compiled_as_the_standard_that_it_needs(built: Path, tmp_path: Path) -> None:
     """Compilers differ in what they take without being told."""
-    options = ["-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", "-DNNSTRETCH_ONEDNN=OFF"]
-    options.append("-DNNSTRETCH_TOGETHER=OFF")
-    command = ["cmake", "-S", str(built), "-B", str(tmp_path), *options]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
-    entries = json.loads((tmp_path / "compile_commands.json").read_text())
-    files = {Path(entry["file"]).name: entry["command"].split() for entry in entries}
+    files = compile_commands(built, tmp_path, "-DNNSTRETCH_TOGETHER=OFF")
     assert {"network.cpp", "run.cpp", "runtime.cpp"} <= set(files)
     assert [name for name, words in files.items() if "-std=c++17" not in words] == []
+
+
+@pytest.mark.parametrize(("strict", "options"), [(False, ()), (True, ("-DNNSTRETCH_STRICT=ON",))])
+def test_a_warning_stops_a_build_only_where_that_is_asked_for(
+    built: Path, tmp_path: Path, strict: bool, options: tuple[str, ...]
+) -> None:
+    """A later compiler knows new warnings: g++ 13 refused what g++ 12 took."""
+    files = compile_commands(built, tmp_path, *options)
+    assert all("-Wconversion" in words for words in files.values())
+    assert [name for name, words in files.items() if ("-Werror" in words) != strict] == []
 
 
 def test_verb_writes_a_folder_and_says_what_was_not_built(
