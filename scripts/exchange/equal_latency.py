@@ -19,11 +19,11 @@ from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan
 from nnstretch.stretch.lowering.lower import lower
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits
-from nnstretch.stretch.search.cost_tables import CostTables
 from nnstretch.stretch.search.options.segment_options import price_options
 from nnstretch.stretch.search.search import MAX_PARAMS
 from nnstretch.stretch.search.search_problem import SearchProblem
-from nnstretch.stretch.search.search_space import SearchSpace
+from nnstretch.stretch.search.space.cost_tables import CostTables
+from nnstretch.stretch.search.space.search_space import SearchSpace
 from nnstretch.trial import Trial
 
 CHIP, TEAM = "mi9", ("cpu", "dsp")

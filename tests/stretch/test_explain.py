@@ -27,7 +27,6 @@ from nnstretch.soc import Link, Processor, Soc
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.constraints import SEGMENT_RULES, SegmentLimits
-from nnstretch.stretch.search.cost_tables import CostTables
 from nnstretch.stretch.search.explain import (
     SegmentVerdict,
     explain,
@@ -36,7 +35,8 @@ from nnstretch.stretch.search.explain import (
     format_violation,
 )
 from nnstretch.stretch.search.options.segment_option import SegmentOption
-from nnstretch.stretch.search.search_space import SearchSpace
+from nnstretch.stretch.search.space.cost_tables import CostTables
+from nnstretch.stretch.search.space.search_space import SearchSpace
 from nnstretch.stretch.search.statistics import refusals
 from nnstretch.structure.macs import count_macs
 from nnstretch.trial import Violation

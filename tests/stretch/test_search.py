@@ -36,11 +36,11 @@ from nnstretch.stretch.search.constraints import (
     branched_segments,
     constraints_of,
 )
-from nnstretch.stretch.search.cost_tables import CostTables
 from nnstretch.stretch.search.options.segment_options import segment_options
 from nnstretch.stretch.search.search import MAX_PARAMS, search
 from nnstretch.stretch.search.search_result import ScoredPlan
-from nnstretch.stretch.search.search_space import SearchSpace
+from nnstretch.stretch.search.space.cost_tables import CostTables
+from nnstretch.stretch.search.space.search_space import SearchSpace
 
 
 @cache

@@ -33,8 +33,8 @@ from nnstretch.stretch.cost.unit_costs import UnitCostModel
 from nnstretch.stretch.lowering.lower import equal_slices, lower_branch
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.constraints import SegmentLimits
-from nnstretch.stretch.search.cost_tables import CostTables
-from nnstretch.stretch.search.search_space import SearchSpace
+from nnstretch.stretch.search.space.cost_tables import CostTables
+from nnstretch.stretch.search.space.search_space import SearchSpace
 
 CASES = 30
 """Branches looked at in one space."""

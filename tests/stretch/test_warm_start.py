@@ -10,9 +10,9 @@ from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search import warm_start
 from nnstretch.stretch.search.branch_and_bound import ExactSearch
 from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits
-from nnstretch.stretch.search.cost_tables import CostTables
 from nnstretch.stretch.search.options.segment_options import segment_options
-from nnstretch.stretch.search.search_space import SearchSpace
+from nnstretch.stretch.search.space.cost_tables import CostTables
+from nnstretch.stretch.search.space.search_space import SearchSpace
 
 
 def test_segments_that_were_left_out_are_not_tried_with_few_widths(

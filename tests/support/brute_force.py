@@ -26,7 +26,7 @@ from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits, c
 from nnstretch.stretch.search.options.segment_option import BranchCombinations, SegmentOption
 from nnstretch.stretch.search.search import search
 from nnstretch.stretch.search.search_result import ScoredPlan
-from nnstretch.stretch.search.search_space import SearchSpace
+from nnstretch.stretch.search.space.search_space import SearchSpace
 from nnstretch.structure.cuts import section
 from nnstretch.structure.segment_cost import BranchDemand, segment_cost
 from nnstretch.trial import SegmentCost, Trial

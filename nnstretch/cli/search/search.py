@@ -133,7 +133,7 @@ def explain_cut(cut: str, question: SearchRequest) -> list[dict[str, Any]]:
     """Return why branches may or may not meet at a cut, as JSON data."""
     from nnstretch.stretch.cost.cost_model import CostModel
     from nnstretch.stretch.search.explain import explain
-    from nnstretch.stretch.search.search_space import SearchSpace
+    from nnstretch.stretch.search.space.search_space import SearchSpace
 
     cost_model = CostModel(question.soc, question.fallback)
     space = SearchSpace(

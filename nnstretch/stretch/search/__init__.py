@@ -2,10 +2,9 @@
 
 search.py            `search()`: the entry point
 search_problem.py    one space: priced, searched, its plans scored
+feasibility.py       whether limits of the whole network leave any plan
 search_result.py     plans with their numbers, and how sure the search is of them
-search_space.py      meeting points, depths and widths
-team.py              what processors of a segment pay, whatever the segment
-cost_tables.py       cost tables of all branches of a space
+space/               meeting points, depths and widths, and what branches cost
 constraints.py       limits of a segment, of the network, of memory
 options/             a segment, its processors, its merge: the arcs of the search graph
 bounds/              Lagrangian lower bounds and cost-to-go

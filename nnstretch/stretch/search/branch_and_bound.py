@@ -21,12 +21,12 @@ from nnstretch.stretch.search.bounds.cost_to_go import (
 from nnstretch.stretch.search.bounds.cutting_planes import CuttingPlanes
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
 from nnstretch.stretch.search.constraints import NetworkLimits
-from nnstretch.stretch.search.cost_tables import CostTables
 from nnstretch.stretch.search.greedy_plans import GreedyPlans
 from nnstretch.stretch.search.label_setting.label_search import LabelSearch
 from nnstretch.stretch.search.label_setting.labels import PlanPath
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.search_schedule import BeamLimits, LabelRun, SearchSchedule
+from nnstretch.stretch.search.space.cost_tables import CostTables
 
 Progress = Callable[[str, int, int], None]
 

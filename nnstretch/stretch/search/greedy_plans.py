@@ -17,7 +17,7 @@ from nnstretch.stretch.search.label_setting.combinations import candidate_combin
 from nnstretch.stretch.search.label_setting.labels import PlanPath
 from nnstretch.stretch.search.options.segment_option import BranchCombinations, SegmentOption
 from nnstretch.stretch.search.search_schedule import SearchSchedule
-from nnstretch.stretch.search.search_space import SearchSpace
+from nnstretch.stretch.search.space.search_space import SearchSpace
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ from nnstretch.soc import Soc
 from nnstretch.stretch.cost.cost_model import CostModel, uncovered_kernels
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits
-from nnstretch.stretch.search.cost_tables import CostTables
 from nnstretch.stretch.search.search_problem import Progress, SearchProblem, until
 from nnstretch.stretch.search.search_result import SearchResult
-from nnstretch.stretch.search.search_space import SearchSpace
+from nnstretch.stretch.search.space.cost_tables import CostTables
+from nnstretch.stretch.search.space.search_space import SearchSpace
 
 MERGES = ("concat", "project")
 MAX_PARAMS = 1.5

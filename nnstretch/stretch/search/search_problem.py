@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from nnstretch.errors import NoPlan
 from nnstretch.plan import Plan, Segment
@@ -16,21 +16,23 @@ from nnstretch.stretch.lowering.lower import lower, single_processor_plan
 from nnstretch.stretch.search.alternatives import k_best
 from nnstretch.stretch.search.branch_and_bound import ExactSearch
 from nnstretch.stretch.search.constraints import MemoryLimit, NetworkLimits
-from nnstretch.stretch.search.cost_tables import CostTables
+from nnstretch.stretch.search.feasibility import (
+    check_reachable,
+    contradictions,
+    max_params_held,
+)
 from nnstretch.stretch.search.label_setting.labels import PlanPath
 from nnstretch.stretch.search.options.segment_option import SegmentOption
-from nnstretch.stretch.search.options.segment_options import most_meetings, price_options
+from nnstretch.stretch.search.options.segment_options import price_options
 from nnstretch.stretch.search.search_result import ScoredPlan, SearchResult, plan_error_us
-from nnstretch.stretch.search.search_space import SearchSpace
-from nnstretch.stretch.search.statistics import least_macs, log10_size, refusals
+from nnstretch.stretch.search.space.cost_tables import CostTables
+from nnstretch.stretch.search.statistics import log10_size, refusals
 from nnstretch.stretch.search.warm_start import warm_up
 from nnstretch.trial import Trial
 
 Progress = Callable[[str, int, int], None]
 AGREES = 1e-6
 """Relative difference up to which tables and the lowered plan agree on a latency."""
-LIMIT_NAMES = {"max_held": "memory or max_params"}
-"""Limits of a network whose name says too little."""
 
 
 class OutOfTime(Exception):
@@ -88,7 +90,7 @@ class SearchProblem:
         search: ExactSearch | None = None
         try:
             self.options = price_options(self.tables, self.progress)
-            self.check_reachable()
+            check_reachable(self.tables, self.options, self.limits)
             search = self.search_within_memory()
         except STOPS as stop:
             self.stopped_by = type(stop)
@@ -118,23 +120,9 @@ class SearchProblem:
 
     def unsearched_result(self, scored: ScoredPlan) -> SearchResult:
         """Return the original as the plan of a search that ended before all was priced."""
-        return SearchResult(
-            plans=(scored,),
-            original=self.originals[self.space.processors[0]],
-            original_us={p: trial.latency_us for p, trial in self.originals.items()},
-            original_error_us={p: plan_error_us(trial) for p, trial in self.originals.items()},
-            refused={},
-            log10_size=0.0,
-            optimal=False,
-            lower_bound_us=0.0,
-            search_s=0.0,
-            limits=self.space.limits,
-            fallbacks=dict(self.space.cost_model.fallbacks),
-            interrupted=self.stopped_by is KeyboardInterrupt,
-            out_of_time=self.stopped_by is OutOfTime,
-        )
+        return self.describe((scored,), {}, 0.0, False, 0.0)
 
-    def result(self, scored: list[ScoredPlan], search: ExactSearch) -> SearchResult:
+    def result(self, scored: Sequence[ScoredPlan], search: ExactSearch) -> SearchResult:
         """Return the result; where tables and the lowered plan disagree, they bound it at most."""
         best_us = scored[0].trial.latency_us
         optimal = search.is_proven(0.0) and agrees(search, scored[0])
@@ -142,13 +130,25 @@ class SearchProblem:
         if not optimal and search.best is not None:
             bounds = search.best.latency_us < best_us * (1 + AGREES)
             lower_bound_us = min(best_us, max(0.0, search.lower_bound_us)) if bounds else 0.0
+        refused = refusals(self.tables, self.options) if search.bounds else {}  # all is priced
+        return self.describe(scored, refused, log10_size(self.tables), optimal, lower_bound_us)
+
+    def describe(
+        self,
+        scored: Sequence[ScoredPlan],
+        refused: dict[str, int],
+        size: float,
+        optimal: bool,
+        lower_bound_us: float,
+    ) -> SearchResult:
+        """Return plans with what the search knows of them; `size` is a decimal logarithm."""
         return SearchResult(
             plans=tuple(scored),
             original=self.originals[self.space.processors[0]],
             original_us={p: trial.latency_us for p, trial in self.originals.items()},
             original_error_us={p: plan_error_us(trial) for p, trial in self.originals.items()},
-            refused=refusals(self.tables, self.options) if search.bounds else {},  # all is priced
-            log10_size=log10_size(self.tables),
+            refused=refused,
+            log10_size=size,
             optimal=optimal,
             lower_bound_us=lower_bound_us,
             search_s=0.0,
@@ -238,22 +238,6 @@ class SearchProblem:
         )
         return ScoredPlan(trial, plan_error_us(trial), iso_mac)
 
-    def check_reachable(self) -> None:
-        """Check limits on MACs and meeting points. Raises NoPlan where the rules leave no plan."""
-        graph, meetings = self.space.analysis.graph, self.limits.min_meetings
-        most = max(0, most_meetings(self.options, self.space.last)[0])
-        if meetings > most:
-            raise NoPlan(
-                f"no plan for {graph.name} meets {meetings} times, the limits leave {most} at most"
-            )
-        if self.limits.max_macs < math.inf:
-            least = least_macs(self.tables, self.options)
-            if self.limits.max_macs < least * (1 - 1e-9):
-                raise NoPlan(
-                    f"no plan for {graph.name} has at most"
-                    f" {self.limits.max_macs:.4g} MACs, the limits leave none below {least:.4g}"
-                )
-
     def explain_no_plan(self, search: ExactSearch | None) -> str:
         """Return why the search has no plan, in one line."""
         graph, limits = self.space.analysis.graph, self.limits
@@ -265,8 +249,11 @@ class SearchProblem:
             wanted += f", {limits.min_meetings} meeting points at least"
         for p, most in zip(self.space.limited, max_params_held(self.space), strict=True):
             wanted += f", {most / 1e6:.4g}M parameters on {p}"
-        limits_at_end = limits if search is None else search.limits
-        contradicting = self.contradictions(limits_at_end)
+        contradicting = ""
+        if self.stopped_by is None:
+            limits_at_end = limits if search is None else search.limits
+            names = contradictions(self.tables, self.options, limits_at_end, self.progress)
+            contradicting = f", contradicting: {', '.join(names)}" if names else ""
         ended = ""
         if self.stopped_by is not None:
             ended = ", interrupted" if self.stopped_by is KeyboardInterrupt else ", out of time"
@@ -274,23 +261,6 @@ class SearchProblem:
             f"no plan for {graph.name}, bounds {wanted} (original {graph.macs} MACs, {graph.params}"
             f" parameters){contradicting}, refused by constraint: {counts}{ended}"
         )
-
-    def contradictions(self, limits: NetworkLimits) -> str:
-        """Return which limits of the whole network contradict: without one of them there is a plan.
-
-        Empty where the search was stopped, or no single limit stands against the others.
-        """
-        unlimited = asdict(NetworkLimits())
-        set_names = [name for name in unlimited if getattr(limits, name) != unlimited[name]]
-        if self.stopped_by is not None or len(set_names) < 2:
-            return ""
-        names = []
-        for name in set_names:
-            without = replace(limits, **{name: unlimited[name]})
-            search = ExactSearch(self.tables, self.options, without, 1.0, self.progress)
-            if search.run().best is not None:
-                names.append(LIMIT_NAMES.get(name, name))
-        return f", contradicting: {', '.join(names)}" if names else ""
 
 
 def agrees(search: ExactSearch, scored: ScoredPlan) -> bool:
@@ -301,9 +271,3 @@ def agrees(search: ExactSearch, scored: ScoredPlan) -> bool:
     if search.best is None:
         return False
     return abs(scored.trial.latency_us / search.best.latency_us - 1) < AGREES
-
-
-def max_params_held(space: SearchSpace) -> tuple[float, ...]:
-    """Return the parameters that each processor with a memory limit can hold."""
-    soc = space.cost_model.soc
-    return tuple((soc.processor(p).memory_bytes or 0) / soc.element_bytes for p in space.limited)

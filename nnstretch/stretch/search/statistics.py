@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnstretch.stretch.search.constraints import SEGMENT_RULES, SegmentDemand
-from nnstretch.stretch.search.cost_tables import CostTables
 from nnstretch.stretch.search.options.segment_option import SegmentOption
+from nnstretch.stretch.search.space.cost_tables import CostTables
 from nnstretch.trial import Violation
 
 

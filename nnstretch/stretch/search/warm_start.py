@@ -14,11 +14,11 @@ import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.branch_and_bound import ExactSearch
-from nnstretch.stretch.search.cost_tables import CostTables
 from nnstretch.stretch.search.label_setting.labels import PlanPath
 from nnstretch.stretch.search.options.segment_option import BranchCombinations, SegmentOption
 from nnstretch.stretch.search.options.segment_options import price_options
-from nnstretch.stretch.search.search_space import SearchSpace
+from nnstretch.stretch.search.space.cost_tables import CostTables
+from nnstretch.stretch.search.space.search_space import SearchSpace
 
 COARSE_WIDTHS = 8
 """Widths of a branch in the coarse space."""

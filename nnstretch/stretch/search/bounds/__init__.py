@@ -6,6 +6,7 @@ deadline_windows.py  deadlines that matter, and options that keep them all
 lagrangian.py        bound through one segment option
 relaxations.py       which ways to relax a segment option bound it best
 option_bounds.py     that bound over all merged widths that an option reads
+branch_costs.py      least weighted costs of one branch
 separable_bounds.py  a looser and cheaper one, each branch apart
 cost_to_go.py        backward recursion over the options of a space, reduced costs
 cutting_planes.py    which multipliers to try next (Kelley)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array
+from nnstretch.stretch.search.bounds.branch_costs import EntryFeatures, entry_features
 from nnstretch.stretch.search.bounds.entry_bins import EntryBins, bin_entries, width_bins
 from nnstretch.stretch.search.bounds.lagrangian import changes_width
 from nnstretch.stretch.search.bounds.multipliers import AffineMinorants, CostToGo, Multipliers
@@ -21,14 +22,9 @@ from nnstretch.stretch.search.bounds.option_bounds import (
     deadline_window,
     single_bound,
 )
-from nnstretch.stretch.search.bounds.separable_bounds import (
-    EntryFeatures,
-    entry_features,
-    projected_bound,
-    separable_bound,
-)
+from nnstretch.stretch.search.bounds.separable_bounds import projected_bound, separable_bound
 from nnstretch.stretch.search.options.segment_option import BranchCombinations, SegmentOption
-from nnstretch.stretch.search.search_space import SearchSpace
+from nnstretch.stretch.search.space.search_space import SearchSpace
 
 CEILING = 0.015
 """Bounds through options are of interest up to this share above the best."""

@@ -14,7 +14,7 @@ import numpy as np
 from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.bounds.multipliers import Multipliers, SegmentMultipliers
 from nnstretch.stretch.search.options.segment_option import SegmentOption
-from nnstretch.stretch.search.search_space import SearchSpace
+from nnstretch.stretch.search.space.search_space import SearchSpace
 
 SINGLE_BINS = 30
 """Merged widths up to which each is a bin of its own."""

@@ -7,6 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array
+from nnstretch.stretch.search.bounds.branch_costs import (
+    EntryFeatures,
+    branch_costs,
+    cost_weights,
+)
 from nnstretch.stretch.search.bounds.deadline_windows import DeadlineWindow
 from nnstretch.stretch.search.bounds.entry_bins import (
     EntryBins,
@@ -21,12 +26,7 @@ from nnstretch.stretch.search.bounds.lagrangian import (
 )
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, SegmentMultipliers
 from nnstretch.stretch.search.bounds.relaxations import best_relaxations
-from nnstretch.stretch.search.bounds.separable_bounds import (
-    EntryFeatures,
-    branch_costs,
-    cost_weights,
-    least_deadline,
-)
+from nnstretch.stretch.search.bounds.separable_bounds import least_deadline
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 
 CHUNK = 400_000

@@ -5,6 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array
+from nnstretch.stretch.search.constraints import NetworkLimits
+from nnstretch.stretch.search.label_setting.labels import LabelSet
+from nnstretch.stretch.search.options.segment_option import BranchCombinations
+
+
+def compared_resources(rows: LabelSet | BranchCombinations, limits: NetworkLimits) -> list[Array]:
+    """Return the columns that dominance compares beside latency; more is better."""
+    columns: list[Array] = []
+    if limits.min_macs > 0:
+        columns.append(rows.macs)
+    if limits.max_macs < np.inf:
+        columns.append(-rows.macs)
+    if limits.min_params > 0:
+        columns.append(rows.params)
+    return columns + [-rows.params_held[:, k] for k in range(len(limits.max_held))]
 
 
 def undominated(group: Array, latency_us: Array, resources: list[Array]) -> Array:

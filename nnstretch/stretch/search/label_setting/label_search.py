@@ -19,10 +19,11 @@ from nnstretch.stretch.search.bounds.multipliers import CostToGo
 from nnstretch.stretch.search.bounds.relaxations import known_relaxations
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.label_setting.combinations import candidate_combinations
-from nnstretch.stretch.search.label_setting.dominance import undominated
+from nnstretch.stretch.search.label_setting.dominance import compared_resources, undominated
 from nnstretch.stretch.search.label_setting.labels import (
     LabelGroup,
     LabelSet,
+    LabelTree,
     PlanPath,
     branch_columns,
     concatenate_labels,
@@ -31,7 +32,7 @@ from nnstretch.stretch.search.label_setting.labels import (
 from nnstretch.stretch.search.options.segment_option import BranchCombinations, SegmentOption
 from nnstretch.stretch.search.options.segment_options import most_meetings
 from nnstretch.stretch.search.search_schedule import BeamLimits
-from nnstretch.stretch.search.search_space import SearchSpace
+from nnstretch.stretch.search.space.search_space import SearchSpace
 
 MOST_WAITING = 300_000
 """Labels that may wait at one cut before they are pruned ahead of time."""
@@ -61,9 +62,8 @@ class LabelSearch:
     """Plans above it are not looked for."""
     discarded_bound_us: float = np.inf
     """Least bound of anything that was dropped without proof that it cannot win."""
-    expanded: list[LabelSet] = field(default_factory=list)
-    """Labels that were expanded, in order."""
-    expanded_count: int = 0
+    expanded: LabelTree = field(default_factory=LabelTree)
+    """Labels that were expanded."""
 
     def __post_init__(self) -> None:
         self.constants = [v.multipliers.constant(self.limits) for v in self.values]
@@ -104,7 +104,7 @@ class LabelSearch:
         labels, bound = self.keep_best(labels, bound, DOMINANCE_FACTOR * self.beam.labels)
         missing = np.maximum(0, self.limits.min_meetings - labels.meetings)
         state = labels.width * (self.limits.min_meetings + 1) + missing
-        rows = undominated(state, labels.latency_us, self.resources(labels))
+        rows = undominated(state, labels.latency_us, compared_resources(labels, self.limits))
         return self.keep_best(labels.take(rows), bound[rows], self.beam.labels)[0]
 
     def bound(
@@ -148,17 +148,6 @@ class LabelSearch:
         """Lower the certificate to the bound of something that was dropped."""
         self.discarded_bound_us = min(self.discarded_bound_us, bound_us)
 
-    def resources(self, rows: LabelSet | BranchCombinations) -> list[Array]:
-        """Return what dominance compares beside latency; more is better."""
-        columns = []
-        if self.limits.min_macs > 0:
-            columns.append(rows.macs)
-        if self.limits.max_macs < np.inf:
-            columns.append(-rows.macs)
-        if self.limits.min_params > 0:
-            columns.append(rows.params)
-        return columns + [-rows.params_held[:, k] for k in range(len(self.limits.max_held))]
-
     # Extension
 
     def expand(self, i: int, labels: LabelSet, waiting: dict[int, list[LabelSet]]) -> None:
@@ -166,9 +155,7 @@ class LabelSearch:
         if not len(labels):
             return
         labels = labels.take(np.argsort(labels.width, kind="stable"))
-        first = self.expanded_count
-        self.expanded.append(labels)
-        self.expanded_count += len(labels)
+        first = self.expanded.append(labels)
         widths, starts = np.unique(labels.width, return_index=True)
         ends = [*starts.tolist()[1:], len(labels)]
         for width, low, high in zip(widths.tolist(), starts.tolist(), ends, strict=True):
@@ -215,7 +202,7 @@ class LabelSearch:
         combinations, values = self.keep_least(
             combinations.take(rows), after[0][rows], ahead_us, DOMINANCE_FACTOR * most
         )
-        resources = self.resources(combinations)
+        resources = compared_resources(combinations, self.limits)
         rows = undominated(combinations.width, combinations.latency_us, resources)
         return self.keep_least(combinations.take(rows), values[rows], ahead_us, most)[0]
 
@@ -307,17 +294,4 @@ class LabelSearch:
         row = int(labels.latency_us.argmin())
         latency_us = float(labels.latency_us[row])
         if self.best is None or latency_us < self.best.latency_us:
-            self.best = PlanPath(latency_us, self.trace_path(labels, row))
-
-    def trace_path(self, labels: LabelSet, row: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        """Return the steps that led to a label, first to last."""
-        firsts = np.cumsum([0, *map(len, self.expanded)])
-        steps: list[tuple[int, tuple[int, ...]]] = []
-        while labels.option[row] >= 0:
-            number = int(labels.option[row])
-            branches = len(self.options[number].processors)
-            steps.append((number, tuple(labels.options[row, :branches].tolist())))
-            parent = int(labels.parent[row])
-            part = int(np.searchsorted(firsts, parent, side="right")) - 1
-            labels, row = self.expanded[part], parent - int(firsts[part])
-        return tuple(reversed(steps))
+            self.best = PlanPath(latency_us, self.expanded.trace_path(labels, row, self.options))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array, take_rows
+from nnstretch.stretch.search.options.segment_option import SegmentOption
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,34 @@ class PlanPath:
     def option_numbers(self) -> tuple[int, ...]:
         """Return the segment options: cuts, processors and merges, without depths and widths."""
         return tuple(number for number, _ in self.steps)
+
+
+class LabelTree:
+    """Labels that were expanded, numbered in the order in which they were."""
+
+    def __init__(self) -> None:
+        self._parts: list[LabelSet] = []
+        self._firsts = [0]
+
+    def append(self, labels: LabelSet) -> int:
+        """Append labels; return the number of the first."""
+        self._parts.append(labels)
+        self._firsts.append(self._firsts[-1] + len(labels))
+        return self._firsts[-2]
+
+    def trace_path(
+        self, labels: LabelSet, row: int, options: Sequence[SegmentOption]
+    ) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """Return the steps that led to a label, first to last, as in `PlanPath`."""
+        steps: list[tuple[int, tuple[int, ...]]] = []
+        while labels.option[row] >= 0:
+            number = int(labels.option[row])
+            branches = len(options[number].processors)
+            steps.append((number, tuple(labels.options[row, :branches].tolist())))
+            parent = int(labels.parent[row])
+            part = bisect_right(self._firsts, parent) - 1
+            labels, row = self._parts[part], parent - self._firsts[part]
+        return tuple(reversed(steps))
 
 
 def concatenate_labels(parts: Sequence[LabelSet]) -> LabelSet:

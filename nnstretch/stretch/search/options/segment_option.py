@@ -16,8 +16,8 @@ from nnstretch.plan import Branch
 from nnstretch.stretch.cost.cost_arrays import Array, BranchTable, HeadCosts, TailCosts
 from nnstretch.stretch.lowering.lower import equal_slices
 from nnstretch.stretch.search.constraints import SegmentBounds
-from nnstretch.stretch.search.cost_tables import CostTables
-from nnstretch.stretch.search.search_space import WHOLE_NETWORK
+from nnstretch.stretch.search.space.cost_tables import CostTables
+from nnstretch.stretch.search.space.search_space import WHOLE_NETWORK
 
 
 @dataclass(frozen=True)

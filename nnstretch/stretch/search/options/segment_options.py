@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 
-from nnstretch.stretch.search.cost_tables import CostTables
 from nnstretch.stretch.search.options.segment_option import SegmentOption
+from nnstretch.stretch.search.space.cost_tables import CostTables
 
 
 def price_options(

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import chain, combinations, product, starmap
+from itertools import combinations, product, starmap
 from math import ceil
 from operator import add
 
@@ -23,13 +23,13 @@ from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.cost.layout_costs import LayoutModel
 from nnstretch.stretch.cost.unit_costs import UnitCostModel
 from nnstretch.stretch.lowering.channel_allocation import CHANNEL_MULTIPLE
-from nnstretch.stretch.lowering.depth_scaling import distribute_repeats, local_stages
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.lowering.section import FeasibleWidths
 from nnstretch.stretch.lowering.width_scaling import round_channels
 from nnstretch.stretch.search.constraints import SegmentLimits
-from nnstretch.structure.blocks import BlockStage, structural_hash
+from nnstretch.stretch.search.space.branch_depths import BranchDepths
 from nnstretch.structure.blocks import Unit as Block
+from nnstretch.structure.blocks import structural_hash
 from nnstretch.structure.cuts import INPUT, Cut
 
 WHOLE_NETWORK = ""
@@ -58,8 +58,6 @@ class SearchSpace:
         self._widths: dict[int, Array] = {}
         self._shared_widths: dict[tuple[FeasibleWidths, int, bytes], Array] = {}
         self._merged_widths: dict[int, Array] = {}
-        self._depths: dict[tuple[int, int], list[int]] = {}
-        self._stages: dict[tuple[int, int], tuple[BlockStage, ...]] = {}
         self._free_channels: dict[int, frozenset[int]] = {}
 
     @cached_property
@@ -262,44 +260,11 @@ class SearchSpace:
 
     # Depths
 
+    @cached_property
+    def branch_depths(self) -> BranchDepths:
+        """Return the depths that branches may have."""
+        return BranchDepths(self.analysis.stages, self.cuts, self.limits.min_depth)
+
     def depths(self, i: int, j: int) -> list[int]:
         """Return the depths of branches between two cuts, the original's last."""
-        if (i, j) not in self._depths:
-            self._depths[i, j] = self.feasible_depths(i, j)
-        return self._depths[i, j]
-
-    def feasible_depths(self, i: int, j: int) -> list[int]:
-        """Compute the depths of branches between two cuts."""
-        stages = self.stages_between(i, j)
-        full = sum(stage.depth for stage in stages) or 1
-        for repeat in chain.from_iterable(stage.repeats for stage in stages):
-            if not i < self.cut_numbers.get(repeat.end.position, -1) <= j:
-                return [full]  # a repeat inside a larger unit cannot be dropped alone
-        least = max(1, len(stages), ceil(self.limits.min_depth * full - 1e-9))
-        return list(range(least, full + 1))
-
-    @cached_property
-    def cut_numbers(self) -> dict[int, int]:
-        """Return the numbers of the cuts by their positions."""
-        return {cut.position: number for number, cut in enumerate(self.cuts)}
-
-    def stages_between(self, i: int, j: int) -> tuple[BlockStage, ...]:
-        """Return the stages of the network between two cuts."""
-        if (i, j) not in self._stages:
-            self._stages[i, j] = local_stages(self.analysis.stages, self.cuts[i], self.cuts[j])
-        return self._stages[i, j]
-
-    def kept_units(self, i: int, j: int) -> Array:
-        """Return which units behind the first a branch keeps: bool `[depth, unit]`."""
-        stages, depths = self.stages_between(i, j), self.depths(i, j)
-        kept = np.full((len(depths), j - i - 1), True)
-        units = {cut.position: n for n, cut in enumerate(self.cuts[i + 2 : j + 1])}
-        repeats = [[units.get(r.end.position) for r in stage.repeats] for stage in stages]
-        if not any(repeats):
-            return kept
-        for row, depth in enumerate(depths):
-            dropped: list[int] = []
-            for numbers, count in zip(repeats, distribute_repeats(depth, stages), strict=True):
-                dropped += [number for number in numbers[count:] if number is not None]
-            kept[row, dropped] = False
-        return kept
+        return self.branch_depths.between(i, j)

@@ -20,8 +20,9 @@ from nnstretch.stretch.cost.layout_states import (
 )
 from nnstretch.stretch.cost.unit_costs import UnitCostModel
 from nnstretch.stretch.lowering.width_scaling import round_channels
-from nnstretch.stretch.search.search_space import SearchSpace
-from nnstretch.stretch.search.team import Team
+from nnstretch.stretch.search.space.original_costs import originals_from
+from nnstretch.stretch.search.space.search_space import SearchSpace
+from nnstretch.stretch.search.space.team import Team
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class CostTables:
         """Sum the units behind the first that branches of each depth keep."""
         space, rows = self.space, slice(i, None)
         inner_widths, widths = space.inner_widths[j], space.widths_at(j)
-        kept = space.kept_units(i, j)
+        kept = space.branch_depths.kept_units(i, j)
         units = self.passed_units(j)
         columns = np.searchsorted(self.head_costs(i).widths_out, inner_widths[i])
         numbers = kept.astype(np.float64)
@@ -284,25 +285,5 @@ class CostTables:
     def original(self, i: int, j: int) -> tuple[dict[str, float], int]:
         """Return the original layers between two cuts: us by processor, and MACs."""
         if i not in self._originals:
-            self._originals[i] = self.originals_from(i)
+            self._originals[i] = originals_from(self.space, i)
         return self._originals[i][j - i - 1]
-
-    def originals_from(self, i: int) -> list[tuple[dict[str, float], int]]:
-        """Return the original layers from one cut to each later one."""
-        model, space = self.space.layout_model, self.space
-        us, macs = dict.fromkeys(space.processors, 0.0), 0
-        blocked = dict.fromkeys(space.processors, False)
-        originals = list[tuple[dict[str, float], int]]()
-        for k in range(i, space.last):
-            ends_us = dict[str, float]()
-            for p in us:
-                leaving_us, unit_macs = space.unit(k).original(
-                    model.entered(blocked[p], leave=True)
-                )
-                plain, _ = space.unit(k).original(model.entered(blocked[p], leave=False))
-                ends_us[p] = us[p] + plain[p]
-                us[p] += leaving_us[p]
-                blocked[p] = plain[p] > leaving_us[p]
-            macs += unit_macs
-            originals.append((ends_us, macs))
-        return originals
