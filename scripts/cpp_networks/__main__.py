@@ -4,6 +4,7 @@ python scripts/cpp_networks table --journal cpp_networks.jsonl --out docs/result
 python scripts/cpp_networks boards --out docs/results/cpp_boards.md
 python scripts/cpp_networks speed --out docs/results/cpp_speed.md
 python scripts/cpp_networks tail --out docs/results/cpp_tail.md
+python scripts/cpp_networks tail --emulated --out docs/results/cpp_tail_emulated.md
 python scripts/cpp_networks granularity --out docs/results/cpp_granularity.md
 python scripts/cpp_networks picture --out docs/results/cpp_two_networks.svg
 """

@@ -6,6 +6,9 @@ many inferences of both under the same policy; `simulate` is given the same arri
 (`--graph`) and their measured times with their spread (`--costs`). All of it is done in several
 rounds, in turns, since a host is not equally fast all the time. It needs two quiet cores and about
 fifteen minutes.
+
+`--emulated` asks the same of two elements that compute and take the time of their table, four times
+what a core takes: what differs there is not the host's, and one round is enough.
 """
 
 from __future__ import annotations
@@ -13,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import re
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -25,29 +27,22 @@ import numpy as np
 import torch
 from cpp_trial import build_runtime
 from speed import PAIR, link_pair, pair_folders, prepared
+from tail_page import LEARNING, LOADS, Capacity, Row, Rows, page
 
-from nnstretch.bench.commands import command_line, run_verb
-from nnstretch.bench.markdown import markdown_table
+from nnstretch.bench.commands import run_verb
 from nnstretch.files.atomic import write_text
 
-LOADS = (0.5, 0.7)
 LAYER, NETWORK = "layer", "network"
 """How fine tasks are: one fused layer, or a whole network."""
 ROWS = ((LAYER, "rr"), (LAYER, "eft"), (LAYER, "heft_rt"), (NETWORK, "eft"))
 SATURATED = 240
 """Inferences that are there at once to see how many two workers do in a second."""
-LIMIT = 0.15
-SERVING = Path("docs/results/serving.md")
-ELEMENTS = "cpu,cpu"
+CORES = "cpu,cpu"
+EMULATED = "emulated:npu,emulated:npu"
+EMULATED_FACTOR = 4.0
+"""What emulated elements take, over what a core takes, so that the computing hides behind it."""
 ON, OFF = "on", "off"
 """Whether costs are learnt from what tasks take."""
-LEARNING = "eft"
-"""The policy of which that is shown."""
-HEADS = (
-    *("load", "task", "policy", "p50 ms", "simulated", "p95 ms", "rounds", "simulated", "rounds"),
-    *("off by", *(f"{name.partition(':')[2]} p95 ms" for name in PAIR)),
-    "Python's server, p95 ms",
-)
 
 
 @dataclass(frozen=True)
@@ -56,6 +51,7 @@ class Bench:
 
     folder: Path
     program: Path
+    elements: str
 
     def files(self) -> list[str]:
         """Return weights and costs of both networks in turn."""
@@ -70,79 +66,69 @@ class Bench:
         return self.folder / f"{policy}.json"
 
 
-@dataclass(frozen=True)
-class Row:
-    """One load under one policy in one round."""
-
-    latencies_ms: tuple[np.ndarray, ...]
-    """Of each network's inferences."""
-    simulated: dict[str, float]
-
-    def quantile_ms(self, percent: float) -> float:
-        """Return a percentile of the latencies of both networks."""
-        return float(np.percentile(np.concatenate(self.latencies_ms), percent))
-
-
-@dataclass(frozen=True)
-class Capacity:
-    """Inferences in a second where all are there from the start, under EFT."""
-
-    measured_per_s: float
-    simulated_per_s: float
-
-
-Rows = dict[tuple[float, str, str], list[Row]]
-"""By load, granularity and policy."""
-
-
-def off_by(rows: Sequence[Row]) -> float:
-    """Return the relative error of the simulated p95, in the mean of all rounds."""
-    simulated_ms = sum(row.simulated["p95"] for row in rows)
-    return simulated_ms / sum(row.quantile_ms(95) for row in rows) - 1
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this part."""
-    parser.add_argument("--requests", type=int, default=900, help="inferences a row and round")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=Path("docs/results/cpp_tail.md"))
+    parser.add_argument("--emulated", action="store_true", help="elements that take set times")
+    parser.add_argument(
+        "--requests", type=int, help="a row and round: 900, 400 of emulated elements"
+    )
+    parser.add_argument("--rounds", type=int, help="3, of emulated elements 1")
+    parser.add_argument("--out", type=Path, help="default: a page in docs/results")
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure, predict and write the page."""
     torch.set_num_threads(1)
+    elements = EMULATED if args.emulated else CORES
+    requests = args.requests or (400 if args.emulated else 900)
+    rounds = args.rounds or (1 if args.emulated else 3)
     rows: Rows = {}
     with tempfile.TemporaryDirectory() as scratch:
         runtime = build_runtime(Path(scratch) / "runtime")
-        benches = {fine: set_up(Path(scratch) / fine, runtime, fine) for fine in (LAYER, NETWORK)}
+        benches = {
+            fine: set_up(Path(scratch) / fine, runtime, fine, elements) for fine in (LAYER, NETWORK)
+        }
         bench = benches[LAYER]
         capacities: list[Capacity] = []
         corrected_ms: list[float] = []
-        for number in range(args.rounds):
+        for number in range(rounds):
             capacities.append(capacity(bench))
             print(number, capacities[-1], flush=True)
             for load in LOADS:
                 per_s = load * capacities[0].measured_per_s
-                times_ms = drawn_times_ms(f"{load}", per_s, args.requests // len(PAIR))
+                times_ms = drawn_times_ms(f"{load}", per_s, requests // len(PAIR))
                 for fine, policy in ROWS:
                     row = one_row(benches[fine], policy, times_ms, number)
                     rows.setdefault((load, fine, policy), []).append(row)
                     print(load, fine, policy, row.quantile_ms(95), row.simulated["p95"], flush=True)
             corrected_ms.append(corrected_p95_ms(bench, times_ms))
             print(corrected_ms[-1], flush=True)
-    write_text(args.out, page(rows, capacities, corrected_ms, args.requests))
+    name = "cpp_tail_emulated.md" if args.emulated else "cpp_tail.md"
+    out = args.out or Path("docs/results") / name
+    factor = EMULATED_FACTOR if args.emulated else None
+    write_text(out, page(rows, capacities, corrected_ms, requests, factor))
     return 0
 
 
-def set_up(folder: Path, runtime: Path, granularity: str) -> Bench:
+def set_up(folder: Path, runtime: Path, granularity: str, elements: str) -> Bench:
     """Build both networks, measure their calls, and write their tasks as graphs."""
     for name in PAIR:
         runner = prepared(name, folder / name.replace(":", "_"), runtime, granularity).runner
         home = runner.parents[1]
-        said(runner, "--elements", ELEMENTS, "--profile", home / "costs.json")
-        graph = ("--elements", ELEMENTS, "--graph", home / "graph.json")
-        said(runner, "--costs", home / "costs.json", *graph)
-    return Bench(folder, link_pair(folder, runtime, "arrivals"))
+        costs = home / "costs.json"
+        said(runner, "--elements", CORES, "--profile", costs)
+        if elements == EMULATED:
+            add_emulated(costs)
+        said(runner, "--costs", costs, "--elements", elements, "--graph", home / "graph.json")
+    return Bench(folder, link_pair(folder, runtime, "arrivals"), elements)
+
+
+def add_emulated(costs: Path) -> None:
+    """Add what emulated elements take to a table of what cores take."""
+    table = json.loads(costs.read_text())
+    for row in table["costs_us"].values():
+        row["npu"] = EMULATED_FACTOR * row["cpu"]
+    write_text(costs, json.dumps(table))
 
 
 def said(*command: object, given: str = "") -> str:
@@ -160,7 +146,7 @@ def latencies_ms(
         due += [(at_ms, network) for at_ms in times]
     due.sort()
     given = "".join(f"{at_ms:.6f} {network}\n" for at_ms, network in due)
-    words = (policy, correction, ELEMENTS)
+    words = (policy, correction, bench.elements)
     printed = said(bench.program, *words, *bench.files(), given=given).split()
     latencies = np.array(printed, dtype=float)
     networks = np.array([network for _, network in due])
@@ -204,7 +190,7 @@ def simulation(
 
 def measure_tasks(bench: Bench, policy: str) -> None:
     """Let the program write what tasks take under a policy."""
-    said(bench.program, policy, OFF, ELEMENTS, *bench.files(), bench.times(policy))
+    said(bench.program, policy, OFF, bench.elements, *bench.files(), bench.times(policy))
 
 
 def one_row(bench: Bench, policy: str, times_ms: Sequence[Sequence[float]], seed: int) -> Row:
@@ -217,78 +203,3 @@ def one_row(bench: Bench, policy: str, times_ms: Sequence[Sequence[float]], seed
 def corrected_p95_ms(bench: Bench, times_ms: Sequence[Sequence[float]]) -> float:
     """Return the p95 of given arrivals where costs are learnt from what tasks take."""
     return float(np.percentile(np.concatenate(latencies_ms(bench, LEARNING, times_ms, ON)), 95))
-
-
-def servers_ms() -> dict[tuple[float, str], str]:
-    """Return the p95 of Python's server by load and policy, as its page says it."""
-    rows = re.findall(r"^\| ([\d.]+) \| (\w+) \| [\d.]+ \| ([\d.]+) \|", SERVING.read_text(), re.M)
-    return {(float(load), policy): p95 for load, policy, p95 in rows}
-
-
-def between(values: Sequence[float]) -> str:
-    """Return the least and the largest."""
-    return f"{min(values):.1f} to {max(values):.1f}"
-
-
-def cells(
-    key: tuple[float, str, str], rows: Sequence[Row], python_ms: dict[tuple[float, str], str]
-) -> tuple[str, ...]:
-    """Return a row of the table."""
-    load, fine, policy = key
-    p95_ms = [row.quantile_ms(95) for row in rows]
-    simulated_ms = [row.simulated["p95"] for row in rows]
-    by_network = np.mean(
-        [[np.percentile(times, 95) for times in row.latencies_ms] for row in rows], axis=0
-    )
-    return (
-        *(f"{load:g}", fine, policy, f"{np.mean([row.quantile_ms(50) for row in rows]):.1f}"),
-        f"{np.mean([row.simulated['p50'] for row in rows]):.1f}",
-        *(f"{np.mean(p95_ms):.1f}", between(p95_ms)),
-        *(f"{np.mean(simulated_ms):.1f}", between(simulated_ms), f"{off_by(rows):+.1%}"),
-        *(f"{time_ms:.1f}" for time_ms in by_network),
-        python_ms.get((load, policy), "-"),
-    )
-
-
-def apart(rows: Sequence[Row]) -> float:
-    """Return how far the p95 of the rounds are apart, over their mean."""
-    p95_ms = [row.quantile_ms(95) for row in rows]
-    return (max(p95_ms) - min(p95_ms)) / float(np.mean(p95_ms))
-
-
-def page(
-    rows: Rows, capacities: Sequence[Capacity], corrected_ms: Sequence[float], requests: int
-) -> str:
-    """Return the page of results."""
-    python_ms = servers_ms()
-    worst = max(map(off_by, rows.values()), key=abs)
-    kept = "kept" if abs(worst) <= LIMIT else "missed"
-    measured = [each.measured_per_s for each in capacities]
-    simulated = [each.simulated_per_s for each in capacities]
-    lines = [
-        "# Two networks in C++ on two cores: latencies, and what `simulate` says of them",
-        "",
-        f"Made by `{command_line()}`: {requests} inferences a row, half of each network"
-        f" ({' and '.join(PAIR)}), oneDNN, tasks of one fused layer or of a whole network, the same"
-        f" arrivals in each of {len(capacities)} rounds. Loads are shares of {measured[0]:.1f} inferences a second, what"
-        " two workers did under EFT when all inferences were there at once. Latencies count from"
-        " when an inference was due; percentiles are means of the rounds. Simulated: the same"
-        " arrivals, and tasks that take what the runner measured just before: drawn from the times"
-        " of each task alone, longer while the other core works, longer after a task that it does"
-        " not need, and the more so the more inferences are under way, slow together in the host's"
-        " slow moments, and from when a core that rests is given a task until that starts. Neither"
-        " learns costs from what tasks take (`correct_costs`, `correction`).",
-        "",
-        *markdown_table(HEADS, [cells(key, rows[key], python_ms) for key in rows]),
-        "",
-        "Python's server: inside `serve` with ONNX Runtime, without HTTP, at the same shares of"
-        " its own capacity ([page](serving.md)).",
-        "",
-        f"- all at once: {between(measured)} a second, simulated {between(simulated)}",
-        f"- p95 of the same arrivals, from round to round: {max(map(apart, rows.values())):.0%}"
-        " apart at most",
-        f"- p95 at {LOADS[-1]:g} under {LEARNING} where costs are learnt from what tasks take:"
-        f" {between(corrected_ms)} ms",
-        f"- simulated p95 off by {worst:+.1%} at worst; limit {LIMIT:.0%}, {kept}",
-    ]
-    return "\n".join([*lines, ""])

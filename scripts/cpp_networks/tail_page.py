@@ -1,0 +1,166 @@
+"""The page of what `tail` measured and what `simulate` said of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from speed import PAIR
+
+from nnstretch.bench.commands import command_line
+from nnstretch.bench.markdown import markdown_table
+
+LOADS = (0.5, 0.7)
+"""Shares of what two workers do at most."""
+LIMIT = 0.15
+SERVING = Path("docs/results/serving.md")
+LEARNING = "eft"
+"""The policy of which that is shown."""
+HEADS = (
+    *("load", "task", "policy", "p50 ms", "simulated", "p95 ms", "rounds", "simulated", "rounds"),
+    *("off by", *(f"{name.partition(':')[2]} p95 ms" for name in PAIR)),
+    "Python's server, p95 ms",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One load under one policy in one round."""
+
+    latencies_ms: tuple[np.ndarray, ...]
+    """Of each network's inferences."""
+    simulated: dict[str, float]
+
+    def quantile_ms(self, percent: float) -> float:
+        """Return a percentile of the latencies of both networks."""
+        return float(np.percentile(np.concatenate(self.latencies_ms), percent))
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """Inferences in a second where all are there from the start, under EFT."""
+
+    measured_per_s: float
+    simulated_per_s: float
+
+
+Rows = dict[tuple[float, str, str], list[Row]]
+"""By load, granularity and policy."""
+
+
+def off_by(rows: Sequence[Row]) -> float:
+    """Return the relative error of the simulated p95, the median of all rounds."""
+    return float(np.median([row.simulated["p95"] / row.quantile_ms(95) for row in rows])) - 1
+
+
+def servers_ms() -> dict[tuple[float, str], str]:
+    """Return the p95 of Python's server by load and policy, as its page says it."""
+    rows = re.findall(r"^\| ([\d.]+) \| (\w+) \| [\d.]+ \| ([\d.]+) \|", SERVING.read_text(), re.M)
+    return {(float(load), policy): p95 for load, policy, p95 in rows}
+
+
+def between(values: Sequence[float]) -> str:
+    """Return the least and the largest, or the only one."""
+    if len(values) == 1:
+        return f"{values[0]:.1f}"
+    return f"{min(values):.1f} to {max(values):.1f}"
+
+
+def cells(
+    key: tuple[float, str, str], rows: Sequence[Row], python_ms: dict[tuple[float, str], str]
+) -> tuple[str, ...]:
+    """Return a row of the table."""
+    load, fine, policy = key
+    p95_ms = [row.quantile_ms(95) for row in rows]
+    simulated_ms = [row.simulated["p95"] for row in rows]
+    by_network = np.median(
+        [[np.percentile(times, 95) for times in row.latencies_ms] for row in rows], axis=0
+    )
+    return (
+        *(f"{load:g}", fine, policy, f"{np.median([row.quantile_ms(50) for row in rows]):.1f}"),
+        f"{np.median([row.simulated['p50'] for row in rows]):.1f}",
+        *(f"{np.median(p95_ms):.1f}", between(p95_ms)),
+        *(f"{np.median(simulated_ms):.1f}", between(simulated_ms), f"{off_by(rows):+.1%}"),
+        *(f"{time_ms:.1f}" for time_ms in by_network),
+        python_ms.get((load, policy), "-"),
+    )
+
+
+def apart(rows: Sequence[Row]) -> float:
+    """Return how far the p95 of the rounds are apart, over their median."""
+    p95_ms = [row.quantile_ms(95) for row in rows]
+    return (max(p95_ms) - min(p95_ms)) / float(np.median(p95_ms))
+
+
+SIMULATED = (
+    "Simulated: the same arrivals, and tasks that take what the runner measured just before: drawn"
+    " from the times of each task alone, longer while the other core works, longer after a task"
+    " that it does not need, and the more so the more inferences are under way, slow together in"
+    " the host's slow moments, and from when a core that rests is given a task until that starts."
+    " Neither learns costs from what tasks take (`correct_costs`, `correction`)."
+)
+SERVER = (
+    "Python's server: inside `serve` with ONNX Runtime, without HTTP, at the same shares of its own"
+    " capacity ([page](serving.md))."
+)
+
+
+def page(
+    rows: Rows,
+    capacities: Sequence[Capacity],
+    corrected_ms: Sequence[float],
+    requests: int,
+    emulated_factor: float | None,
+) -> str:
+    """Return the page of results; the factor is what emulated elements take over a core."""
+    heads, table, server = (
+        HEADS,
+        [cells(key, rows[key], servers_ms()) for key in rows],
+        [SERVER, ""],
+    )
+    where, emulation = "cores", ""
+    if emulated_factor is not None:
+        heads, table, server = HEADS[:-1], [row[:-1] for row in table], []
+        where = "emulated elements"
+        emulation = (
+            f" Each element computes on a core and takes {emulated_factor:g} times what a core"
+            " takes, whatever the host does meanwhile."
+        )
+    lines = [
+        f"# Two networks in C++ on two {where}: latencies, and what `simulate` says of them",
+        "",
+        f"Made by `{command_line()}`: {requests} inferences a row, half of each network"
+        f" ({' and '.join(PAIR)}), oneDNN, tasks of one fused layer or of a whole network; rounds of"
+        f" the same arrivals: {len(capacities)}.{emulation} Loads are shares of"
+        f" {capacities[0].measured_per_s:.1f} inferences a second, what two workers did under EFT"
+        " when all inferences were there at once. Latencies count from when an inference was due;"
+        f" percentiles are medians of the rounds. {SIMULATED}",
+        "",
+        *markdown_table(heads, table),
+        "",
+        *server,
+        *findings(rows, capacities, corrected_ms),
+    ]
+    return "\n".join([*lines, ""])
+
+
+def findings(
+    rows: Rows, capacities: Sequence[Capacity], corrected_ms: Sequence[float]
+) -> list[str]:
+    """Return what the table comes to, a line each."""
+    worst = max(map(off_by, rows.values()), key=abs)
+    kept = "kept" if abs(worst) <= LIMIT else "missed"
+    measured = between([each.measured_per_s for each in capacities])
+    simulated = between([each.simulated_per_s for each in capacities])
+    spread = max(map(apart, rows.values()))
+    again = [f"- p95 of the same arrivals, from round to round: {spread:.0%} apart at most"]
+    return [
+        f"- all at once: {measured} a second, simulated {simulated}",
+        *(again if len(capacities) > 1 else ()),
+        f"- p95 at {LOADS[-1]:g} under {LEARNING} where costs are learnt from what tasks take:"
+        f" {between(corrected_ms)} ms",
+        f"- simulated p95 off by {worst:+.1%} at worst; limit {LIMIT:.0%}, {kept}",
+    ]
