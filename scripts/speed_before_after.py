@@ -210,6 +210,7 @@ def arguments() -> argparse.ArgumentParser:
 def main() -> int:
     """Compare, print, and write the page."""
     args = arguments().parse_args()
+    commits = [commit_of(args.against), commit_of(ROOT)] if args.out else []
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         before = stack.enter_context(Checkout(args.against.resolve(), Path(folder) / "before"))
         after = stack.enter_context(Checkout(ROOT, Path(folder) / "after"))
@@ -220,7 +221,6 @@ def main() -> int:
         cases = [case for case in CASES if args.only in case.name]
         rows = [row for case in cases for row in compare(case, before, after)]
     if args.out:
-        commits = [commit_of(args.against), commit_of(ROOT)]
         heads = ("what", "number", *(f"at {commit}" for commit in commits), "after over before")
         facts = (
             f"{description()}, {len(allowed_cores())} cores. Medians, least and most in brackets;"
