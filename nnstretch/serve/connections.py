@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import resource
+import select
 import socket
 from typing import Any
 
@@ -15,6 +16,8 @@ HEADERS_S = 10.0
 """Until all headers of a request must be there."""
 SKIP_S = 1.0
 """How long headers without an end are read on."""
+HALF_CLOSED_S = 1.0
+"""How long a client whose side of the connection has ended may wait for its answer."""
 MOST_CONNECTIONS = 4096
 MOST_HEAD_BYTES = 64 << 10
 """Of headers, and of what stands behind chunks of a body: the parser knows no limit."""
@@ -24,6 +27,7 @@ class TimedConnection(HttpToolsProtocol):
     """Connection of uvicorn that ends where a request's headers do not come in time."""
 
     headers_s = HEADERS_S
+    half_closed_s = HALF_CLOSED_S
     most = MOST_CONNECTIONS
     _timer: asyncio.TimerHandle | None = None
     _begun = False
@@ -96,6 +100,31 @@ class TimedConnection(HttpToolsProtocol):
         if not self._is_refused:
             super().on_message_complete()
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Hear that the client sends no more; return whether it may still wait for an answer.
+
+        Over TCP a client that ended only its own side (`nc -N`) and one that has gone look alike,
+        so a whole request is answered, but not waited for long.
+        """
+        if self._is_refused or not self._is_answering() or self.cycle.more_body:
+            return False
+        if is_hung_up(self.transport):
+            return False
+        self.cycle.keep_alive = False
+        self._end_timer()
+        self._timer = self.loop.call_later(self.half_closed_s, self._on_half_closed)
+        return True
+
+    def _on_half_closed(self) -> None:
+        """End a connection whose client may be gone; one that surely waits is asked about again."""
+        self._timer = None
+        if self.transport.is_closing() or self.cycle.response_started:
+            return  # What is written tells by itself whether somebody reads.
+        if is_unix(self.transport) and not is_hung_up(self.transport):
+            self._timer = self.loop.call_later(self.half_closed_s, self._on_half_closed)
+        else:
+            self.transport.close()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """End a connection."""
         self._end_timer()
@@ -162,6 +191,21 @@ def send_at_once(transport: asyncio.Transport) -> None:
     sock = transport.get_extra_info("socket")
     if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def is_unix(transport: asyncio.Transport) -> bool:
+    """Return whether a connection is that of a Unix socket."""
+    sock = transport.get_extra_info("socket")
+    return sock is not None and sock.family == socket.AF_UNIX
+
+
+def is_hung_up(transport: asyncio.Transport) -> bool:
+    """Return whether a client has certainly gone; only Unix sockets tell that from a half close."""
+    if not is_unix(transport):
+        return False
+    poll = select.poll()
+    poll.register(transport.get_extra_info("socket").fileno(), 0)
+    return any(events & select.POLLHUP for _, events in poll.poll(0))
 
 
 def connection_class(headers_s: float, most: int) -> type[Any]:

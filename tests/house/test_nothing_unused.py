@@ -25,7 +25,7 @@ CALLED_FROM_OUTSIDE = re.compile(
     r"|optimizer_step"  # Lightning
     r"|main|arguments|show"  # what the command line looks up in its modules
     r"|render_str|repr_int|construct_mapping|run_node|get_code"  # of libraries and importlib
-    r"|connection_(made|lost)|data_received"  # of asyncio
+    r"|connection_(made|lost)|(data|eof)_received"  # of asyncio
     r"|send_400_response|capture_signals|startup"  # of uvicorn
 )
 
