@@ -5,16 +5,17 @@ example_inputs.py    tensors to capture with
 choose_outputs.py    only some outputs
 torch_export.py      nn.Module -> Graph
 program_reader.py    ExportedProgram -> Graph
+captured_network.py  what capturing returns
 constant_folding.py  what depends on no input and no parameter, computed at once
 weight_folding.py    what follows from shapes and weights alone, of a captured graph
 memory_views.py      nodes that show the memory of another tensor
 exported_program.py  making an ExportedProgram, and what its nodes are
 silence.py           silence exporters and converters
 pt2_file.py          .pt2 -> Graph, without running it
-pt2_checks.py        what a .pt2 file may hold
 rebuild_module.py    Graph -> nn.Module
 module_layers.py     nodes -> layers of a rebuilt module
 module_paths.py      attribute paths of a rebuilt module
+checks/              refuse or note what a graph cannot say
 onnx/                ONNX file -> Graph
 """
 

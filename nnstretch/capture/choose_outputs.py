@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from nnstretch.capture.program_reader import CapturedNetwork
+from nnstretch.capture.captured_network import CapturedNetwork
 from nnstretch.errors import UnknownName, closest
 from nnstretch.graph import names_read
 from nnstretch.structure.cuts import prune_unread

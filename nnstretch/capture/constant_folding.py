@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from nnstretch.capture.exported_program import is_random
+from nnstretch.capture.checks.random_operators import is_random
 
 TYPE_ONLY_OPERATORS = frozenset(
     {

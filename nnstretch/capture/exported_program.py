@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from nnstretch.capture.checks.source_lines import line_of_error
 from nnstretch.errors import CannotCapture
 
 BATCH_ARITHMETIC = {
@@ -20,6 +21,8 @@ BATCH_ARITHMETIC = {
     operator.mod: "mod",
 }
 """What Python does with batch sizes between tensor operators."""
+PURE_FORMS = {"normal": "normal_functional"}
+"""Operators that are called otherwise where they write into nothing."""
 WRAPPER_CALLS = frozenset({"wrap_with_autocast", "wrap_with_set_grad_enabled"})
 """Calls of a nested graph that change no value when evaluated in float32."""
 EXPORT_BATCH = 2
@@ -65,12 +68,19 @@ def export_fixed(module: nn.Module, examples: tuple[torch.Tensor, ...], name: st
     try:
         return torch.export.export(module, examples)
     except Exception as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        reason = (lines or [type(error).__name__])[0][:300]
         shapes = ", ".join("x".join(map(str, e.shape)) for e in examples)
         raise CannotCapture(
-            f"cannot capture {name} at input {shapes}, torch.export refuses: {reason}"
+            f"cannot capture {name} at input {shapes}, torch.export refuses:"
+            f" {refusal_reason(error)}"
         ) from error
+
+
+def refusal_reason(error: Exception) -> str:
+    """Return why torch.export refuses a network, and at which of its lines where that is known."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    reason = (lines or [type(error).__name__])[0][:300]
+    place = line_of_error(error)
+    return f"{reason}; at {place}" if place else reason
 
 
 @contextmanager
@@ -124,30 +134,16 @@ def operator_name(target: Any) -> tuple[str, bool]:
     if target is operator.getitem:
         return "getitem", False
     if not isinstance(target, torch._ops.OpOverload):
+        name = getattr(target, "__name__", target)
         raise CannotCapture(
-            f"cannot capture {target}, it is neither a PyTorch operator nor batch arithmetic"
+            f"cannot capture {name}, it is neither a PyTorch operator nor batch arithmetic"
         )
     namespace, _, base = target._schema.name.partition("::")
     in_place = base.endswith("_") and not base.endswith("__")
     base = base.rstrip("_") if in_place else base
+    base = PURE_FORMS.get(base, base) if in_place else base
     overload = "" if target._overloadname == "default" else f".{target._overloadname}"
     return ("" if namespace == "aten" else f"{namespace}::") + base + overload, in_place
-
-
-def is_random(target: Any) -> bool:
-    """Return whether the operator draws random numbers."""
-    seeded = torch.Tag.nondeterministic_seeded
-    return isinstance(target, torch._ops.OpOverload) and seeded in target.tags
-
-
-def is_active_dropout(fx_node: Any) -> bool:
-    """Return whether a node drops numbers by chance: `training=True` whatever the mode is."""
-    if not isinstance(fx_node.target, torch._ops.OpOverload):
-        return False
-    name = operator_name(fx_node.target)[0]
-    if not name.endswith("dropout") or len(fx_node.args) < 3:
-        return False
-    return bool(fx_node.args[1] and fx_node.args[2])
 
 
 def is_active_norm(fx_node: Any) -> bool:

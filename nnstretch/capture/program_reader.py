@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import torch
 
+from nnstretch.capture.captured_network import CapturedNetwork
+from nnstretch.capture.checks.autocast_blocks import autocast_notes
+from nnstretch.capture.checks.data_dependent import check_operator
+from nnstretch.capture.checks.random_operators import is_active_dropout
 from nnstretch.capture.constant_folding import ConstantFolder
 from nnstretch.capture.exported_program import (
     inline_wrappers,
-    is_active_dropout,
     is_active_norm,
     is_assertion,
     module_path,
@@ -31,22 +33,13 @@ IN_TRAINING = "it is in training mode (training=True), was .eval() left out?"
 IGNORED_KEYWORDS = ("device", "pin_memory", "layout")
 
 
-@dataclass(frozen=True)
-class CapturedNetwork:
-    """A graph, and the tensors its weights name."""
-
-    graph: Graph
-    weights: Mapping[str, torch.Tensor]
-    stack_traces: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Value -> the lines of Python that computed it, the network's own first, where known."""
-
-
 def read_program(program: Any, batch: int, name: str) -> CapturedNetwork:
     """Convert an ExportedProgram to a Graph with every varying batch set to `batch`."""
+    notes = autocast_notes(program)
     reader = ProgramReader(program, batch, name)
     for fx_node in inline_wrappers(program).nodes:
         reader.read_node(fx_node)
-    return reader.build_result()
+    return replace(reader.build_result(), notes=notes)
 
 
 class ProgramReader:
@@ -126,6 +119,7 @@ class ProgramReader:
         """Read a call of an operator; calls that write in place become their pure form."""
         if is_assertion(fx_node.target):
             return
+        check_operator(fx_node, self.name)
         self.check_repeatable(fx_node)
         if self.constants.try_fold(fx_node):
             self.views.record(fx_node)

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from nnstretch.capture.program_reader import CapturedNetwork, read_program
-from nnstretch.capture.pt2_checks import check_archive
+from nnstretch.capture.captured_network import CapturedNetwork
+from nnstretch.capture.checks.pt2_checks import check_archive
+from nnstretch.capture.program_reader import read_program
 from nnstretch.capture.silence import silence_python
 from nnstretch.errors import BrokenFile, NnstretchError
 from nnstretch.files.read import MOST_MODEL_BYTES, as_path, read_bytes

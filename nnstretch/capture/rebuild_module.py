@@ -25,6 +25,8 @@ from nnstretch.capture.module_paths import (
 from nnstretch.errors import UnsupportedOp
 from nnstretch.graph import Argument, Graph, Node, ValueRef
 
+MODULE = "nnstretch_module"
+"""Key of a rebuilt call's module in the original, so that refusals can name it."""
 PYTHON_OPERATORS = {name: function for function, name in BATCH_ARITHMETIC.items()}
 
 
@@ -74,6 +76,7 @@ class ModuleBuilder:
         args = tuple(self.convert_argument(item) for item in node.args)
         kwargs = {key: self.convert_argument(item) for key, item in node.kwargs}
         self.values[node.name] = self.fx_graph.call_function(target, args, kwargs)
+        self.values[node.name].meta[MODULE] = node.module
 
     def add_layer(self, node: Node) -> bool:
         """Add the layer of a node and return True; do nothing where no layer says the same."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import torch
 from torch import nn
 
+from nnstretch.capture.captured_network import CapturedNetwork
 from nnstretch.capture.exported_program import eval_mode, export_program
 from nnstretch.capture.module_paths import attribute_path
-from nnstretch.capture.program_reader import CapturedNetwork, read_program
+from nnstretch.capture.program_reader import read_program
 from nnstretch.capture.silence import silence_python
 from nnstretch.errors import BadInput
 from nnstretch.files.checked import checked
@@ -23,9 +25,12 @@ def capture(
     """Capture the graph of one evaluation-mode forward pass at the shape of `example_input`.
 
     Raises BadInput without an example, CannotCapture where the work is no fixed graph of tensors
-    (control flow that looks at values).
+    (control flow that looks at values). Warns of what the graph does differently by intent.
     """
-    return trace(module, example_input, name).graph
+    captured = trace(module, example_input, name)
+    for note in captured.notes:
+        warnings.warn(f"{name}: {note}", stacklevel=3)
+    return captured.graph
 
 
 def trace(

@@ -18,7 +18,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.arguments import add_inputs, add_model
-from nnstretch.cli.loaded_model import load_model_argument
+from nnstretch.cli.loaded_model import load_model_argument, show_notes
 
 if TYPE_CHECKING:
     from nnstretch.graph import Graph, TensorSpec
@@ -53,6 +53,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         "macs_convention": CONVENTION,
         "params": graph.params,
         "unused_params": unused,
+        "notes": list(subject.captured.notes),
         "ops": operator_rows(graph),
         "cuts": [cut.name for cut in find_cuts(graph)],
         "units": unit_rows(graph),
@@ -140,6 +141,7 @@ def show(result: dict[str, Any], console: Any) -> None:
         console.print(
             f"{result['unused_params']:,} parameters of the module take no part in evaluation"
         )
+    show_notes(result["notes"], console)
     if result["units"]:
         console.print(work_table("unit ends at", result["units"], "end", "repeat of"))
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nnstretch._interpreter import PausedCollector
 from nnstretch.errors import BadInput, BadPlan, Mismatch
@@ -80,11 +80,14 @@ class LoadedModel:
 
         A named plan's weights are its own; others are the original's, which it inherits.
 
-        Raises Mismatch where a network without a plan computes something else than its module.
+        Raises Mismatch where a network without a plan computes something else than its module,
+        UnsupportedOp where it draws random numbers.
         """
+        from nnstretch.capture.checks.random_operators import check_repeatable
         from nnstretch.stretch.weights.branched_module import build_module, stretch
         from nnstretch.stretch.weights.weights_file import load_weights
 
+        check_repeatable(self.graph, self.spec)
         if self.plan is None:
             if weights is not None:
                 load_weights(self.module, weights)
@@ -140,6 +143,12 @@ def outputs_of_file(spec: str, inputs: Sequence[torch.Tensor]) -> list[torch.Ten
     except Exception:
         # Broad on purpose: what the runtime lacks, or takes for another type, is no fault of ours.
         return None
+
+
+def show_notes(notes: Sequence[str], console: Any) -> None:
+    """Print what was captured otherwise than the module has it."""
+    for note in notes:
+        console.print(f"[yellow]note:[/yellow] {note}")
 
 
 def is_plan(spec: str) -> bool:

@@ -12,6 +12,7 @@ from torch import nn
 
 from nnstretch.bundle.image_task import ImageTask
 from nnstretch.bundle.manifest import FORMATS
+from nnstretch.capture.checks.random_operators import check_repeatable
 from nnstretch.capture.example_inputs import random_input
 from nnstretch.errors import BadInput
 from nnstretch.export.int8_accuracy import LabeledBatches
@@ -40,7 +41,8 @@ class SegmentModule(Protocol):
 class ExportRequest:
     """A stretched network and the form in which it leaves PyTorch.
 
-    Raises BadInput for what does not go together.
+    Raises BadInput for what does not go together, UnsupportedOp for a network that draws random
+    numbers.
     """
 
     module: nn.Module
@@ -79,6 +81,9 @@ class ExportRequest:
                     f"{name} is of another plan, export of {self.plan.model}, needed is the one"
                     " that is exported"
                 )
+        for segment in lowered.segments if lowered is not None else ():
+            for branch in segment.branches:
+                check_repeatable(branch.graph, self.plan.model)
         if self.format not in FORMATS:
             raise BadInput(
                 f"unknown format {self.format}, export of {self.plan.model}, it is one of"

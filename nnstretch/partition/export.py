@@ -12,6 +12,7 @@ from torch import nn
 
 from nnstretch.bundle.bundle import read_bundle, write_bundle
 from nnstretch.bundle.manifest import Manifest
+from nnstretch.capture.checks.random_operators import check_repeatable
 from nnstretch.capture.example_inputs import draw_inputs
 from nnstretch.capture.rebuild_module import build
 from nnstretch.errors import UnknownName
@@ -91,6 +92,7 @@ def export_partition(
     """
     options = stage_options or StageOptions()
     graph = partition.graph
+    check_repeatable(graph, graph.name)
     examples = draw_inputs(graph, options.seed)
     tell = progress or (lambda *_: None)
     files = export_stages(partition, weights, examples, tell, network_file)

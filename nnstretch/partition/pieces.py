@@ -11,6 +11,7 @@ from torch import nn
 from nnstretch.bundle.archive import digest
 from nnstretch.bundle.bundle import Bundle
 from nnstretch.bundle.manifest import Manifest, Port, Subgraph
+from nnstretch.capture.checks.random_operators import check_repeatable
 from nnstretch.capture.example_inputs import draw_inputs
 from nnstretch.capture.rebuild_module import build
 from nnstretch.export.onnx.convert import OnnxRunner
@@ -35,6 +36,7 @@ def export_pieces(
 
     Each reads what those before it wrote. Raises Mismatch, UnsupportedOp.
     """
+    check_repeatable(graph, graph.name)
     values = draw_inputs(graph, 0)
     ports: dict[str, Port] = {}
     files: dict[str, bytes] = {}

@@ -15,6 +15,7 @@ from pathlib import Path
 import onnx
 import torch
 
+from nnstretch.capture.captured_network import CapturedNetwork
 from nnstretch.capture.onnx.graph_builder import FixedBatch, GraphBuilder, OnnxValue, tensor_spec
 from nnstretch.capture.onnx.inputs import InputSources, read_sources
 from nnstretch.capture.onnx.load import load_onnx, opset_version, read_attributes, to_torch_tensor
@@ -23,7 +24,6 @@ from nnstretch.capture.onnx.ops.elementwise import ONNX_TYPES
 from nnstretch.capture.onnx.ops.table import TRANSLATION_RULES
 from nnstretch.capture.onnx.pattern_fusion import fuse_patterns
 from nnstretch.capture.onnx.translation_context import NodeContext
-from nnstretch.capture.program_reader import CapturedNetwork
 from nnstretch.errors import BrokenFile, CannotCapture, UnsupportedOp
 from nnstretch.graph import Graph, InputShape, names_read
 from nnstretch.graph import Value as GraphInput

@@ -57,6 +57,18 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     out, single = (None, None) if args.format == FORMAT else output_files(args)
     also = load_variants(args.also)
     subject = load_model_argument(args.model, args.input, args.outputs)
+    written = write_subject(args, subject, out, also, single)
+    return written | {"notes": list(subject.captured.notes)}
+
+
+def write_subject(
+    args: argparse.Namespace,
+    subject: LoadedModel,
+    out: Path | None,
+    also: Sequence[tuple[str, Bundle]],
+    single: Path | None,
+) -> dict[str, Any]:
+    """Write a network in the form that suits it; return it as JSON data."""
     if is_whole(subject) and args.format == FORMAT:
         return write_whole_cpp(args, subject)
     if is_whole(subject):

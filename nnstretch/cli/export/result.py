@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nnstretch.bundle.manifest import plans_by_name
 from nnstretch.cli.export.cpp import FORMAT, show_cpp
+from nnstretch.cli.loaded_model import show_notes
 
 if TYPE_CHECKING:
     from nnstretch.bundle.manifest import Manifest
@@ -69,6 +70,7 @@ def show(result: dict[str, Any], console: Any) -> None:
     """Print the result for people."""
     from rich.table import Table
 
+    show_notes(result["notes"], console)
     if result["format"] == FORMAT:
         show_cpp(result, console)
         return

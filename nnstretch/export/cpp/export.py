@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from nnstretch.capture.checks.random_operators import check_repeatable
 from nnstretch.capture.example_inputs import draw_inputs
 from nnstretch.capture.exported_program import eval_mode
 from nnstretch.capture.torch_export import CapturedNetwork, trace
@@ -80,6 +81,7 @@ def export_whole_cpp(
 
     Raises as `export_cpp` does.
     """
+    check_repeatable(captured.graph, captured.graph.name)
     program = translate(captured.graph, captured.weights, granularity)
     drawn = draw_inputs(captured.graph, 0)
     examples = tuple(drawn[value.name] for value in captured.graph.inputs)

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 from torch import nn
 
 from nnstretch.bundle.manifest import Port
+from nnstretch.capture.rebuild_module import MODULE
 from nnstretch.capture.silence import silence_python
 from nnstretch.errors import Mismatch, UnsupportedOp
 from nnstretch.export.onnx.attention import FourDimensionalAttention
@@ -20,6 +21,9 @@ from nnstretch.export.onnx.rename_io import rename_io
 from nnstretch.graph import TensorSpec
 
 OPSET = 20
+AVERAGES = (torch.ops.aten.avg_pool2d.default, torch.ops.aten.avg_pool3d.default)
+DIVISOR = 6
+"""Position of divisor_override among their arguments."""
 STACK_TRACE = "pkg.torch.onnx.stack_trace"
 """Metadata of a node, from PyTorch's exporter."""
 TOLERANCE = 1e-4
@@ -31,6 +35,7 @@ def export_model(name: str, module: nn.Module, inputs: tuple[torch.Tensor, ...])
 
     Raises UnsupportedOp with PyTorch's first reason where an operator has no ONNX form.
     """
+    check_divisors(name, module)
     try:
         with silence_python(), torch.no_grad(), keep_operator_tables(), FourDimensionalAttention():
             program = torch.onnx.export(
@@ -55,6 +60,22 @@ def export_model(name: str, module: nn.Module, inputs: tuple[torch.Tensor, ...])
     close_shapes(model, inputs)
     drop_source_paths(model)
     return model
+
+
+def check_divisors(name: str, module: nn.Module) -> None:
+    """Check that no average has a divisor of its own: PyTorch's exporter leaves it out.
+
+    Raises UnsupportedOp with the first one, in a module that was rebuilt from a graph.
+    """
+    for part in module.modules():
+        for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
+            if node.target in AVERAGES and len(node.args) > DIVISOR and node.args[DIVISOR]:
+                where = node.meta.get(MODULE) or "forward"
+                raise UnsupportedOp(
+                    f"cannot export {name} to ONNX, {node.target._schema.name.partition('::')[2]}"
+                    f" ({node.name}) in {where} has divisor_override={node.args[DIVISOR]}, which"
+                    " ONNX's AveragePool has not; average without it and multiply the result"
+                )
 
 
 def first_cause(error: BaseException) -> BaseException:

@@ -1,0 +1,22 @@
+"""What capturing a network returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from nnstretch.graph import Graph
+
+
+@dataclass(frozen=True)
+class CapturedNetwork:
+    """A graph, and the tensors its weights name."""
+
+    graph: Graph
+    weights: Mapping[str, torch.Tensor]
+    stack_traces: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Value -> the lines of Python that computed it, the network's own first, where known."""
+    notes: tuple[str, ...] = ()
+    """In what the graph differs from the module by intent, a sentence each."""
