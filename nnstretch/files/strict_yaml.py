@@ -2,13 +2,15 @@
 
 Keys twice are refused, not overridden in silence, and so are numbers that are not written in plain
 decimals: YAML 1.1 takes 1:30 for 90 and 010 for 8. A key that is left blank, or null, is BLANK,
-which no type admits (files/decode.py).
+which no type admits (files/decode.py). What aliases repeat is bounded: a short text could otherwise
+stand for billions of values.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import yaml
@@ -16,6 +18,8 @@ import yaml
 from nnstretch.errors import BrokenFile, one_line
 from nnstretch.files.limits import BLANK, Blank
 
+MOST_REPEATED = 100_000
+"""Values that all aliases of a text stand for."""
 MOST_DIGITS = 4000
 """Python converts no more than 4,300."""
 DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]*)")
@@ -26,7 +30,38 @@ INT_TAG, FLOAT_TAG, NULL_TAG = (f"tag:yaml.org,2002:{kind}" for kind in ("int", 
 
 
 class StrictLoader(yaml.SafeLoader):
-    """PyYAML's safe loader without two traps: equal keys, and 1:30 or 010 as whole numbers."""
+    """PyYAML's safe loader without three traps: equal keys, 1:30 or 010 as whole numbers, and
+    aliases of aliases.
+    """
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._sizes: dict[yaml.Node, int] = {}
+        """Values within each node that is complete, with those that its aliases stand for."""
+        self._repeated = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Compose a value. Raises ComposerError when aliases stand for too many, or for
+        themselves.
+        """
+        alias = self.peek_event() if self.check_event(yaml.AliasEvent) else None
+        node = super().compose_node(parent, index)
+        if alias is not None and node is not None:
+            self._repeat(node, alias)
+        elif node is not None:
+            self._sizes[node] = 1 + sum(self._sizes.get(part, 1) for part in parts_of(node))
+        return node
+
+    def _repeat(self, node: yaml.Node, alias: yaml.Event) -> None:
+        """Count what an alias stands for. Raises ComposerError when it is too much."""
+        self._repeated += self._sizes.get(node, 0)
+        why = ""
+        if node not in self._sizes:
+            why = "an alias lies within what it stands for"
+        elif self._repeated > MOST_REPEATED:
+            why = f"aliases stand for {self._repeated} values or more, at most {MOST_REPEATED} may"
+        if why:
+            raise yaml.composer.ComposerError(None, None, why, alias.start_mark)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """Construct a mapping. Raises ConstructorError when a key is there twice."""
@@ -62,6 +97,14 @@ class StrictLoader(yaml.SafeLoader):
     def construct_blank(self, node: yaml.ScalarNode) -> Blank:
         """Construct the mark of an absent value."""
         return BLANK
+
+
+def parts_of(node: yaml.Node) -> Iterator[yaml.Node]:
+    """Yield the values within a value."""
+    if isinstance(node, yaml.MappingNode):
+        yield from chain.from_iterable(node.value)
+    elif isinstance(node, yaml.SequenceNode):
+        yield from node.value
 
 
 for tag in (INT_TAG, FLOAT_TAG):
