@@ -121,6 +121,18 @@ def test_formats_with_one_input_refuse_several(
     assert not Path(out).exists()
 
 
+def test_a_network_that_returns_its_input_is_not_said_to_have_several(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "same.py").write_text("from torch.nn import Identity as make\n")
+    model, out = f"{tmp_path}/same.py:make", str(tmp_path / "new.nns")
+    options = ["--input", "1,3,8,8", "--format", "litert", "--out", out]
+    assert run_verb("export", [model, *options]) == 1
+    refusal = capsys.readouterr().err
+    assert f"{model}, command line, its output is its input, so no sub-graph" in refusal
+    assert not Path(out).exists()
+
+
 def test_an_input_that_is_handed_out_unchanged_is_refused(
     net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

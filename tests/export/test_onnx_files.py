@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
+import numpy as np
 import onnx
 import pytest
 import torch
@@ -12,9 +13,9 @@ from torch import nn
 
 from nnstretch.capture.rebuild_module import build
 from nnstretch.capture.torch_export import trace
-from nnstretch.errors import UnsupportedOp
+from nnstretch.errors import Mismatch, UnsupportedOp
 from nnstretch.export.onnx import convert, rename_io
-from nnstretch.export.onnx.convert import OnnxRunner, close_shapes, export_model
+from nnstretch.export.onnx.convert import OnnxRunner, check_close, close_shapes, export_model
 
 
 def test_sizes_that_the_exporter_left_open_are_said() -> None:
@@ -102,3 +103,11 @@ def test_tables_that_are_kept_change_no_byte_and_are_put_back(
     alone = export_model("conv", module, (x,))
     assert len(builds) == 2
     assert [model.SerializeToString() for model in kept] == [alone.SerializeToString()] * 3
+
+
+@pytest.mark.parametrize(("kind", "difference"), [(np.bool_, 1), (np.uint8, 1), (np.int64, 1)])
+def test_truth_values_and_whole_numbers_are_compared(kind: type, difference: int) -> None:
+    zeros, ones = np.zeros(3, kind), np.array([0, 1, 0], kind)
+    assert check_close(ones, ones, "s0") == 0
+    with pytest.raises(Mismatch, match=f"s0 differs from the module by {difference}, allowed"):
+        check_close(zeros, ones, "s0")

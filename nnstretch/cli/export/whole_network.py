@@ -53,11 +53,16 @@ def check_format(args: argparse.Namespace, graph: Graph) -> None:
     single_litert = args.single is not None and Path(args.single).suffix != ".onnx"
     if args.format != "onnx" or single_litert:
         what = f"--single {args.single}" if single_litert else f"--format {args.format}"
-        counts = f"{len(graph.inputs)} inputs and {len(graph.outputs)} outputs"
-        raise BadInput(
-            f"{what} of {args.model}, command line, it has {counts}; only ONNX and C++ take several"
-            + (" (choose one output with --outputs)" if len(graph.inputs) == 1 else "")
-        )
+        raise BadInput(f"{what} of {args.model}, command line, {why_whole(graph)}")
+
+
+def why_whole(graph: Graph) -> str:
+    """Return why a network can only be exported in one piece."""
+    inputs, outputs = len(graph.inputs), len(graph.outputs)
+    if inputs == outputs == 1:
+        return "its output is its input, so no sub-graph computes it"
+    why = f"it has {inputs} inputs and {outputs} outputs; only ONNX and C++ take several"
+    return why + (" (choose one output with --outputs)" if inputs == 1 else "")
 
 
 def with_weights(

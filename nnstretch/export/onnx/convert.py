@@ -186,7 +186,9 @@ def max_abs_difference(expected: np.ndarray, actual: np.ndarray, what: str) -> f
     """
     if expected.shape != actual.shape:
         raise Mismatch(f"{what} writes {actual.shape}, the module writes {expected.shape}")
-    error = float(np.abs(expected - actual).max(initial=0.0))
+    # As float64, as unsigned numbers wrap around below 0, and truth values know no difference.
+    difference = np.subtract(expected, actual, dtype=np.float64)
+    error = float(np.abs(difference).max(initial=0.0))
     if not math.isfinite(error):
         raise Mismatch(
             f"{what} differs from the module by {error}, one of them has NaN or infinite numbers"
