@@ -4,6 +4,7 @@ one line; workers that overlap or do not.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -15,13 +16,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from support.bundles import branched_bundle, conv, feature_map, image, subgraph
+from support.within import said_by_fork
 
 from nnstretch.bundle.bundle import Bundle, write_bundle
 from nnstretch.bundle.manifest import Manifest, Port, Subgraph
 from nnstretch.errors import BadInput, BrokenFile, UnknownName
 from nnstretch.graph import TensorSpec
 from nnstretch.run import Session
-from nnstretch.run.backends.registry import choose_backends, describe_choice
+from nnstretch.run.backends.registry import choose_backends, describe_choice, load_backend
 from nnstretch.run.loaded_network import LoadedNetwork
 from nnstretch.run.tensor_io import from_port
 
@@ -158,6 +160,23 @@ def test_openvino_gives_the_numbers_of_onnx_runtime(bundle: Bundle) -> None:
             np.testing.assert_allclose(
                 mixed.run(image(bundle, seed)), plain.run(image(bundle, seed)), atol=1e-4
             )
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_fork_of_a_process_that_has_used_openvino_is_refused(bundle: Bundle) -> None:
+    pytest.importorskip("openvino")
+
+    def run() -> object:
+        with Session(bundle, clock="real", backend="openvino") as session:
+            return session.run(image(bundle)).shape
+
+    subgraph = bundle.manifest.subgraphs[0]
+    backend = load_backend("openvino", subgraph, bundle.files[subgraph.file], bundle.name, 1)
+    inputs = {port.name: np.zeros(port.spec.shape, np.float32) for port in subgraph.inputs}
+    refusal = r"Stuck: process \d+ has no threads, backend openvino, it is a fork of one that"
+    assert re.match(refusal, said_by_fork(run))
+    assert re.match(refusal, said_by_fork(lambda: backend.run(inputs)))
+    run()
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.bundles import branched_bundle, concat, feature_map, image, model_bytes, subgraph
 from support.cuda_stand_in import stand_in
+from support.within import said_by_fork
 
 from nnstretch.bundle.bundle import Bundle
 from nnstretch.bundle.manifest import Manifest, Port
@@ -55,6 +56,27 @@ def assert_numbers_of_onnx_runtime(bundle: Bundle, choice: str, images: int) -> 
 @pytest.mark.parametrize("choice", ["torch", "torch:cpu", "onnxruntime,dsp=torch"])
 def test_torch_gives_the_numbers_of_onnx_runtime(bundle: Bundle, choice: str) -> None:
     assert_numbers_of_onnx_runtime(bundle, choice, 3)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_forked_process_computes_though_its_parent_has_used_threads(
+    bundle: Bundle, threads: int
+) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    torch.nn.functional.conv2d(torch.ones(4, 8, 64, 64), torch.ones(8, 8, 3, 3))
+    torch.set_num_threads(before)
+
+    def run() -> float:
+        with Session(bundle, clock="real", backend="torch", threads=threads) as session:
+            return float(session.run(image(bundle, 0)).sum())
+
+    expected = run()
+    said = said_by_fork(run)
+    assert said.startswith("returned "), said
+    assert float(said.removeprefix("returned ")) == pytest.approx(expected, abs=1e-4)
+    assert torch.get_num_threads() == before
 
 
 def test_the_next_request_does_not_overwrite_a_result_and_threads_stay_as_they_were(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import cache
 from threading import Lock
@@ -12,7 +13,7 @@ import numpy as np
 from nnstretch.bundle.manifest import Subgraph
 from nnstretch.bundle.model_files.check import member_label
 from nnstretch.bundle.model_files.edges import TensorInfo, check_names
-from nnstretch.errors import BadInput, BrokenFile, UnknownName
+from nnstretch.errors import BadInput, BrokenFile, Stuck, UnknownName
 from nnstretch.run.backends.io_check import check_outputs, first_line
 
 if TYPE_CHECKING:
@@ -31,12 +32,13 @@ class OpenVINOBackend:
         self, subgraph: Subgraph, model: bytes, bundle: str, device: str = "CPU", threads: int = 1
     ) -> None:
         """Compile a sub-graph. Raises BadInput where OpenVINO is missing, UnknownName where it
-        finds no such device, BrokenFile for the file.
+        finds no such device, BrokenFile for the file, Stuck in a fork of a process that has used
+        it.
         """
         self._where = member_label(subgraph, bundle)
         self._ports = subgraph.outputs
         self._lock = Lock()
-        core = _core()
+        core = core_of_process()
         check_device(core, device)
         try:
             read = core.read_model(model)
@@ -57,8 +59,12 @@ class OpenVINOBackend:
         self._writes = [_index(compiled.outputs, port.name) for port in subgraph.outputs]
 
     def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
-        """Run the sub-graph; see `Backend`. Raises BrokenFile when OpenVINO refuses."""
+        """Run the sub-graph; see `Backend`. Raises BrokenFile when OpenVINO refuses, Stuck
+        in a fork.
+        """
         from openvino import Tensor
+
+        core_of_process()
 
         try:
             with self._lock:
@@ -88,9 +94,27 @@ def check_device(core: openvino.Core, device: str) -> None:
         )
 
 
+_used_in: set[int] = set()
+"""The process whose threads OpenVINO's are, as soon as there is one."""
+
+
+def core_of_process() -> openvino.Core:
+    """Return the core of all sub-graphs. Raises Stuck in a fork of a process that has one."""
+    return _core(os.getpid())
+
+
 @cache
-def _core() -> openvino.Core:
-    """Return the core of all sub-graphs: it holds the plug-ins of the devices."""
+def _core(process: int) -> openvino.Core:
+    """Return the core of all sub-graphs of a process: it holds the plug-ins of the devices.
+
+    OpenVINO's threads are those of the whole library: in a fork they are missing, and it would wait
+    for them for ever.
+    """
+    if _used_in - {process}:
+        raise Stuck(
+            f"process {process} has no threads, backend openvino, it is a fork of one that has used"
+            " OpenVINO: fork first, or start a process instead (multiprocessing's spawn)"
+        )
     try:
         import openvino
     except ImportError as error:
@@ -98,6 +122,7 @@ def _core() -> openvino.Core:
             f"OpenVINO is not installed ({first_line(error)}), backend openvino, pip install"
             " 'nnstretch[openvino]'"
         ) from error
+    _used_in.add(process)
     return openvino.Core()
 
 

@@ -101,11 +101,13 @@ def apart_from(inputs: Mapping[str, np.ndarray], output: np.ndarray) -> np.ndarr
 def intra_op_threads(threads: int) -> Iterator[None]:
     """Set how many threads an operator takes; PyTorch keeps that with the calling thread.
 
-    Afterwards it is what it was.
+    Afterwards it is what it was. In a fork an operator takes one.
     """
     import torch
 
-    before = torch.get_num_threads()
+    from nnstretch.capture.forked_process import operator_threads
+
+    before, threads = torch.get_num_threads(), operator_threads(threads)
     if before == threads:
         yield
         return

@@ -145,7 +145,8 @@ class Pipeline:
         try:
             yield from results
         except GeneratorExit:
-            while not self._flow.drained():  # nobody reads these
+            # Nobody reads these; a fork has no threads that would end them.
+            while self._process.is_current() and not self._flow.drained():
                 self.get()
             raise
 

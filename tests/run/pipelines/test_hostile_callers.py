@@ -181,6 +181,16 @@ def test_a_forked_process_may_close_and_replaces_nothing() -> None:
         assert pipeline.run(full(3))[0, 0] == 6
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_process_leaves_a_stream_half_way_in_silence() -> None:
+    with Pipeline(chain(2)) as pipeline:
+        results = pipeline.stream([full(1)] * 9)
+        next(results)
+        assert said_by_fork(results.close) == "returned None"
+        assert len(list(results)) == 8
+
+
 @pytest.mark.parametrize("timeout_s", [10**400, True, b"1"])
 def test_a_timeout_is_a_number_that_someone_may_mean(timeout_s: Any) -> None:
     with Pipeline(chain(2)) as pipeline:
