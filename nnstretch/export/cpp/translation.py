@@ -141,10 +141,16 @@ class Translation:
         return reshaped
 
     def sole_call(self, argument: Argument) -> int | None:
-        """Return the number of the call behind a value that one node alone reads, else None."""
+        """Return the number of the call behind a value that one node alone reads, else None.
+
+        None, too, where the value's elements are in another order than the call writes them.
+        """
         if not isinstance(argument, ValueRef) or self.reader_count.get(argument.name) != 1:
             return None
-        return self.last_call.get(argument.name)
+        number, view = self.last_call.get(argument.name), self.values.get(argument.name)
+        if number is None or not isinstance(view, TensorView):
+            return None
+        return number if view_algebra.same_order(view, self.calls[number].write) else None
 
     def pass_on(self, source: Argument, node: Node) -> None:
         """Let a node that only renames a value keep what may be fused behind it."""

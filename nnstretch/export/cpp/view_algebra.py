@@ -113,6 +113,12 @@ def reshape(view: TensorView, shape: Extents) -> TensorView | None:
     return replace(view, shape=shape, stride=tuple(stride))
 
 
+def same_order(view: TensorView, other: TensorView) -> bool:
+    """Return whether two views are of the same elements in the same order."""
+    placed = (view.buffer, view.offset) == (other.buffer, other.offset)
+    return placed and merged_axes(view) == merged_axes(other)
+
+
 def merged_axes(view: TensorView) -> list[tuple[int, int]]:
     """Return (size, stride) of the fewest axes that give the same elements in the same order."""
     blocks: list[tuple[int, int]] = []

@@ -296,6 +296,42 @@ def test_attention(cpp_runtime: CppRuntime, tmp_path: Path) -> None:  # noqa: F8
     compare(cpp_runtime, Attention(), tmp_path, torch.randn(2, 11, 24))
 
 
+class TurnedProducts(nn.Module):
+    """Products whose results are read with rows and columns exchanged, and what could be fused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+        self.weight = nn.Parameter(torch.randn(4, 4))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Compute an activation, sums and a batch norm behind turned products."""
+        square = x[:, :, :4]
+
+        def turned() -> torch.Tensor:
+            return torch.einsum("bnm,bcm->bcn", x.softmax(-1), x[:, :3])
+
+        return (
+            turned().relu(),
+            turned() + x[:, :3, :4],
+            turned().reshape(2, 2, 6) + x[:, :2, :6].contiguous(),
+            torch.einsum("bnm,bcm->bcn", square, square + 1) + square.contiguous(),
+            self.norm(torch.einsum("nc,oc->on", square[0], self.weight)),
+            self.norm(torch.einsum("nc,oc->no", square[0], self.weight)),
+        )
+
+
+def test_nothing_is_fused_into_a_product_that_is_read_turned(
+    cpp_runtime: CppRuntime,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    torch.manual_seed(0)
+    module = TurnedProducts()
+    nn.init.uniform_(module.norm.running_mean, -1, 1)
+    nn.init.uniform_(module.norm.weight, -1, 1)
+    compare(cpp_runtime, module, tmp_path, torch.randn(2, 4, 6))
+
+
 @pytest.mark.parametrize("rows", [1, 3, 4, 40])
 def test_products_of_few_and_many_rows(
     cpp_runtime: CppRuntime,  # noqa: F811
