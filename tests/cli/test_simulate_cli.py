@@ -76,6 +76,19 @@ def test_fields_of_the_contract_and_equal_seeds(
     assert simulate(capsys, queue, "--seed", "4")["app_latency_ms"] != first["app_latency_ms"]
 
 
+def test_costs_of_next_to_no_time_slow_nothing_down(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "workload.yaml"
+    tiny = "{name: tiny, costs_ms: {cpu: 1.0e-308}, arrivals: {period_ms: 1}, instances: 9}"
+    long = "{name: long, costs_ms: {cpu: 5}, arrivals: {times_ms: [0, 0]}}"
+    path.write_text(f"pool: {{cpu: 1}}\napplications: [{tiny}, {long}]\n")
+    assert main(["simulate", str(path), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert [app["slowdown"] for app in result["apps"]] == [1, 1.5]
+    assert result["jain_fairness"] == pytest.approx(2.5**2 / (2 * (1 + 1.5**2)))
+
+
 def test_an_application_of_which_nothing_ends_is_not_taken_for_one_alone(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

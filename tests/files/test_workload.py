@@ -43,6 +43,12 @@ def test_a_workload_is_read_with_its_defaults(tmp_path: Path) -> None:
         ("cpu: 1}", "cpu: 0}", "0 is out of range, needed is at least 1"),
         ("{cpu: 1}", "{}", "0 items, needed are 1 to 64"),
         (", instances: 3", "", "neither instances nor duration_ms, application a would never end"),
+        (", instances: 3", ", duration_ms: 3000000000", "every 2 ms for 3e[+]09 ms, application a"),
+        (
+            "2}, instances: 3",
+            "1e-308}, duration_ms: 5",
+            "would have more than 1000000000 instances",
+        ),
         ("costs_ms: {cpu: 1.0}, ", "", "neither model nor costs_ms"),
         (f"- {APP}", f"- {APP}\n- {APP}", "two applications a, each needs its own name"),
         ("{period_ms: 2}", "{times_ms: [0, 5, 4]}", "time 3 is 4 ms, the one before 5"),

@@ -11,7 +11,8 @@ from nnstretch.plan import Name
 MOST_APPLICATIONS = 1000
 Milliseconds = Annotated[float, Range(0, 1e12)]
 Positive = Annotated[float, Range(above=0, most=1e12)]
-Instances = Annotated[int, Range(1, 1_000_000_000)]
+MOST_INSTANCES = 1_000_000_000
+Instances = Annotated[int, Range(1, MOST_INSTANCES)]
 Cut = Literal["whole", "segments", "layers"] | Annotated[int, Range(1, 1000)]
 
 
@@ -82,6 +83,12 @@ class ApplicationSettings:
         if not listed and self.instances is None and self.duration_ms is None:
             raise ValueError(
                 f"neither instances nor duration_ms, application {self.name} would never end"
+            )
+        gap_ms = self.arrivals.period_ms or self.arrivals.mean_gap_ms
+        if gap_ms and self.instances is None and (self.duration_ms or 0) / gap_ms > MOST_INSTANCES:
+            raise ValueError(
+                f"arrivals every {gap_ms:.4g} ms for {self.duration_ms:.4g} ms, application"
+                f" {self.name} would have more than {MOST_INSTANCES} instances"
             )
 
 

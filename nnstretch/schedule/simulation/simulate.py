@@ -29,6 +29,9 @@ from nnstretch.task import Task
 from nnstretch.task_graph import TaskGraph
 from nnstretch.trace import Span
 
+NO_TIME_US = 1e-6
+"""What no clock could tell from no time at all."""
+
 
 @dataclass(slots=True, eq=False)
 class ApplicationRun:
@@ -59,13 +62,14 @@ class ApplicationRun:
 
     @property
     def slowdown(self) -> float | None:
-        """Return the mean latency over that of an instance alone: 1 where one alone takes no time.
+        """Return the mean latency over that of an instance alone: 1 where one alone takes no time,
+        or next to none.
 
         None where none has ended.
         """
         if not self.latencies.count:
             return None
-        return self.latencies.mean_us / self.alone_us if self.alone_us else 1.0
+        return self.latencies.mean_us / self.alone_us if self.alone_us > NO_TIME_US else 1.0
 
 
 @dataclass(slots=True)
