@@ -44,15 +44,16 @@ class StrictLoader(yaml.SafeLoader):
         """Compose a value. Raises ComposerError when aliases stand for too many, or for
         themselves.
         """
-        alias = self.peek_event() if self.check_event(yaml.AliasEvent) else None
+        is_alias = self.check_event(yaml.AliasEvent)
+        mark: Any = self.peek_event().start_mark  # type: ignore[no-untyped-call]
         node = super().compose_node(parent, index)
-        if alias is not None and node is not None:
-            self._repeat(node, alias)
+        if is_alias and node is not None:
+            self._repeat(node, mark)
         elif node is not None:
             self._sizes[node] = 1 + sum(self._sizes.get(part, 1) for part in parts_of(node))
         return node
 
-    def _repeat(self, node: yaml.Node, alias: yaml.Event) -> None:
+    def _repeat(self, node: yaml.Node, mark: Any) -> None:
         """Count what an alias stands for. Raises ComposerError when it is too much."""
         self._repeated += self._sizes.get(node, 0)
         why = ""
@@ -61,7 +62,7 @@ class StrictLoader(yaml.SafeLoader):
         elif self._repeated > MOST_REPEATED:
             why = f"aliases stand for {self._repeated} values or more, at most {MOST_REPEATED} may"
         if why:
-            raise yaml.composer.ComposerError(None, None, why, alias.start_mark)
+            raise yaml.composer.ComposerError(None, None, why, mark)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """Construct a mapping. Raises ConstructorError when a key is there twice."""
