@@ -47,8 +47,8 @@ class NetworkBatches:
     def read(self, batch: int) -> Graph:
         """Capture the network, or read its export again."""
         from nnstretch.capture.exported_program import eval_mode, export_program
+        from nnstretch.capture.host_process import silence_python
         from nnstretch.capture.program_reader import read_program
-        from nnstretch.capture.silence import silence_python
         from nnstretch.capture.torch_export import recall_captured
 
         examples = self.inputs(batch)

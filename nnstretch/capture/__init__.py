@@ -10,8 +10,7 @@ constant_folding.py  what depends on no input and no parameter, computed at once
 weight_folding.py    what follows from shapes and weights alone, of a captured graph
 memory_views.py      nodes that show the memory of another tensor
 exported_program.py  making an ExportedProgram, and what its nodes are
-forked_process.py    operators in a fork of a process that has used PyTorch
-silence.py           silence exporters and converters
+host_process.py      silence for exporters, threads of operators in a fork
 pt2_file.py          .pt2 -> Graph, without running it
 rebuild_module.py    Graph -> nn.Module
 module_layers.py     nodes -> layers of a rebuilt module
@@ -20,7 +19,6 @@ checks/              refuse or note what a graph cannot say
 onnx/                ONNX file -> Graph
 """
 
-import nnstretch.capture.forked_process  # noqa: F401 -- prepares forks of this process
 from nnstretch._interpreter import make_callable
 from nnstretch.capture.example_inputs import DEFAULT_INPUT, default_input, example_inputs
 from nnstretch.capture.model_spec import load_model

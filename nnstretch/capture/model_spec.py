@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from nnstretch.capture.choose_outputs import choose_graph_outputs, choose_module_outputs
-from nnstretch.capture.silence import silence_python
+from nnstretch.capture.host_process import silence_python
 from nnstretch.capture.torch_export import CapturedNetwork
 from nnstretch.errors import BadInput, BrokenFile, NnstretchError, UnknownName, closest
 from nnstretch.files.checked import checked

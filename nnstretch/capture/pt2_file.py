@@ -11,8 +11,8 @@ import torch
 
 from nnstretch.capture.captured_network import CapturedNetwork
 from nnstretch.capture.checks.pt2_checks import check_archive
+from nnstretch.capture.host_process import silence_python
 from nnstretch.capture.program_reader import read_program
-from nnstretch.capture.silence import silence_python
 from nnstretch.errors import BrokenFile, NnstretchError
 from nnstretch.files.read import MOST_MODEL_BYTES, as_path, read_bytes
 

@@ -10,9 +10,9 @@ from torch import nn
 
 from nnstretch.capture.captured_network import CapturedNetwork
 from nnstretch.capture.exported_program import eval_mode, export_program
+from nnstretch.capture.host_process import silence_python
 from nnstretch.capture.module_paths import attribute_path
 from nnstretch.capture.program_reader import read_program
-from nnstretch.capture.silence import silence_python
 from nnstretch.errors import BadInput
 from nnstretch.files.checked import checked
 from nnstretch.graph import Graph

@@ -16,7 +16,7 @@ pytest.importorskip("ai_edge_litert")
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 
-from nnstretch.capture.silence import silence_process as silent
+from nnstretch.capture.host_process import silence_process as silent
 from nnstretch.capture.torch_export import capture
 from nnstretch.errors import UnsupportedOp
 from nnstretch.kernel import Kernel

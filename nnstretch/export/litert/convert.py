@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from nnstretch.capture.exported_program import eval_mode
-from nnstretch.capture.silence import silence_process as silent
+from nnstretch.capture.host_process import silence_process as silent
 from nnstretch.errors import BadInput
 from nnstretch.export.litert.packages import converter_errors, require_packages
 from nnstretch.export.litert.tensor_layout import channels_last, name_inputs

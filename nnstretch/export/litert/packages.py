@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from importlib import import_module
 
-from nnstretch.capture.silence import silence_process as silent
+from nnstretch.capture.host_process import silence_process as silent
 from nnstretch.errors import BadInput, UnsupportedOp
 
 CULPRITS = (

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nnstretch.bundle.quantization import from_codes, to_codes
-from nnstretch.capture.silence import silence_process as silent
+from nnstretch.capture.host_process import silence_process as silent
 from nnstretch.errors import BadInput
 from nnstretch.export.litert.packages import converter_errors, require_packages
 from nnstretch.export.litert.tensor_layout import argument_number, nchw, nhwc

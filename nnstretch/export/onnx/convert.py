@@ -12,8 +12,8 @@ from onnx import TensorProto, helper
 from torch import nn
 
 from nnstretch.bundle.manifest import Port
+from nnstretch.capture.host_process import silence_python
 from nnstretch.capture.rebuild_module import MODULE
-from nnstretch.capture.silence import silence_python
 from nnstretch.errors import Mismatch, UnsupportedOp
 from nnstretch.export.onnx.attention import FourDimensionalAttention
 from nnstretch.export.onnx.operator_tables import keep_operator_tables

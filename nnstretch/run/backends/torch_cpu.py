@@ -105,7 +105,7 @@ def intra_op_threads(threads: int) -> Iterator[None]:
     """
     import torch
 
-    from nnstretch.capture.forked_process import operator_threads
+    from nnstretch.capture.host_process import operator_threads
 
     before, threads = torch.get_num_threads(), operator_threads(threads)
     if before == threads:

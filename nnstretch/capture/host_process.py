@@ -1,4 +1,9 @@
-"""Silence for exporters and converters: what matters comes back as an error."""
+"""What exporters, converters and operators need of the process: silence, and threads.
+
+What matters comes back as an error. In a fork of a process that has used PyTorch the threads of its
+operators are missing: one that wants two would wait for the other for ever. So operators take one
+thread there, as in the workers of PyTorch's own DataLoader.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,10 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterator
+
+import torch
+
+_IMPORTED_IN = os.getpid()
 
 
 @contextlib.contextmanager
@@ -45,3 +54,16 @@ def silence_process() -> Iterator[None]:
             for descriptor, copy in zip((1, 2), saved, strict=True):
                 os.dup2(copy, descriptor)
                 os.close(copy)
+
+
+def operator_threads(wanted: int) -> int:
+    """Return how many threads an operator may take in this process."""
+    return wanted if os.getpid() == _IMPORTED_IN else 1
+
+
+def take_one_thread() -> None:
+    """Have operators take one thread."""
+    torch.set_num_threads(1)
+
+
+os.register_at_fork(after_in_child=take_one_thread)
