@@ -24,7 +24,7 @@ CALLED_FROM_OUTSIDE = re.compile(
     r"|pipe_(in|out)put|get_(mod_idx|config)|connect"  # the published pipeline configuration
     r"|optimizer_step"  # Lightning
     r"|main|arguments|show"  # what the command line looks up in its modules
-    r"|render_str|repr_int|construct_mapping|run_node|get_code"  # of libraries and importlib
+    r"|render_str|repr_int|construct_mapping|compose_node|run_node|get_code"  # of libraries and importlib
     r"|connection_(made|lost)|(data|eof)_received"  # of asyncio
     r"|send_400_response|capture_signals|startup"  # of uvicorn
 )
