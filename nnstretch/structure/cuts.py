@@ -3,7 +3,7 @@
 Every path from input to output passes through each cut, so a network may be taken apart, and
 branches may meet, exactly at cuts (DESIGN: the problem, exactly). A tensor between an operator
 and the epilogue it is always deployed with (convolution -> batch norm -> activation,
-add -> activation) is no cut: branches cannot meet inside one kernel.
+add -> activation, scale and shift by constants) is no cut: branches cannot meet inside one kernel.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 
 from nnstretch.errors import BadPlan
 from nnstretch.graph import Graph, Node, Value, ValueRef
+from nnstretch.structure.kernel_fusion import positions_inside_kernels
 from nnstretch.structure.macs import CONVOLUTIONS
+from nnstretch.structure.padding import PADS
 
 INPUT, OUTPUT = "input", "output"
 WRITERS = frozenset({"conv1d", "conv2d", "conv3d", "conv_transpose2d", "linear"})
@@ -22,7 +24,6 @@ _ACTIVATION_NAMES = """
     softplus
 """
 ACTIVATIONS = frozenset(_ACTIVATION_NAMES.split())
-PADS = frozenset({"pad", "constant_pad_nd"})
 PASSING = frozenset({"dropout", "feature_dropout", "clone", "contiguous", "alias", "detach"})
 """They change no value in evaluation mode."""
 MOVING = frozenset({"view", "reshape", "_unsafe_view", "permute", "transpose"})
@@ -50,11 +51,12 @@ class Cut:
 
 def find_cuts(graph: Graph) -> tuple[Cut, ...]:
     """Return every cut in execution order, the network's input left out, its output last."""
-    readers = graph.consumers()
+    readers, fused = graph.consumers(), positions_inside_kernels(graph)
     cuts: list[Cut] = []
     for position, name in separating_positions(graph):
         cut = Cut(name, graph.nodes[position].name, position)
-        if name == OUTPUT or not inside_kernel(graph, cut, readers.get(cut.value, ())):
+        epilogue_follows = inside_kernel(graph, cut, readers.get(cut.value, ()))
+        if name == OUTPUT or not (epilogue_follows or position in fused):
             cuts.append(cut)
     return tuple(cuts)
 

@@ -45,6 +45,16 @@ def fuse_kernels(
     return insert_layout_conversions(graph, kernels, rules.blocked, entry, leave)
 
 
+def positions_inside_kernels(graph: Graph, rules: FusionRules = MOBILE_FUSION) -> frozenset[int]:
+    """Return positions of nodes at which some kernel has begun and is not over yet."""
+    positions = {node.name: i for i, node in enumerate(graph.nodes)}
+    inside = set[int]()
+    for kernel in KernelFuser(graph, rules).place_nodes():
+        places = [positions[node.name] for node in kernel.work]
+        inside.update(range(min(places), max(places)))
+    return frozenset(inside)
+
+
 class KernelFuser:
     """Fusion of a graph's nodes into kernels under a backend's rules."""
 
@@ -66,12 +76,17 @@ class KernelFuser:
 
     def run(self) -> tuple[Kernel, ...]:
         """Fuse the graph and return its kernels."""
-        for node in self.graph.nodes:
-            self.place(node)
+        launches = self.place_nodes()
         describer = KernelDescriber(
             self.specs, self.weights, self.padded, self.rules.copies_padding
         )
-        return tuple(describer.describe(k.kind, k.nodes, k.work) for k in self.launches)
+        return tuple(describer.describe(k.kind, k.nodes, k.work) for k in launches)
+
+    def place_nodes(self) -> list[OpenKernel]:
+        """Put every node into a kernel, in their order; return the kernels."""
+        for node in self.graph.nodes:
+            self.place(node)
+        return self.launches
 
     def place(self, node: Node) -> None:
         """Put a node into a kernel: the open one, or a new one."""

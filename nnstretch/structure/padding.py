@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from nnstretch.graph import Graph, Node, TensorSpec
 from nnstretch.structure.arguments import argument
-from nnstretch.structure.cuts import PADS
 from nnstretch.structure.macs import CONVOLUTIONS
+
+PADS = frozenset({"pad", "constant_pad_nd"})
 
 
 def padded_as_same(graph: Graph) -> dict[str, Node]:

@@ -86,19 +86,26 @@ def test_separators_are_those_of_brute_force(graph: Graph) -> None:
 @settings(max_examples=300)
 def test_only_the_inside_of_a_kernel_is_left_out(graph: Graph) -> None:
     """Of the separators, those are no cuts whose one reader is an activation behind a norm or a
-    sum.
+    sum, or behind activations that follow one.
     """
     readers = graph.consumers()
+    nodes = {node.name: node for node in graph.nodes}
     kept = {cut.value for cut in find_cuts(graph)}
+
+    def kernel_of(node: Node) -> Node:
+        """Return the node that the kernel of activations behind a node began with."""
+        while node.kind == "relu" and node.inputs[0] in nodes:
+            before = nodes[node.inputs[0]]
+            if len(readers[before.name]) > 1 or before.name in graph.outputs:
+                break
+            node = before
+        return node
+
     for i, name in separating_positions(graph):
         node = graph.nodes[i]
         mine = readers.get(node.name, ())
-        fused = (
-            name != "output"
-            and len(mine) == 1
-            and mine[0].kind == "relu"
-            and node.kind in ("batch_norm", "add")
-        )
+        followed = name != "output" and len(mine) == 1 and mine[0].kind == "relu"
+        fused = followed and kernel_of(node).kind in ("batch_norm", "add")
         assert (node.name in kept) is not fused
 
 
@@ -189,3 +196,26 @@ def test_two_inputs_or_outputs_have_no_cuts() -> None:
     )
     assert find_cuts(Graph("two", (Value("x", MAP),), (), nodes, ("a", "b"))) == ()
     assert find_cuts(Graph("two", (Value("x", MAP), Value("y", MAP)), (), nodes, ("b",))) == ()
+
+
+def test_nothing_is_cut_between_a_convolution_and_what_scales_it() -> None:
+    """Converted networks often have batch norms as products and sums with constants."""
+    scale, shift = (ValueRef(name) for name in ("scale", "shift"))
+    steps = (
+        ("conv", "conv2d", (ValueRef("x"), ValueRef("weight"))),
+        ("scaled", "mul.Tensor", (ValueRef("conv"), scale)),
+        ("shifted", "add.Tensor", (ValueRef("scaled"), shift)),
+        ("act", "hardswish", (ValueRef("shifted"),)),
+        ("again", "mul.Tensor", (ValueRef("act"), scale)),
+        ("pool", "max_pool2d", (ValueRef("again"), (2, 2))),
+    )
+    weights = tuple(
+        Value(name, TensorSpec(shape))
+        for name, shape in (("weight", (8, 8, 1, 1)), ("scale", (8, 1, 1)), ("shift", (8, 1, 1)))
+    )
+    nodes = tuple(
+        Node(name, op, args, (TensorSpec((1, 8, 2, 2)) if name == "pool" else MAP,))
+        for name, op, args in steps
+    )
+    graph = Graph("scaled", (Value("x", MAP),), weights, nodes, ("pool",))
+    assert [cut.value for cut in find_cuts(graph)] == ["again", "pool"]

@@ -105,9 +105,14 @@ class SearchProblem:
         if self.stopped_by is None:
             plans += self.other_plans(search, top)
         scored = [self.score(plan) for plan in plans]
-        proven = 1 if agrees(search, scored[0]) else 0
-        scored[proven:] = sorted(scored[proven:], key=lambda plan: plan.trial.latency_us)
-        return self.result(scored, search)
+        best = scored[0]
+        if search.is_over and agrees(search, best):
+            scored[1:] = sorted(scored[1:], key=latency_us)
+        else:  # the original may be faster
+            originals = self.original_as_fallback()
+            scored += [self.score(plan) for plan in originals if plan not in plans]
+            scored.sort(key=latency_us)
+        return self.result(scored[:top], search, best)
 
     def other_plans(self, search: ExactSearch, top: int) -> list[Plan]:
         """Return up to `top` - 1 good plans that differ from the best; none where time ends."""
@@ -122,13 +127,15 @@ class SearchProblem:
         """Return the original as the plan of a search that ended before all was priced."""
         return self.describe((scored,), {}, 0.0, False, 0.0)
 
-    def result(self, scored: Sequence[ScoredPlan], search: ExactSearch) -> SearchResult:
-        """Return the result; where tables and the lowered plan disagree, they bound it at most."""
+    def result(
+        self, scored: Sequence[ScoredPlan], search: ExactSearch, best: ScoredPlan
+    ) -> SearchResult:
+        """Return the result; `best` is the incumbent, whose price the tables may overstate."""
+        optimal = search.is_proven(0.0) and agrees(search, best)
         best_us = scored[0].trial.latency_us
-        optimal = search.is_proven(0.0) and agrees(search, scored[0])
         lower_bound_us = best_us if optimal else 0.0
         if not optimal and search.best is not None:
-            bounds = search.best.latency_us < best_us * (1 + AGREES)
+            bounds = search.best.latency_us < best.trial.latency_us * (1 + AGREES)
             lower_bound_us = min(best_us, max(0.0, search.lower_bound_us)) if bounds else 0.0
         refused = refusals(self.tables, self.options) if search.bounds else {}  # all is priced
         return self.describe(scored, refused, log10_size(self.tables), optimal, lower_bound_us)
@@ -261,6 +268,11 @@ class SearchProblem:
             f"no plan for {graph.name}, bounds {wanted} (original {graph.macs} MACs, {graph.params}"
             f" parameters){contradicting}, refused by constraint: {counts}{ended}"
         )
+
+
+def latency_us(scored: ScoredPlan) -> float:
+    """Return what a plan is estimated to take, us."""
+    return scored.trial.latency_us
 
 
 def agrees(search: ExactSearch, scored: ScoredPlan) -> bool:
