@@ -38,6 +38,7 @@ from nnstretch.stretch.search.constraints import (
 )
 from nnstretch.stretch.search.options.segment_options import segment_options
 from nnstretch.stretch.search.search import MAX_PARAMS, search
+from nnstretch.stretch.search.search_problem import SearchProblem
 from nnstretch.stretch.search.search_result import ScoredPlan
 from nnstretch.stretch.search.space.cost_tables import CostTables
 from nnstretch.stretch.search.space.search_space import SearchSpace
@@ -364,6 +365,19 @@ def test_fewer_macs_than_any_plan_has_are_refused_at_once() -> None:
         .trial
         == some
     )
+
+
+def test_a_plan_that_tables_misjudge_is_no_slower_than_the_original(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def slowest_original(problem: SearchProblem, _: object) -> Plan:
+        return max(problem.originals.values(), key=lambda trial: trial.latency_us).plan
+
+    monkeypatch.setattr(SearchProblem, "plan_from_path", slowest_original)
+    result = search(NETWORK, chip(), ("cpu", "dsp"))
+    (best,) = result.plans
+    assert best.trial.latency_us == min(result.original_us.values())
+    assert not result.optimal
 
 
 @pytest.mark.parametrize("stage", ["pricing segments", "pricing", "following labels"])
