@@ -7,6 +7,7 @@ other policies as they are known are simulated whatever the budget, so none of t
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -115,7 +116,7 @@ def candidates(machine: Accelerator, options: ScheduleOptions) -> Iterator[Sched
             yield replace(plain, clean_up=False)
             yield replace(plain, propagate=True)
             yield replace(plain, batch_only=True)
-            yield replace(plain, parts_must_pay=False)
+            yield replace(plain, parts_margin=math.inf)
 
 
 def smaller_machines(machine: Accelerator) -> Iterator[Accelerator]:

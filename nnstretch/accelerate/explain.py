@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from nnstretch.accelerate.accelerate import AccelerateResult
@@ -91,10 +92,10 @@ def losing_parts(result: AccelerateResult) -> Sequence[PartsWorth]:
     """Return the groups that are computed whole since their parts cost more than they save."""
     options, rates = result.request.options, result.schedule.rates
     by_policy = options.policy not in SCOPES and result.request.by_hand is None
-    if not (by_policy and options.parts_must_pay):
+    if not (by_policy and options.parts_margin < math.inf):
         return ()
     groups = find_groups(result.chip, split_rules(rates, options), options.clean_up)[0]
-    return parts_that_do_not_pay(result.chip, groups, rates)
+    return parts_that_do_not_pay(result.chip, groups, rates, options.parts_margin)
 
 
 def explain_slicing(result: AccelerateResult) -> Lines:

@@ -10,6 +10,7 @@ best        the fastest of many by simulation (best_schedule.py)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -57,8 +58,8 @@ class ScheduleOptions:
     propagate: bool = False
     recomputed_share: float = 0.10
     clean_up: bool = True
-    parts_must_pay: bool = True
-    """Whether a group is computed whole where its parts cost more than they save."""
+    parts_margin: float = 1.0
+    """How many times what they save at most the parts of a group may cost; else it is whole."""
 
     @property
     def overlaps(self) -> str:
@@ -98,8 +99,8 @@ def schedule_cluster(
         groups = layer_groups(chip)
     else:
         groups = group_operators(chip, split_rules(rates, options), options.clean_up)
-        if options.parts_must_pay:
-            whole = whole_where_parts_do_not_pay(chip, groups, rates)
+        if options.parts_margin < math.inf:
+            whole = whole_where_parts_do_not_pay(chip, groups, rates, options.parts_margin)
             # What does not fit whole, not even in tiles, may fit in parts.
             with suppress(BadPlan):
                 return schedule_groups(chip, whole, rates, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -80,7 +81,7 @@ FUNCTIONS |= {
 def request(machine: str, assume: list[str], policy: str, batch: int) -> AccelerateRequest:
     described = load_accelerator(machine, assume, policy)
     rates = ChipRates(described, described.element_types[0])
-    return AccelerateRequest(rates, batch, ScheduleOptions(policy, parts_must_pay=False), batch)
+    return AccelerateRequest(rates, batch, ScheduleOptions(policy, parts_margin=math.inf), batch)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

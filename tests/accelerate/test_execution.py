@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections import Counter
@@ -42,7 +43,7 @@ def schedule_of(seed: int, policy: str) -> ClusterSchedule | None:
         return schedule_cluster(
             chip_graph(random_graph(seed), "fp16"),
             rates,
-            ScheduleOptions(policy, parts_must_pay=False),
+            ScheduleOptions(policy, parts_margin=math.inf),
         )
     except BadPlan:
         return None
@@ -210,7 +211,7 @@ def test_networks_compute_their_numbers(model: str, batch: int, machine: str) ->
     network = batches(model)
     rates = ChipRates(load_accelerator(machine), load_accelerator(machine).element_types[0])
     graph = network.graph(batch)
-    options = ScheduleOptions(parts_must_pay=batch > 1)
+    options = ScheduleOptions(parts_margin=1.0 if batch > 1 else math.inf)
     schedule = schedule_cluster(chip_graph(graph, rates.element_type), rates, options)
     if batch == 1:
         assert any(g.split.factor > 1 and g.split.axis == 2 for g in schedule.groups), "rows"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import combinations
@@ -28,7 +29,7 @@ def schedules(first: int, policy: str) -> Iterator[ClusterSchedule]:
         if policy == "gb" and machine.shared is None:
             continue
         try:
-            options = ScheduleOptions(policy, overlap="layers", parts_must_pay=False)
+            options = ScheduleOptions(policy, overlap="layers", parts_margin=math.inf)
             yield schedule_cluster(chip, ChipRates(machine, "fp16"), options)
         except BadPlan:
             continue

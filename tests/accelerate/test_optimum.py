@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 
@@ -118,7 +119,7 @@ def test_what_is_too_large_to_try_is_refused() -> None:
 
 @pytest.mark.parametrize("chip", [chain(5), diamond()], ids=["chain", "diamond"])
 def test_best_climbs_to_the_optimum(chip: ChipGraph) -> None:
-    options = ScheduleOptions("best", parts_must_pay=False)
+    options = ScheduleOptions("best", parts_margin=math.inf)
     start = best_candidate(chip, RATES, options, float("inf"))
     assert start is not None
     _, climbed = Climb(chip, RATES, float("inf")).climb(start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -90,13 +91,16 @@ def three_convolutions(kernel: int = 3) -> ChipGraph:
 def test_groups_whose_parts_cannot_pay_are_computed_whole() -> None:
     chip = three_convolutions()
     rates = ChipRates(load_accelerator("ethos-u55-128"), "int8")
-    published = schedule_cluster(chip, rates, ScheduleOptions(parts_must_pay=False))
+    published = schedule_cluster(chip, rates, ScheduleOptions(parts_margin=math.inf))
     assert max(group.split.factor for group in published.groups) == 7
     schedule = schedule_cluster(chip, rates, ScheduleOptions())
     assert [group.split.factor for group in schedule.groups] == [1]
     assert schedule.latency_us < 0.7 * published.latency_us
     refused = parts_that_do_not_pay(chip, published.groups, rates)
     assert all("us again" in str(worth) for worth in refused)
+    dearest = max(worth.again_us / worth.moves_us for worth in refused)
+    allowed = schedule_cluster(chip, rates, ScheduleOptions(parts_margin=1.01 * dearest))
+    assert allowed.groups == published.groups
 
 
 def test_parts_that_each_make_pieces_of_a_neighbour_one_do_not_pay() -> None:

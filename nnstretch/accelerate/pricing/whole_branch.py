@@ -11,8 +11,12 @@ from nnstretch.accelerate.pricing.deployed_graph import deployed_graph
 from nnstretch.errors import BadPlan
 from nnstretch.graph import Graph
 
-TRIED = (ScheduleOptions("graphturbo"), ScheduleOptions("lb", "layers"))
-"""Schedules of a branch of which the fastest counts: groups in parts, and layer by layer."""
+TRIED = (
+    ScheduleOptions("graphturbo"),
+    ScheduleOptions("graphturbo", parts_margin=3.0),
+    ScheduleOptions("lb", "layers"),
+)
+"""Schedules of a branch of which the fastest counts: groups in parts, more of them, no groups."""
 
 
 @dataclass

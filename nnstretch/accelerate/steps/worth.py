@@ -5,8 +5,9 @@ made one for each part that reads several; computed whole, its tensors leave the
 come back. Where loading again takes as long as moving every one of them, no parts pay
 and the group is computed whole: small buffers would ask for hundreds of parts. A tensor between a
 whole group and its neighbour lies outside of the local buffers anyway, so that it is no reason for
-parts, and so do inputs and outputs of the network. GraphTurbo names a cost model at this place and
-does not say which.
+parts, and so do inputs and outputs of the network. Loading may hide behind computing, so a margin
+lets parts cost some times as much. GraphTurbo names a cost model at this place and does not say
+which.
 """
 
 from __future__ import annotations
@@ -34,10 +35,9 @@ class PartsWorth:
     moves_us: float
     """Moving every tensor out and in where the group is computed whole."""
 
-    @property
-    def pays(self) -> bool:
-        """Return whether parts may be faster."""
-        return self.again_us < self.moves_us
+    def pays(self, margin: float) -> bool:
+        """Return whether parts cost less than a margin times what they save at most."""
+        return self.again_us < margin * self.moves_us
 
     def __str__(self) -> str:
         group = self.group
@@ -49,10 +49,10 @@ class PartsWorth:
 
 
 def whole_where_parts_do_not_pay(
-    chip: ChipGraph, groups: Sequence[Group], rates: ChipRates
+    chip: ChipGraph, groups: Sequence[Group], rates: ChipRates, margin: float = 1.0
 ) -> tuple[Group, ...]:
     """Return groups of which those are whole whose parts do not pay, whole neighbours as one."""
-    refused = {id(worth.group) for worth in parts_that_do_not_pay(chip, groups, rates)}
+    refused = {id(worth.group) for worth in parts_that_do_not_pay(chip, groups, rates, margin)}
     if not refused:
         return tuple(groups)
     runs: list[list[Group]] = []
@@ -80,9 +80,9 @@ def joined(chip: ChipGraph, run: Sequence[Group], number: int, whole: bool) -> G
 
 
 def parts_that_do_not_pay(
-    chip: ChipGraph, groups: Sequence[Group], rates: ChipRates
+    chip: ChipGraph, groups: Sequence[Group], rates: ChipRates, margin: float = 1.0
 ) -> list[PartsWorth]:
-    """Return the groups whose parts cost more than they save.
+    """Return the groups whose parts cost more than a margin times what they save at most.
 
     Each that goes whole puts its tensors outside, so its neighbours are asked again.
     """
@@ -99,11 +99,11 @@ def parts_that_do_not_pay(
             )
             for group in parted
         ]
-        losing = [worth for worth in worths if not worth.pays]
+        losing = [worth for worth in worths if not worth.pays(margin)]
         if not losing:
             return refused
         refused += losing
-        parted = [worth.group for worth in worths if worth.pays]
+        parted = [worth.group for worth in worths if worth.pays(margin)]
         for worth in losing:
             for name in worth.group.operators:
                 outside.update((name, *chip.reads[name]))
