@@ -23,6 +23,8 @@ CROWDED = 0.35
 """Share beyond which short kernels miss their caches as well, so that more rounds are needed."""
 LEAST_CLEAN = 6
 """Undisturbed rounds to expect where a latency is believed."""
+INTERRUPTED = 1.5
+"""Factor beyond which the slowest of the faster half of rounds was interrupted."""
 Times = tuple[float, ...]
 """Of one chain in every round, us; empty where the backend refused it."""
 
@@ -96,7 +98,10 @@ def keep_steady(times_us: Times, interference: OtherWork) -> SteadyRounds:
     clean = clean_rounds(fastest_us, len(times_us), interference)
     if clean < LEAST_CLEAN:
         return SteadyRounds(times_us, steady=False)
-    return SteadyRounds(tuple(sorted(times_us)[: round(clean)]), steady=True)
+    kept = tuple(sorted(times_us)[: round(clean)])
+    if kept[(len(kept) - 1) // 2] > INTERRUPTED * kept[0]:  # fewer were clean than one can expect
+        return SteadyRounds(times_us, steady=False)
+    return SteadyRounds(kept, steady=True)
 
 
 def may_stop(attempts: Sequence[Attempt], most: int) -> bool:
