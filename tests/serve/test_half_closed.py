@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.serving import Gate, HttpService, http_service, image, json_request
+from support.serving import (
+    Gate,
+    HttpService,
+    http_service,
+    image,
+    json_request,
+    wait_until_cancelled,
+)
 
 from nnstretch.serve.connections import TimedConnection, is_hung_up
 from nnstretch.serve.http_server import event_loop_factory
@@ -59,11 +65,7 @@ def test_who_may_be_gone_is_waited_for_a_while_only(
     with http_service(tmp_path, QUEUE) as service:
         gate = Gate(service.server.applications["net"].network)
         assert service.send(INFER, end=True) == b""
-        statistics = service.server.applications["net"].statistics
-        until_s = time.monotonic() + 30
-        while not statistics.ends["cancelled"] and time.monotonic() < until_s:
-            time.sleep(0.01)
-        assert statistics.ends["cancelled"] == 1
+        wait_until_cancelled(service, "net")
         gate.open()
 
 

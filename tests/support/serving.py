@@ -7,6 +7,7 @@ import http.client
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -144,6 +145,15 @@ class HttpService:
             while part := connection.recv(65536):
                 parts.append(part)
             return b"".join(parts)
+
+
+def wait_until_cancelled(service: HttpService, application: str) -> None:
+    """Wait until one request of an application was cancelled, half a minute at most."""
+    statistics = service.server.applications[application].statistics
+    until_s = time.monotonic() + 30
+    while not statistics.ends["cancelled"] and time.monotonic() < until_s:
+        time.sleep(0.01)
+    assert statistics.ends["cancelled"] == 1
 
 
 @contextmanager
