@@ -36,11 +36,13 @@ settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--instances`, how many questions the search and brute force are both asked, and
-    `--pairs`, with how many graphs and machines buffers are doubled.
+    """Add `--instances`, how many questions the search and brute force are both asked, `--pairs`,
+    with how many graphs and machines buffers are doubled, and `--layer-graphs`, how many graphs of
+    random layers C++ computes.
     """
     parser.addoption("--instances", type=int, default=60, metavar="N")
     parser.addoption("--pairs", type=int, default=12, metavar="N")
+    parser.addoption("--layer-graphs", type=int, default=3, metavar="N")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

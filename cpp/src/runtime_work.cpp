@@ -4,7 +4,6 @@
 #include <thread>
 
 #if defined(__linux__)
-#include <pthread.h>
 #include <sched.h>
 #endif
 
@@ -22,8 +21,9 @@ void pin(int core) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(static_cast<unsigned>(core), &set);
-  // A core that is not there leaves the thread where the system wants it.
-  (void)pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+  // 0 is this thread; Android has no pthread_setaffinity_np. A core that is not there leaves the
+  // thread where the system wants it.
+  (void)sched_setaffinity(0, sizeof set, &set);
 #else
   (void)core;
 #endif

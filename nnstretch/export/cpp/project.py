@@ -84,6 +84,19 @@ PRESETS = {
                 "CMAKE_C_COMPILER": "aarch64-linux-gnu-gcc",
             },
         ),
+        preset(
+            "android",
+            "build-android",
+            {
+                "CMAKE_BUILD_TYPE": "Release",
+                "CMAKE_TOOLCHAIN_FILE": (
+                    "$env{ANDROID_NDK_HOME}/build/cmake/android.toolchain.cmake"
+                ),
+                "ANDROID_ABI": "arm64-v8a",
+                # The first whose C library has aligned_alloc.
+                "ANDROID_PLATFORM": "android-28",
+            },
+        ),
     ],
 }
 README = """\
@@ -109,8 +122,9 @@ more than 1e-4 of the largest magnitude. Your own arrays are float32 in C order 
 | `runtime/src/` | kernels, scheduling, the runner |
 | `runtime/examples/` | elements of vendors, to start from |
 
-On another processor: `cmake --preset cross -S .` is for aarch64 with Debian's compiler; any other
-needs a toolchain file (`cmake -S . -B build-board -DCMAKE_TOOLCHAIN_FILE=...`). Copy `run`,
+On another processor: `cmake --preset cross -S .` is for aarch64 with Debian's compiler, `--preset
+android` for phones (ANDROID_NDK_HOME names the NDK; never tried); any other needs a toolchain file
+(`cmake -S . -B build-board -DCMAKE_TOOLCHAIN_FILE=...`). Copy `run`,
 `weights.bin` and `example/` to the board: `./run --weights weights.bin --input example/input0.npy
 --expect example/output0.npy`, then `./run --weights weights.bin --profile costs.json` for its own
 costs.
