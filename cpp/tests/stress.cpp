@@ -3,20 +3,23 @@
 //
 //   stress [INFERENCES [POLICY]]             by default 1000 under every policy
 //   stress INFERENCES POLICY|all vendors     beside elements that fail, and that lie
+//   stress INFERENCES POLICY|all KERNELS WEIGHTS1 WEIGHTS2
+//       of exported networks, built with -DFIRST=nns_model_A -DSECOND=nns_model_B
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <memory>
 #include <new>
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "bad_vendors.hpp"
 #include "nnstretch/error.hpp"
 #include "nnstretch/runtime.hpp"
+#include "stress_subjects.hpp"
 
 namespace {
 
@@ -41,49 +44,16 @@ __attribute__((noinline)) void operator delete(void* memory, std::size_t) noexce
 }
 #endif
 
+#ifdef FIRST
+extern "C" const nns_model* FIRST(void);
+extern "C" const nns_model* SECOND(void);
+#endif
+
 namespace {
 
 using namespace nnstretch;
 
 constexpr int kThreads = 8;
-constexpr std::int64_t kSize = 64;
-
-// y = sum over branches of relu(x + branch), each branch a chain of `length` additions of 1.
-std::shared_ptr<const Network> make_branches(const std::string& name, int branches, int length) {
-  auto network = std::make_shared<Network>(name, nullptr, kSize * (branches * 2 + 2));
-  const View x = network->input("x", {kSize});
-  const View y = network->output("y", {kSize});
-  Scalar plus_one;
-  plus_one.number = 1.0F;
-  std::vector<View> ends;
-  for (int branch = 0; branch < branches; ++branch) {
-    View from = x;
-    for (int step = 0; step <= branch + length; ++step) {
-      network->begin_task(name + std::to_string(branch) + "." + std::to_string(step));
-      const View to = Network::arena(kSize * (branch * 2 + step % 2), {kSize});
-      network->call("plus", plus_one, {from}, to);
-      from = to;
-    }
-    ends.push_back(from);
-  }
-  network->begin_task(name + ".sum");
-  View sum = ends[0];
-  for (int branch = 1; branch < branches; ++branch) {
-    const bool last = branch + 1 == branches;
-    const View to = last ? y : Network::arena(kSize * (branches * 2 + branch % 2), {kSize});
-    network->call("sum", Binary{}, {sum, ends[static_cast<std::size_t>(branch)]}, to);
-    sum = to;
-  }
-  network->finish();
-  return network;
-}
-
-float expected(int branches, int length, float x) {
-  float sum = 0.0F;
-  for (int branch = 0; branch < branches; ++branch)
-    sum += x + static_cast<float>(branch + length + 1);
-  return sum;
-}
 
 // The last element cannot run every fourth task, vendors' none but additions.
 std::vector<CostRow> costs(const Network& network, const std::vector<ElementOptions>& elements,
@@ -105,25 +75,21 @@ struct Ends {
   long total() const { return ok + too_late + cancelled + failed + other; }
 };
 
-struct Shape {
-  int branches;
-  int length;
-};
-constexpr Shape kShapes[2] = {{3, 1}, {4, 2}};
-
 // One thread's inferences; the number of a thread is the priority's and the seed's.
-void client(Runtime& runtime, int thread, long inferences, std::atomic<bool>& go, Ends& ends,
-            std::atomic<int>& ready) {
+void client(Runtime& runtime, const std::vector<Subject>& subjects, int thread, long inferences,
+            std::atomic<bool>& go, Ends& ends, std::atomic<int>& ready) {
   std::mt19937 generator(static_cast<unsigned>(thread));
-  std::vector<float> x(kSize), y(kSize);
-  const float* inputs[1] = {x.data()};
-  float* outputs[1] = {y.data()};
+  std::vector<std::vector<float>> results;
+  for (const Subject& subject : subjects) results.emplace_back(subject.answers[0].size());
   ++ready;
   while (!go) std::this_thread::yield();
   for (long i = 0; i < inferences; ++i) {
     const auto chance = [&](unsigned of) { return generator() % of == 0; };
     const std::size_t network = generator() % 2;
-    x[0] = static_cast<float>(generator() % 100);
+    const Subject& subject = subjects[network];
+    const std::size_t asked = generator() % subject.inputs.size();
+    const float* inputs[1] = {subject.inputs[asked].data()};
+    float* outputs[1] = {results[network].data()};
     SubmitOptions options;
     if (chance(3)) options.deadline_us = static_cast<double>(generator() % 2000);
     options.priority = static_cast<std::size_t>(thread % 2);
@@ -136,8 +102,7 @@ void client(Runtime& runtime, int thread, long inferences, std::atomic<bool>& go
     while (!runtime.wait(ticket, status, chance(2) ? 50.0 : -1.0)) continue;
     if (status == Status::ok) {
       ++ends.ok;
-      const Shape& shape = kShapes[network];
-      if (y[0] != expected(shape.branches, shape.length, x[0])) ++ends.wrong;
+      if (results[network] != subject.answers[asked]) ++ends.wrong;
     } else if (status == Status::too_late) {
       ++ends.too_late;
     } else if (status == Status::cancelled) {
@@ -177,51 +142,62 @@ std::vector<ElementOptions> elements(bool vendors) {
 }
 
 // Closed with work in flight.
-void close_early(Runtime& runtime) {
-  std::vector<float> x(kSize), y(2 * kSize);
-  for (std::size_t i = 0; i < 2; ++i) {
-    const float* inputs[1] = {x.data()};
-    float* outputs[1] = {y.data() + i * kSize};
+void close_early(Runtime& runtime, const std::vector<Subject>& subjects) {
+  std::vector<std::vector<float>> results;
+  for (const Subject& subject : subjects) results.emplace_back(subject.answers[0].size());
+  for (std::size_t i = 0; i < subjects.size(); ++i) {
+    const float* inputs[1] = {subjects[i].inputs[0].data()};
+    float* outputs[1] = {results[i].data()};
     runtime.submit(i, inputs, outputs);
   }
   runtime.close();
 }
 
-bool run(const std::string& policy, long inferences, bool vendors) {
+// What runs, and how much is asked of it.
+struct Load {
+  std::vector<Subject> subjects;
+  long inferences;
+  std::string kernels;
+  bool vendors;
+};
+
+bool run(const Load& load, const std::string& policy) {
+  const bool vendors = load.vendors;
+  const long inferences = load.inferences;
   RuntimeOptions options;
   options.elements = elements(vendors);
   options.policy = policy;
+  options.kernels = load.kernels;
   options.priorities = 2;
   Runtime runtime(options);
   std::mt19937 generator(1);
-  for (std::size_t i = 0; i < 2; ++i) {
-    const auto network = make_branches(i == 0 ? "a" : "b", kShapes[i].branches, kShapes[i].length);
-    runtime.open(network, kThreads, costs(*network, options.elements, generator));
-  }
+  for (const Subject& subject : load.subjects)
+    runtime.open(subject.network, kThreads, costs(*subject.network, options.elements, generator));
   runtime.start();
   Ends ends;
   std::atomic<bool> go{false};
   std::atomic<int> ready{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < kThreads; ++i)
-    threads.emplace_back(client, std::ref(runtime), i, inferences / kThreads, std::ref(go),
-                         std::ref(ends), std::ref(ready));
+    threads.emplace_back(client, std::ref(runtime), std::cref(load.subjects), i,
+                         inferences / kThreads, std::ref(go), std::ref(ends), std::ref(ready));
   while (ready < kThreads) std::this_thread::yield();
   const long before_kib = resident_kib();
   allocations = 0;
-  counting = !vendors;  // What a failure says is text.
+  // What a failure says is text, and a library has handles of its own.
+  const bool counted = kCounted && !vendors && load.kernels != "onednn";
+  counting = counted;
   go = true;
   for (std::thread& thread : threads) thread.join();
   counting = false;
   const long grown_kib = resident_kib() - before_kib;
-  close_early(runtime);
-  const std::string counted =
-      kCounted && !vendors ? std::to_string(allocations.load()) : "uncounted";
+  close_early(runtime, load.subjects);
+  const std::string allocated = counted ? std::to_string(allocations.load()) : "uncounted";
   const std::string failed = vendors ? std::to_string(ends.failed.load()) + " failed, " : "";
   std::printf("%-17s %ld ended: %ld ok, %s%ld too late, %ld cancelled; %ld wrong, %s allocations, "
               "%ld KiB more\n",
               policy.c_str(), ends.total(), ends.ok.load(), failed.c_str(), ends.too_late.load(),
-              ends.cancelled.load(), ends.wrong.load(), counted.c_str(), grown_kib);
+              ends.cancelled.load(), ends.wrong.load(), allocated.c_str(), grown_kib);
   std::fflush(stdout);  // Whoever waits for the whole run sees that it goes on.
   // A plan that leaves a task where it cannot run fails all inferences of its network.
   const bool some_ok = ends.ok > 0 || (vendors && policy == "planned");
@@ -243,17 +219,32 @@ bool refused_at_opening() {
   return false;
 }
 
+Load load_of(int count, char** words) {
+  Load load{{}, count > 1 ? std::atol(words[1]) : 1000, "", false};
+  load.vendors = count == 4 && std::string(words[3]) == "vendors";
+#ifdef FIRST
+  if (count == 6) {
+    load.kernels = words[3];
+    load.subjects.push_back(exported(FIRST(), words[4], load.kernels));
+    load.subjects.push_back(exported(SECOND(), words[5], load.kernels));
+    return load;
+  }
+#endif
+  if (count > 4 || (count == 4 && !load.vendors)) refuse("these words mean nothing here");
+  load.subjects = sums();
+  return load;
+}
+
 }  // namespace
 
 int main(int count, char** words) {
-  const long inferences = count > 1 ? std::atol(words[1]) : 1000;
   const std::string chosen = count > 2 ? words[2] : "all";
-  const bool vendors = count > 3 && std::string(words[3]) == "vendors";
   bool sound = true;
   try {
+    const Load load = load_of(count, words);
     for (const std::string& policy : policy_names())
-      if (chosen == "all" || policy == chosen) sound = run(policy, inferences, vendors) && sound;
-    if (vendors) sound = refused_at_opening() && sound;
+      if (chosen == "all" || policy == chosen) sound = run(load, policy) && sound;
+    if (load.vendors) sound = refused_at_opening() && sound;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "stress: %s\n", error.what());
     return 1;

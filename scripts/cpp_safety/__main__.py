@@ -2,13 +2,16 @@
 
     python scripts/cpp_safety [--inferences 10000] [--seconds 60] [--out docs/results/cpp_safety.md]
 
-Eight threads submit inferences of two networks with random deadlines, priorities and cancellations
-(cpp/tests/stress.cpp): plain, with AddressSanitizer and UndefinedBehaviorSanitizer, and with
-ThreadSanitizer; a tenth as many once more beside elements of vendors that fail, refuse to prepare
-and support less than they said (cpp/tests/bad_vendors.cpp). Then weights, arrays, tables of costs, workloads, configurations and layer calls
-are broken at random under AddressSanitizer (cpp/tests/fuzz.cpp). Then a network of convolutions, pools and sums
-runs on oneDNN's kernels under AddressSanitizer, five inferences at once; leaks inside oneDNN are
-suppressed by its library's name, nothing else is. Whatever a sanitizer says ends the command.
+Eight threads submit inferences of two networks with random deadlines, priorities and cancellations,
+and close the runtime with work in flight (cpp/tests/stress.cpp): networks of sums, on which every
+allocation after opening is counted, a tenth as many beside elements of vendors that fail, refuse to
+prepare and support less than they said (cpp/tests/bad_vendors.cpp), and a tenth as many of two
+exported networks (convolutions, pools and a join; products and norms) on each set of kernels. All
+of it plain, with AddressSanitizer and UndefinedBehaviorSanitizer, with ThreadSanitizer (portable
+kernels) and, a hundredth, under valgrind (portable kernels). Then weights, arrays, tables of costs,
+workloads, configurations and layer calls are broken at random under AddressSanitizer
+(cpp/tests/fuzz.cpp). Leaks inside oneDNN are suppressed by its library's name, nothing else is.
+Whatever a sanitizer says ends the command.
 """
 
 from __future__ import annotations
@@ -16,17 +19,18 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from kernel_library import BUILD_S, library_rows
+from exported_pair import BUILD_S, link_stress
 from seed_files import write_seeds
 
 from nnstretch.bench.commands import command_line, command_parser, run_command
 from nnstretch.bench.markdown import markdown_table
-from nnstretch.errors import Mismatch
+from nnstretch.errors import BadInput, Mismatch
 from nnstretch.export.cpp.build import run_tool
 from nnstretch.files.atomic import write_text
 from nnstretch.files.package_data import package_data
@@ -34,7 +38,12 @@ from nnstretch.files.package_data import package_data
 PAGE = Path("docs/results/cpp_safety.md")
 SANITIZERS = {"": "none", "address": "address, undefined", "thread": "thread"}
 SHARE = 10
-"""Under a sanitizer one in so many inferences is run."""
+"""Under a sanitizer one in so many inferences is run, under valgrind one in as many of those."""
+FLAGS = {name: [f"-fsanitize={words.replace(' ', '')}", "-g"] for name, words in SANITIZERS.items()}
+FLAGS[""] = []
+VALGRIND = ("valgrind", "--error-exitcode=9", "--leak-check=full", "--quiet")
+KERNELS = {"": ("portable", "onednn"), "address": ("portable", "onednn"), "thread": ("portable",)}
+LIBRARY = "libdnnl"
 
 
 def build(folder: Path, sanitizer: str) -> None:
@@ -73,20 +82,28 @@ def stress_rows(sanitizer: str, beside: str, *command: object) -> list[list[obje
 
 
 def rows(folder: Path, inferences: int, seconds: float) -> list[list[object]]:
-    """Run everything; return a row for each sanitizer and policy."""
+    """Run everything; return a row for each program, sanitizer and policy."""
     cells: list[list[object]] = []
     for sanitizer, words in SANITIZERS.items():
         target = folder / (sanitizer or "plain")
         build(target, sanitizer)
-        count = inferences // SHARE if sanitizer else inferences
-        cells += stress_rows(words, "", target / "stress", count)
-        bad = ("all", "vendors")
-        cells += stress_rows(words, ", vendors", target / "stress", inferences // SHARE, *bad)
+        program, few = target / "stress", inferences // SHARE
+        pair, *weights = link_stress(target / "pair", target, FLAGS[sanitizer])
+        cells += stress_rows(words, "", program, few if sanitizer else inferences)
+        cells += stress_rows(words, ", vendors", program, few, "all", "vendors")
+        for kernels in KERNELS[sanitizer]:
+            cells += stress_rows(words, f", {kernels}", pair, few, "all", kernels, *weights)
+        if not sanitizer:
+            fewer = few // SHARE
+            checked = "valgrind"
+            cells += stress_rows(checked, "", *VALGRIND, program, fewer)
+            cells += stress_rows(checked, ", vendors", *VALGRIND, program, fewer, "all", "vendors")
+            portable = (pair, fewer, "all", "portable", *weights)
+            cells += stress_rows(checked, ", portable", *VALGRIND, *portable)
         if sanitizer == "address":
             write_seeds(folder)
             found = output_of(target / "fuzz", seconds, folder).strip()
             cells.append([words, f"broken files, {seconds:g} s", found])
-            cells += library_rows(folder / "blocks")
     return cells
 
 
@@ -118,7 +135,13 @@ def arguments() -> argparse.ArgumentParser:
 def main() -> int:
     """Run the command."""
     args = arguments().parse_args()
+    missing = [name for name in ("valgrind", "cmake", "g++") if not shutil.which(name)]
+    if missing:
+        raise BadInput(f"cannot run everything, apt-get install {' '.join(missing)}")
     with tempfile.TemporaryDirectory() as scratch:
+        suppressed = Path(scratch) / "leaks.txt"
+        suppressed.write_text(f"leak:{LIBRARY}\n")
+        os.environ["LSAN_OPTIONS"] = f"suppressions={suppressed}:print_suppressions=0"
         write_text(args.out, page(rows(Path(scratch), args.inferences, args.seconds)))
     return 0
 

@@ -23,7 +23,7 @@ from support.cpp import (  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Using padding='same'")]
 GRAPHS = 3
 EACH = 3
 """Layers of each kind in a graph."""

@@ -25,10 +25,13 @@ READERS = (
 )
 
 
+STRESS = ("stress", "stress_subjects", "bad_vendors")
+
+
 @pytest.fixture(scope="module")
 def stress(cpp_runtime: CppRuntime, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: F811
     """Build the program of many threads."""
-    sources = [HOME / "tests" / f"{name}.cpp" for name in ("stress", "bad_vendors")]
+    sources = [HOME / "tests" / f"{name}.cpp" for name in STRESS]
     return cpp_runtime.link(sources, tmp_path_factory.mktemp("stress") / "stress")
 
 
