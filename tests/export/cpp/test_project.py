@@ -215,11 +215,14 @@ POLICIES = [
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_every_policy_gives_the_same_bits(built: Path, tmp_path: Path, policy: str) -> None:
+@pytest.mark.parametrize("elements", ["cpu,emulated:dsp", "cpu,cpu,emulated:dsp", "cpu,cpu,cpu"])
+def test_every_policy_and_pool_gives_the_same_bits(
+    built: Path, tmp_path: Path, policy: str, elements: str
+) -> None:
     alone, shared = tmp_path / "alone.npy", tmp_path / "shared.npy"
-    x = str(built / "x.npy")
-    assert run(built, "--input", x, "--output", str(alone)).returncode == 0
-    several = ("--elements", "cpu,cpu,emulated:dsp", "--repeat", "40", "--places", "7")
+    x, portable = str(built / "x.npy"), ("--kernels", "portable")
+    assert run(built, "--input", x, "--output", str(alone), *portable).returncode == 0
+    several = ("--elements", elements, "--repeat", "40", "--places", "7", *portable)
     costs = tmp_path / "costs.json"
     assert run(built, "--profile", str(costs)).returncode == 0
     table = json.loads(costs.read_text())

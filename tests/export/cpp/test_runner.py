@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -141,6 +142,15 @@ def test_a_path_may_hold_an_equals_sign(built: Path, tmp_path: Path) -> None:
     assert np.load(y).shape == (1, 4, 8, 8)
 
 
+def forged(weights: bytes, offset: int) -> bytes:
+    """Return weights whose first tensor is said to lie elsewhere, with the digest that fits."""
+    name_bytes = int.from_bytes(weights[96:100], "little")
+    at = 100 + name_bytes
+    at += 4 + 8 * int.from_bytes(weights[at : at + 4], "little")
+    behind = weights[96:at] + offset.to_bytes(8, "little") + weights[at + 8 :]
+    return weights[:64] + sha256(behind).digest() + behind
+
+
 def test_bad_files_are_one_line(built: Path, tmp_path: Path) -> None:
     weights = (built / "weights.bin").read_bytes()
     name = str(tmp_path / "file")
@@ -168,10 +178,15 @@ def test_bad_files_are_one_line(built: Path, tmp_path: Path) -> None:
         ("--weights", weights[:32] + bytes(32) + weights[64:], "fingerprint 000000000000, this"),
         ("--weights", last_digit, f"fingerprint {last_digit[32:64].hex()}, this one is "),
         ("--weights", b"", "shorter than its header"),
+        ("--weights", forged(weights, len(weights) // 64 * 64 + 64), "lies outside the file"),
+        ("--weights", forged(weights, (1 << 64) - 64), "lies outside the file"),
+        ("--weights", forged(weights, len(weights) // 64 * 64 - 4), "lies outside the file"),
+        ("--weights", forged(weights, 0), "lies outside the file"),
         ("--costs", b'{"format": 1, "cost_us": {}}', 'unknown key "cost_us"'),
         ("--costs", f'{costs}{{"a": {{"cpu": -1}}}}}}'.encode(), "is no number"),
         ("--costs", f'{costs}{{"a": {{"cpu": 1e999}}}}}}'.encode(), "the number is too large"),
         ("--costs", f'{costs}{{"a": {{"cpu": 01}}}}}}'.encode(), "this is no number"),
+        ("--costs", f'{costs}{{"a": {{"cpu": NaN}}}}}}'.encode(), "this is no number"),
         ("--costs", f'{costs}{{"a": [1]}}}}'.encode(), 'costs of "a" are no object'),
         ("--costs", f'{costs}{{"a": {{}}, "a": {{}}}}}}'.encode(), 'key "a" is there twice'),
         ("--costs", f"{costs}{{{keys}}}}}".encode(), "no cost of"),
