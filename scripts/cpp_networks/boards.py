@@ -1,7 +1,8 @@
 """Networks for another processor: cross-compiled for aarch64, run under qemu-user, compared.
 
 Nothing of it is timed: an emulator says nothing about a board. Then the smallest network is built
-by clang 14 with all warnings as errors, and run under valgrind.
+by clang 14 with all warnings as errors, and run under valgrind; and the runtime, its tests and
+tools are built by g++ and clang 14, and those tests run.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from nnstretch.export.cpp.build import run_tool
 from nnstretch.export.cpp.project import write_project
 from nnstretch.export.cpp.translate import translate
 from nnstretch.files.atomic import write_text
+from nnstretch.files.package_data import package_data
 
 NETWORKS = ("small:lenet", "torchvision:mobilenet_v2", "small:branches")
 SMALLEST = "small:lenet"
 SYSROOT = "/usr/aarch64-linux-gnu"
 WORKERS = "cpu,cpu"
+BUILD_S = 3600
 NEEDED = {
     "aarch64-linux-gnu-g++": "g++-aarch64-linux-gnu",
     "qemu-aarch64": "qemu-user",
@@ -58,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
             rows.append(on_board(name, work))
             print(rows[-1], flush=True)
         rows += on_host(Path(folder) / SMALLEST.replace(":", "_"))
+        rows += runtime_rows(Path(folder))
     write_text(args.out, page(rows))
     return 0
 
@@ -114,12 +118,12 @@ def on_host(folder: Path) -> list[tuple[str, ...]]:
     checker = ("valgrind", "--error-exitcode=9", "--leak-check=full", "--quiet")
     turns: dict[str, Callable[[], float]] = {
         "this host, clang 14": lambda: error_of(
-            [built(source, "clang", "clang++-14", "clang-14", "AUTO")],
+            [built(source, source / "build-clang", "clang++-14", "clang-14", "AUTO")],
             folder,
             ["--elements", WORKERS],
         ),
         "this host, g++, valgrind": lambda: error_of(
-            [*checker, built(source, "plain", "g++", "gcc", "OFF")],
+            [*checker, built(source, source / "build-plain", "g++", "gcc", "OFF")],
             folder,
             ["--elements", WORKERS, "--repeat", "20", "--places", "3"],
         ),
@@ -127,13 +131,24 @@ def on_host(folder: Path) -> list[tuple[str, ...]]:
     return [(SMALLEST, how, "-", "-", f"{turn():.1e}") for how, turn in turns.items()]
 
 
-def built(source: Path, name: str, cxx: str, c: str, library: str) -> str:
-    """Build a network's folder by a compiler; return its runner."""
-    target = source / f"build-{name}"
+def runtime_rows(folder: Path) -> list[tuple[str, ...]]:
+    """Build the runtime with its tests and tools by both compilers, and run the tests."""
+    rows: list[tuple[str, ...]] = []
+    for name, (cxx, c) in {"g++": ("g++", "gcc"), "clang 14": ("clang++-14", "clang-14")}.items():
+        target = folder / cxx
+        built(package_data("cpp"), target, cxx, c, "AUTO", "-DNNSTRETCH_TESTS=ON")
+        run_tool(["ctest", "--test-dir", str(target), "--output-on-failure"], folder)
+        rows.append(("the runtime, its tests and tools", f"this host, {name}", "-", "-", "ctest"))
+        print(rows[-1], flush=True)
+    return rows
+
+
+def built(source: Path, target: Path, cxx: str, c: str, library: str, *options: str) -> str:
+    """Build a folder by a compiler, warnings being errors; return the runner if it has one."""
     compilers = [f"-DCMAKE_CXX_COMPILER={cxx}", f"-DCMAKE_C_COMPILER={c}"]
-    options = [*compilers, f"-DNNSTRETCH_ONEDNN={library}", "-DNNSTRETCH_STRICT=ON"]
+    options = (*compilers, f"-DNNSTRETCH_ONEDNN={library}", "-DNNSTRETCH_STRICT=ON", *options)
     run_tool(["cmake", "-S", str(source), "-B", str(target), *options], source)
-    run_tool(["cmake", "--build", str(target), "--parallel", "2"], source)
+    run_tool(["cmake", "--build", str(target), "--parallel", "2"], source, BUILD_S)
     return str(target / "run")
 
 

@@ -14,6 +14,7 @@ from support.scripts import load_command  # noqa: E402
 
 load_command("cpp_safety")
 
+from exported_pair import link_stress  # noqa: E402
 from seed_files import write_seeds  # noqa: E402
 
 from nnstretch.files.package_data import package_data  # noqa: E402
@@ -56,6 +57,18 @@ def test_elements_that_fail_and_lie_end_their_inferences_only(stress: Path) -> N
     for line in lines_of(stress, "all", "vendors"):
         assert " failed, " in line
         assert " 0 wrong, " in line
+
+
+@pytest.mark.slow
+def test_inferences_of_exported_networks_end_once_on_every_set_of_kernels(
+    cpp_runtime: CppRuntime,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    program, *weights = link_stress(tmp_path / "pair", cpp_runtime.folder)
+    for kernels in cpp_runtime.kernel_sets:
+        allocations = "0" if kernels == "portable" else "uncounted"
+        for line in lines_of(Path(program), "all", kernels, *weights):
+            assert f" 0 wrong, {allocations} allocations" in line
 
 
 def test_memory_of_places_without_room_is_given_back(
