@@ -32,7 +32,7 @@ def judged_table(claims: Sequence[JudgedClaim]) -> list[str]:
     """Return a sentence and the table of claims."""
     kept = sum(claim.kept for claim in claims)
     lines = [[c.claim, c.shown, c.limit, "kept" if c.kept else "missed"] for c in claims]
-    table = markdown_table(("claim", "modelled", "limit", "verdict"), lines)
+    table = markdown_table(("claim", "value", "limit", "verdict"), lines)
     return [f"{kept} of {len(claims)} are kept.", "", *table]
 
 
