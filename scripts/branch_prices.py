@@ -14,6 +14,7 @@ import statistics
 import sys
 import time
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,10 @@ NETWORKS = (
 MACHINES = ("nvdla-256", "nvdla-512", "nvdla-2048", "stcp920")
 MOST_BRANCHES = 3
 """Of one network on one machine."""
+PROVEN = "proven"
+LONGEST_SEARCH_S = 60.0
+LEAST_PRICES_PER_S = 50_000
+LEAST_BRANCHES = 30
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,28 @@ class PricedBranch:
     def difference(self) -> float:
         """Return how far the sum of kernels is from the schedule, as a share of the latter."""
         return self.kernels_us / self.whole_us - 1
+
+
+@dataclass(frozen=True)
+class BufferRow:
+    """The best plan with a local buffer of one size."""
+
+    network: str
+    machine: str
+    size: str
+    kernels_ms: float
+    whole_ms: float | None
+    """As scheduled; None where a branch cannot be."""
+    search_s: float
+    proof: str
+    plan: str
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Return the row of the table."""
+        whole_ms = "-" if self.whole_ms is None else f"{self.whole_ms:.2f}"
+        times = f"{self.kernels_ms:.2f}", whole_ms, f"{self.search_s:.1f}"
+        return (self.network, self.machine, self.size, *times, self.proof, self.plan)
 
 
 def chip_with(machine: str, *assume: str) -> Soc:
@@ -108,9 +135,9 @@ def prices_per_s(network: NetworkAnalysis) -> float:
     return count / (time.perf_counter() - started_s)
 
 
-def buffer_rows(network: str, analysis: NetworkAnalysis, machine: str) -> list[list[object]]:
-    """Return the best plan with the NPU's local buffer as described and twice as large."""
-    rows: list[list[object]] = []
+def buffer_rows(network: str, analysis: NetworkAnalysis, machine: str) -> list[BufferRow]:
+    """Return the best plan with the NPU's local buffer as described, twice and four times as large."""
+    rows: list[BufferRow] = []
     size_kib = load_accelerator(machine).local.size_bytes / 1024
     for factor in (1, 2, 4):
         soc = chip_with(machine, f"local_buffer.size={factor * size_kib:g}KiB")
@@ -118,15 +145,31 @@ def buffer_rows(network: str, analysis: NetworkAnalysis, machine: str) -> list[l
         (whole,) = whole_branches_json(result.plans, analysis, soc, ("cpu", "npu"))
         plan = result.plans[0].trial.plan
         shown = "; ".join(" + ".join(map(str, segment.branches)) for segment in plan.segments)
-        proof = "proven" if result.optimal else f"within {result.gap:.1%}"
+        proof = PROVEN if result.optimal else f"within {result.gap:.1%}"
         size = f"{factor * size_kib:g} KiB"
-        whole_ms = "-" if whole["whole_ms"] is None else f"{whole['whole_ms']:.2f}"
-        milliseconds = f"{whole['kernels_ms']:.2f}", whole_ms
-        rows.append([network, machine, size, *milliseconds, f"{result.search_s:.1f}", proof, shown])
+        times = whole["kernels_ms"], whole["whole_ms"], result.search_s
+        rows.append(BufferRow(network, machine, size, *times, proof, shown))
     return rows
 
 
-def page(rows: list[PricedBranch], buffers: list[list[object]], rate: float) -> str:
+def verdicts(rows: list[PricedBranch], buffers: list[BufferRow], rate: float) -> list[str]:
+    """Return what was asked for, what it came to, and whether it was kept."""
+    longest_s = max(row.search_s for row in buffers)
+    proven = all(row.proof == PROVEN for row in buffers)
+    whole_ms = [row.whole_ms for row in buffers]
+    falls = all(b is not None and a is not None and b <= a for a, b in pairwise(whole_ms))
+    kept = {
+        f"search of {buffers[0].network} proven in {longest_s:.1f} s at most, limit"
+        f" {LONGEST_SEARCH_S:g} s": proven and longest_s < LONGEST_SEARCH_S,
+        f"{rate:,.0f} kernel prices a second, at least {LEAST_PRICES_PER_S:,}": rate
+        >= LEAST_PRICES_PER_S,
+        f"{len(rows)} branches, at least {LEAST_BRANCHES}": len(rows) >= LEAST_BRANCHES,
+        "a larger local buffer never slows the best plan": falls,
+    }
+    return [f"- {claim}: {'kept' if each else 'missed'}" for claim, each in kept.items()]
+
+
+def page(rows: list[PricedBranch], buffers: list[BufferRow], rate: float) -> str:
     """Return the page."""
     shares = [row.difference for row in rows]
     error = statistics.fmean(share**2 for share in shares) ** 0.5
@@ -156,11 +199,13 @@ def page(rows: list[PricedBranch], buffers: list[list[object]], rate: float) -> 
         f"{len(rows)} branches: root mean square difference {error:.1%}, median {median:.1%}, worst {worst:+.1%}.",
         f"{rate:,.0f} kernel prices a second, all widths of a layer at once.",
         "",
+        *verdicts(rows, buffers, rate),
+        "",
         *markdown_table(heads, table),
         "",
         "## What a larger local buffer does to the best plan",
         "",
-        *markdown_table((*buffer_heads, "best plan"), buffers),
+        *markdown_table((*buffer_heads, "best plan"), [row.cells for row in buffers]),
     ]
     return "\n".join(lines) + "\n"
 

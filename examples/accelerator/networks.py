@@ -56,7 +56,7 @@ class Bert(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.layers = nn.ModuleList(EncoderLayer(width, heads) for _ in range(layers))
         self.answer = nn.Linear(width, 2)
-        self.example_inputs = (torch.arange(tokens).remainder(words).unsqueeze(0),)
+        self.example_inputs = (words - 1 - torch.arange(tokens).remainder(words).unsqueeze(0),)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         tokens = self.norm(self.words(ids) + self.positions)
@@ -84,7 +84,7 @@ class Dlrm(nn.Module):
         self.tables = nn.ModuleList(nn.Embedding(rows, width) for _ in range(tables))
         vectors = tables + 1
         self.top = perceptron([width + vectors * vectors, 1024, 1024, 512, 256, 1])
-        self.example_inputs = (torch.zeros(1, 13), torch.zeros(1, tables, dtype=torch.long))
+        self.example_inputs = (torch.zeros(1, 13), torch.full((1, tables), rows - 1))
 
     def forward(self, dense: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         bottom = self.bottom(dense)

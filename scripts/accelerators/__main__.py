@@ -3,6 +3,7 @@
 python scripts/accelerators published --out docs/results/accelerator_published.md
 python scripts/accelerators optimum --rows rows.jsonl --out docs/results/accelerator_optimum.md
 python scripts/accelerators bounds --out docs/results/accelerator_bounds.md
+python scripts/accelerators executed --out docs/results/accelerator_executed.md
 python scripts/accelerators growth --out docs/results/accelerator_speed.md --picture FILE.svg
 python scripts/accelerators programs --envs FOLDER --out docs/results/accelerator_programs.md
 """
@@ -13,6 +14,7 @@ import sys
 from argparse import ArgumentParser
 
 import bound_distances
+import carried_out
 import growth
 import optimum_gaps
 import programs
@@ -28,6 +30,7 @@ def arguments() -> ArgumentParser:
             "published": published_figures,
             "optimum": optimum_gaps,
             "bounds": bound_distances,
+            "executed": carried_out,
             "growth": growth,
             "programs": programs,
         },

@@ -27,6 +27,8 @@ VARIANTS = {
     "vector costs x2": ("vector.simple=2", "vector.special=8"),
 }
 MEASURED_USE = {1: 19.1, 2: 28.6, 4: 51.8, 8: 77.7, 16: 78.6}
+BERT_128 = {8: 4052.0, 16: 2716.0}
+"""Published sentences a second by sentences a cluster (table 1, one iteration)."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,27 @@ def step_table(rows: Sequence[Published]) -> list[str]:
         "median",
     ]
     return markdown_table(heads, lines)
+
+
+def bert_per_s(sentences: int) -> float:
+    """Return BERT-128's sentences a second, so many a cluster, one iteration."""
+    result = modelled(MODELS["B"], "stcp920", "graphturbo", 4 * sentences, sentences)
+    return result.throughput_per_s
+
+
+def sentences_table() -> list[str]:
+    """Return BERT-128 with as many sentences a cluster as fit, and with twice as many."""
+    lines: list[list[object]] = []
+    for sentences, published in BERT_128.items():
+        result = modelled(MODELS["B"], "stcp920", "graphturbo", 4 * sentences, sentences)
+        spilled = sum(spill.size_bytes for spill in result.schedule.placed.spills) / 1e6
+        rate = bert_per_s(sentences)
+        each_us = f"{result.schedule.latency_us / sentences:.1f}"
+        instances = len(result.schedule.order)
+        cells = f"{rate:,.0f}", f"{published:,.0f}", f"{rate / published:.2f}", f"{spilled:.1f}"
+        lines.append([sentences, instances, each_us, *cells])
+    heads = "a cluster|instances|us a sentence|modelled /s|published /s|ratio|MB spilled"
+    return markdown_table(heads.split("|"), lines)
 
 
 def large_table() -> list[str]:

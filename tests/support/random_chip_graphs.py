@@ -8,8 +8,12 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
+from nnstretch.accelerate.chip_graph import chip_graph
+from nnstretch.accelerate.machine.rates import ChipRates
+from nnstretch.accelerate.policies import ClusterSchedule, ScheduleOptions, schedule_cluster
 from nnstretch.capture.rebuild_module import build
 from nnstretch.chip.accelerator import Accelerator, Dram, MatrixUnit, OnChipBuffer, VectorUnit
+from nnstretch.errors import BadPlan
 from nnstretch.graph import Graph, Node, TensorSpec, Value, ValueRef, Weight
 
 FIFTIES = [
@@ -17,6 +21,8 @@ FIFTIES = [
     for first in range(0, 300, 50)
 ]
 """First seeds of 300 pairs, fifty at a time; `make test` has a hundred pairs."""
+LARGEST_BYTES = 1 << 20
+"""Local buffer of a random machine in which all layers of its graph fit."""
 
 
 @dataclass
@@ -165,6 +171,17 @@ def random_machine(seed: int) -> Accelerator:
         mesh_bytes_per_s=draw.choice([None, 8e9]),
         launch_us=draw.choice([0.0, 2.0]),
     )
+
+
+def schedule_that_fits(seed: int, options: ScheduleOptions) -> ClusterSchedule:
+    """Schedule a random pair, its local buffers doubled until every layer fits them."""
+    chip, machine = chip_graph(random_graph(seed), "fp16"), random_machine(seed)
+    while True:
+        try:
+            return schedule_cluster(chip, ChipRates(machine, "fp16"), options)
+        except BadPlan:
+            machine = machine.with_buffers(2 * machine.local.size_bytes, machine.shared_bytes)
+            assert machine.local.size_bytes <= LARGEST_BYTES, seed
 
 
 def random_tensors(
