@@ -31,6 +31,7 @@ what it took then and takes now. The exit status is 0 where the profile fits (ei
 from __future__ import annotations
 
 import argparse
+import re
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from nnstretch.profile.profile_request import ProfileResult
 
 BUDGET_S, KERNELS = 420.0, 20_000
+SHAPE = re.compile(r"([^=,;]+=)?-?\d+([,;:].*)?")
+"""What stands behind @ if it is no part of a file's name, as in net@1.onnx."""
 NEW_PROFILE: dict[str, tuple[str, Any]] = {
     "--for": ("targets", []),
     "--fresh": ("fresh", False),
@@ -124,7 +127,10 @@ def add_measured_kernels(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL[@SHAPE]",
         action="append",
         default=[],
-        help="measure this network's kernels first; repeatable; @1,3,320,320 is its input's shape",
+        help=(
+            "measure this network's kernels first; repeatable; behind @ what --input takes:"
+            " 1,3,320,320, or x=1,3,320,320;ids=1,128"
+        ),
     )
     parser.add_argument(
         "--processors",
@@ -191,7 +197,7 @@ def target_graphs(text: str) -> list[Graph]:
     from nnstretch.files.input_shapes import parse_input_shapes
 
     spec, at, shape = text.rpartition("@")
-    named_shape = at and shape[:1].isdigit()
+    named_shape = at and SHAPE.fullmatch(shape)
     inputs = parse_input_shapes(shape) if named_shape else ()
     model = load_model_argument(spec if named_shape else text, inputs)
     if model.plan is None:

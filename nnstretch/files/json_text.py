@@ -21,13 +21,16 @@ def read_json(path: Path, most_bytes: int = MOST_JSON_BYTES) -> Any:
         raise BrokenFile(f"not JSON, {path}, {one_line(error)[:200]}") from None
 
 
-def parse_json(text: bytes | str) -> Any:
-    """Parse JSON without duplicate keys, NaN or depth bombs. Raises ValueError for others."""
+def parse_json(text: bytes | str, not_finite: bool = False) -> Any:
+    """Parse JSON without duplicate keys, NaN or depth bombs. Raises ValueError for others.
+
+    With `not_finite`, NaN and infinities are left to the decoder, which names their place.
+    """
     try:
         return json.loads(
             text.decode("utf-8") if isinstance(text, bytes) else text,
             object_pairs_hook=_no_duplicates,
-            parse_constant=_no_constant,
+            parse_constant=float if not_finite else _no_constant,
         )
     except RecursionError as error:
         raise ValueError("nested too deeply") from error

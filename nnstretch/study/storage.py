@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.errors import BadInput, UnknownName
+from nnstretch.files.checked import checked
+from nnstretch.files.read import MOST_MODEL_BYTES, as_path, check_file
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
@@ -59,6 +61,7 @@ def truncate_partial_line(journal: Path) -> None:
             file.truncate(at)
 
 
+@checked
 def open_storage(where: str) -> BaseStorage:
     """Open a journal FILE, `grpc://HOST:PORT`, or any URL that SQLAlchemy knows.
 
@@ -78,16 +81,23 @@ def has_study(where: str, name: str) -> bool:
     """
     from optuna.study import get_all_study_names
 
-    if "://" not in where and not Path(where).exists():
+    if "://" not in where and not as_path(where, "storage").exists():
         return False
     return name in get_all_study_names(open_storage(where))
 
 
 def journal_storage(path: Path) -> BaseStorage:
-    """Open a journal. Raises BadInput when it cannot be written or read."""
+    """Open a journal.
+
+    Raises BadInput when it cannot be written or read, BrokenFile for a pipe, a device or one too
+    large, UnknownName for a folder.
+    """
     from optuna.storages import JournalStorage
 
+    path = as_path(path, "storage")
     try:
+        if path.exists():
+            check_file(path, "study journal", MOST_MODEL_BYTES)
         path.parent.mkdir(parents=True, exist_ok=True)
         return JournalStorage(journal_backend(path))
     except OSError as error:

@@ -30,7 +30,11 @@ SOUND: dict[str, tuple[tuple[str, ...], ...]] = {
     "study": (
         (
             *("net.py:make", "--soc", "chip", "--trials", "1", "--warm", "0", "--out", "study"),
-            *("--sampler", "random", "--input", "1,3,16,16", "--storage", "study.log"),
+            *("--sampler", "random", "--input", "1,3,16,16", "--storage", "new.log"),
+        ),
+        (
+            *("net.py:make", "--soc", "chip", "--trials", "2", "--input", "1,3,16,16"),
+            *("--storage", "study.log", "--out", "study", "--sampler", "random"),
         ),
     ),
     "study capacity": (
@@ -40,6 +44,13 @@ SOUND: dict[str, tuple[tuple[str, ...], ...]] = {
         ("recipe.yaml", "--out", "trained"),
         ("recipe.yaml", "--print_config"),
         ("recipe.yaml", "--plan", "plan.yaml", "--weights", "net.safetensors", "--out", "trained"),
+        ("recipe.yaml", "--out", "begun", "--resume", "--trainer.max_epochs", "2"),
+        (
+            *("recipe.yaml", "--teacher", "net.safetensors", "--out", "trained"),
+            *("--loss.distill", "0.5"),
+        ),
+        ("folder.yaml", "--out", "trained"),
+        ("shards.yaml", "--out", "trained"),
     ),
     "quantize": (
         (
@@ -59,23 +70,57 @@ SOUND: dict[str, tuple[tuple[str, ...], ...]] = {
         ("net.nns", "--repeat", "1", "--input", "input.npy", "--output", "new.npy"),
         ("net.nns", "--clock", "virtual", "--requests", "2", "--trace", "new.json"),
         ("pipeline.nns", "--mode", "pipeline", "--repeat", "2"),
+        ("litert.nns", "--repeat", "1"),
+        ("net.nns", "--repeat", "1", "--input", "picture.png"),
     ),
     "bench": (("plan.yaml", "--runs", "1"),),
     "schedule": (("tasks.json",), ("tasks.stg", "--processors", "2"), ("--policies",)),
     "accelerate": (
         ("net.py:make", "--accelerator", "chip.yaml", "--input", "1,3,16,16", "--out", "planned"),
         ("net.onnx", "--accelerator", "chip.yaml", "--policy", "best", "--budget-s", "1"),
+        (
+            *("net.py:make", "--accelerator", "chip.yaml", "--input", "1,3,16,16"),
+            *("--schedule", "planned/schedule.yaml"),
+        ),
     ),
-    "simulate": (("workload.yaml", "--trace", "new.json"), ("workload.yaml", "--log", "logs")),
-    "simulate measure": (("served.yaml", "--rounds", "2", "--out", "costs.json"),),
-    "simulate sweep": (("sweep.yaml", "--workers", "1", "--out", "swept"),),
+    "simulate": (
+        ("workload.yaml", "--trace", "new.json"),
+        ("workload.yaml", "--log", "logs"),
+        ("listed.yaml", "--check"),
+        ("recorded.yaml", "--replay", "record.jsonl"),
+        ("served.yaml", "--costs", "costs.json"),
+    ),
+    "simulate measure": (
+        ("served.yaml", "--rounds", "2", "--out", "new.json"),
+        ("recorded.yaml", "--record", "record.jsonl", "--out", "new.json"),
+    ),
+    "simulate sweep": (
+        ("sweep.yaml", "--workers", "1", "--out", "new"),
+        ("sweep.yaml", "--workers", "1", "--out", "swept"),
+    ),
     "doctor": (("--seconds", "0"),),
-    "report": (("story", "--out", "new.html"), ("story/trace_original.json", "--out", "new.html")),
-    "profile": (("--out", "profiled", "--backend", "nowhere", "--budget-s", "1"),),
+    "report": (
+        ("story", "--out", "new.html"),
+        ("story/trace_original.json", "--out", "new.html"),
+        ("swept", "--out", "new.html"),
+        ("planned/chip.json", "--out", "new.html"),
+    ),
+    "profile": (
+        ("--out", "profiled", "--backend", "nowhere", "--budget-s", "1"),
+        (
+            *("--out", "profiled", "--backend", "nowhere", "--for", "net.py:make@1,3,16,16"),
+            *("--for", "net.onnx", "--for", "plan.yaml"),
+        ),
+        ("--check", "measured"),
+    ),
+    "serve": (
+        ("served.yaml", "--socket", "net.sock", "--record", "new.jsonl", "--log", "logs"),
+        ("net.nns", "--port", "0", "--max-body-mb", "1"),
+        ("litert.nns", "pipeline.nns", "--socket", "net.sock"),
+    ),
 }
-"""Words of commands that end within seconds; `profile` is refused early."""
-SERVING = ("serve", "served.yaml", "--socket", "net.sock")
-"""A command that ends by a signal only."""
+"""Words of commands that end within seconds: `profile` is refused early, `serve` is interrupted."""
+REFUSED = ("profile",)
 SELDOM = ("import", "bench", "study capacity", "quantize")
 """Verbs that take seconds."""
 

@@ -93,6 +93,16 @@ def make_special(path: Path, kind: str) -> str:
     return kind
 
 
+def copy_folder(source: Path, target: Path) -> None:
+    """Copy a folder with what is no ordinary file; files share their bytes until one is replaced."""
+    target.mkdir()
+    for entry in os.scandir(source):
+        if entry.is_dir(follow_symlinks=False):
+            copy_folder(Path(entry.path), target / entry.name)
+        else:
+            os.link(entry.path, target / entry.name, follow_symlinks=False)
+
+
 def change_bytes(data: st.DataObject, content: bytes) -> bytes:
     """Cut, flip, repeat or insert bytes."""
     at = data.draw(st.integers(0, max(len(content) - 1, 0)))

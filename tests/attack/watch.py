@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 import re
@@ -17,10 +18,18 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+LIBC = ctypes.CDLL(None)
 HANG_S = 60
 """A case that takes longer hangs: sound ones end within seconds."""
 LINE = re.compile(r"nnstretch: [^\n]{1,2100}\n")
 SLOW_TO_LEAVE_S = 3.0
+GROWTH_BYTES = 24 << 20
+"""What a case may add to memory before it is run again: libraries and caches come once."""
+LEAK_BYTES = 6 << 20
+AGAIN = 4
+"""A leak is what every one of so many more runs of the same case adds."""
+ANNOUNCED = "serving "
+"""How the line begins by which `serve` says that it does."""
 
 
 class Hang(BaseException):
@@ -72,6 +81,14 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def settled_bytes() -> int:
+    """Return the memory of this process without what nobody holds any more."""
+    gc.collect()
+    if hasattr(LIBC, "malloc_trim"):
+        LIBC.malloc_trim(0)
+    return resident_bytes()
+
+
 @contextlib.contextmanager
 def alarm(seconds: float) -> Iterator[None]:
     """Raise Hang in the main thread when the block takes too long."""
@@ -93,6 +110,8 @@ def watch_command(main: Callable[[list[str]], int], argv: list[str], folder: Pat
     streams = folder / "stdout", folder / "stderr"
     status: Any = None
     with contextlib.ExitStack() as stack:
+        if argv[:1] == ["serve"]:
+            stack.enter_context(interrupting(streams[1]))
         out, err = (stack.enter_context(path.open("w+", errors="replace")) for path in streams)
         stack.enter_context(contextlib.redirect_stdout(out))
         stack.enter_context(contextlib.redirect_stderr(err))
@@ -104,6 +123,31 @@ def watch_command(main: Callable[[list[str]], int], argv: list[str], folder: Pat
         sys.stderr.flush()
     said = streams[1].read_text(errors="replace")
     return faults_of_end(status, said)
+
+
+@contextlib.contextmanager
+def interrupting(said: Path) -> Iterator[None]:
+    """Interrupt this process, as Ctrl-C does, once a file says that it serves.
+
+    What serves hears of it; behind its end an interrupt that comes too late is nobody's.
+    """
+    over = threading.Event()
+
+    def interrupt() -> None:
+        while not over.wait(0.01):
+            if said.exists() and ANNOUNCED in said.read_text(errors="replace"):
+                os.kill(os.getpid(), signal.SIGINT)
+                return
+
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        signal.signal(signal.SIGINT, before)
 
 
 def faults_of_end(status: object, said: str) -> list[str]:
@@ -122,18 +166,37 @@ def faults_of_end(status: object, said: str) -> list[str]:
 
 def watch(case: Callable[[], list[str]], described: str) -> list[Finding]:
     """Run a case; return what it broke: its own faults, exceptions, hangs and what stays."""
-    before = usage()
-    try:
-        with alarm(HANG_S):
-            findings = [Finding(fault, "its end", described) for fault in case()]
-    except Hang as hang:
-        findings = [Finding("hang", place_of(hang), described, str(hang))]
-    except BaseException as error:  # whatever it is, it is a finding
-        text = "".join(traceback.format_exception(error)[-4:])
-        findings = [Finding(type(error).__name__, place_of(error), described, text)]
+    before, resident = usage(), resident_bytes()
+    findings = run_once(case, described)
     if left := left_behind(before):
         findings.append(Finding(left, "what stays", described))
+    if not findings and resident_bytes() - resident > GROWTH_BYTES and (grown := leak_of(case)):
+        findings.append(Finding(f"{grown >> 20} MiB more in every run", "what stays", described))
     return findings
+
+
+def run_once(case: Callable[[], list[str]], described: str) -> list[Finding]:
+    """Run a case; return its own faults, exceptions and hangs."""
+    try:
+        with alarm(HANG_S):
+            return [Finding(fault, "its end", described) for fault in case()]
+    except Hang as hang:
+        return [Finding("hang", place_of(hang), described, str(hang))]
+    except BaseException as error:  # whatever it is, it is a finding
+        text = "".join(traceback.format_exception(error)[-4:])
+        return [Finding(type(error).__name__, place_of(error), described, text)]
+
+
+def leak_of(case: Callable[[], list[str]]) -> int:
+    """Run a case again and again; return the bytes that every run adds, 0 where one adds few."""
+    least = GROWTH_BYTES
+    for _ in range(AGAIN):
+        before = settled_bytes()
+        run_once(case, "")
+        least = min(least, settled_bytes() - before)
+        if least < LEAK_BYTES:
+            return 0
+    return least
 
 
 def place_of(error: BaseException) -> str:

@@ -133,10 +133,33 @@ def test_an_operator_that_litert_cannot_convert_is_named_and_modes_are_kept() ->
     module = Last(torch.digamma)
     module.conv.eval()
     with pytest.raises(
-        UnsupportedOp, match=r"^cannot convert odd to LiteRT float32, operator digamma, "
+        UnsupportedOp, match=r"^cannot convert odd to LiteRT float32, operator digamma in forward, "
     ):
         to_litert(module, (torch.randn(1, 2, 6, 6),), "odd")
     assert (module.training, module.conv.training) == (True, False)
+
+
+class Upsampling(nn.Module):
+    """A network that the converter refuses without a word of the operator or its module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU())
+        transposed = nn.ConvTranspose2d(3, 3, 3, 2, 1, output_padding=1)
+        self.up = nn.Sequential(nn.ReLU(), transposed)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.up(self.body(x))
+
+
+@pytest.mark.slow
+def test_an_operator_that_the_converter_does_not_name_is_found_with_its_module() -> None:
+    with pytest.raises(
+        UnsupportedOp,
+        match=r"^cannot convert net to LiteRT float32, operator conv_transpose2d in up\.1, failed"
+        r" to legalize operation",
+    ):
+        to_litert(Upsampling(), (torch.randn(1, 2, 6, 6),), "net")
 
 
 def test_an_operator_without_an_int8_form_is_named() -> None:

@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from nnstretch.accelerate.machine.load_accelerator import load_accelerator
+from nnstretch.accelerate.schedule_file import read_schedule
 from nnstretch.bundle.bundle import read_bundle
 from nnstretch.capture import load_model
 from nnstretch.errors import BadInput, BrokenFile, NnstretchError, UnknownName
@@ -20,12 +23,24 @@ from nnstretch.files.json_text import read_json
 from nnstretch.files.plan_yaml import read_plan
 from nnstretch.files.read import as_path, check_file, file_sha256, read_text
 from nnstretch.files.safetensors_header import check_header
+from nnstretch.files.task_graphs.read_task_graph import read_task_graph
+from nnstretch.files.workload.arrival_csv import read_arrivals
+from nnstretch.files.workload.measured_costs import read_measured_costs
+from nnstretch.files.workload.service_record import read_record
+from nnstretch.files.workload.sweep_yaml import read_sweep
+from nnstretch.files.workload.workload_yaml import read_workload
 from nnstretch.predict import load_soc, predict_ops
+from nnstretch.profile.sampling.journal import read_medleys
 from nnstretch.report import write_report
 from nnstretch.run.results.npy_files import read_npy
 from nnstretch.stretch.published.anynet import read_config
+from nnstretch.study.storage import open_storage
 from nnstretch.train import load_recipe, load_weights
+from nnstretch.train.checkpoints import SafeCheckpoint
+from nnstretch.train.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, InMemoryImages
 from nnstretch.train.data.decode import read_image_bytes
+from nnstretch.train.data.shard_writer import MIN_CHUNK_BYTES, write_dataset
+from nnstretch.train.data.shards import open_shards
 
 TERABYTE = 1 << 40
 
@@ -35,6 +50,20 @@ def soc_of(path: Path) -> object:
     folder.mkdir(exist_ok=True)
     (folder / "soc.json").symlink_to(path)
     return load_soc(folder)
+
+
+def shards_of(path: Path, name: str) -> object:
+    """Open shards of which one file is another's."""
+    root = path.parent / "shards"
+    if not root.exists():
+        empty = InMemoryImages(torch.zeros(4, 3, 8, 8, dtype=torch.uint8), torch.arange(4) % 2)
+        write_dataset(
+            Dataset(empty, empty, ("a", "b"), IMAGENET_MEAN, IMAGENET_STD), root, MIN_CHUNK_BYTES
+        )
+    (root / name).unlink()
+    (root / name).symlink_to(path)
+    opened = open_shards(str(root))
+    return [opened.train[index] for index in range(4)]
 
 
 READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
@@ -54,6 +83,21 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "image": (".png", read_image_bytes),
     "hash": (".bin", lambda path: file_sha256(path, "file")),
     "report": (".json", lambda path: write_report(path.parent, path.parent / "page.html")),
+    "workload": (".yaml", read_workload),
+    "sweep": (".yaml", read_sweep),
+    "accelerator": (".yaml", lambda path: load_accelerator(str(path))),
+    "schedule": (".yaml", read_schedule),
+    "arrivals": (".csv", read_arrivals),
+    "costs": (".json", read_measured_costs),
+    "record": (".jsonl", read_record),
+    "tasks": (".json", read_task_graph),
+    "standard tasks": (".stg", lambda path: read_task_graph(path, "2")),
+    "profile": (".jsonl", read_medleys),
+    "training state": (".safetensors", SafeCheckpoint().load_checkpoint),
+    "study": (".log", lambda path: open_storage(str(path))),
+    "classes of shards": (".json", lambda path: shards_of(path, "classes.json")),
+    "index of shards": (".json", lambda path: shards_of(path, "train/index.json")),
+    "chunk of shards": (".bin", lambda path: shards_of(path, "train/chunk-0-0.bin")),
 }
 
 

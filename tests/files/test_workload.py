@@ -82,6 +82,12 @@ def test_arrivals_of_a_csv_and_those_that_go_back(tmp_path: Path) -> None:
         ("nan\n", "nan, .* line 1"),
         ("-1\n", "-1, .* line 1"),
         ("1\n1e308\n", "1e308, .* line 2, a time is from 0 to 1e\\+12 ms"),
+        ("1\ninf\n", "inf, .* line 2, a time is from 0"),
+        ("1\n1" + "0" * 400 + "\n", "line 2, a time is from 0"),
+        ("1\n1_0\n", "'1_0', .* line 2, no time"),
+        ("1\n\u0662\n", "line 2, no time"),
+        ("1\n1:30\n", "'1:30', .* line 2, no time"),
+        ("1\n0x10\n", "'0x10', .* line 2, no time"),
         ("# nothing\n", "no times"),
     ):
         with pytest.raises(BrokenFile, match=message):

@@ -20,6 +20,7 @@ from nnstretch.files.package_data import package_data
 from nnstretch.kernel import Kernel
 from nnstretch.predict import known_socs, load_soc, predict_ops
 from nnstretch.predict.op_list import predict_segments, read_ops, segment_costs
+from nnstretch.predict.op_list_csv import COLUMNS, TEXT_COLUMNS
 from nnstretch.predict.roofline import KINDS
 from nnstretch.soc import Link, Processor, Soc
 from nnstretch.structure.segment_cost import BranchDemand, Residency, residencies, segment_cost
@@ -411,6 +412,27 @@ def test_a_malformed_list_names_the_line(tmp_path: Path, text: str, message: str
     with pytest.raises(NnstretchError, match=message) as refusal:
         predict_ops(path, load_soc("mi9"))
     assert "\n" not in str(refusal.value)
+
+
+NO_COUNTS = (
+    *("nan", "inf", "-inf", "1e400", "1" + "0" * 400, "True", "null", "1_0", "0x10", "010", "1:30"),
+    *("", "1.5", " 1", "\u0661", "-5"),
+)
+
+
+@pytest.mark.parametrize("column", [name for name in COLUMNS if name not in TEXT_COLUMNS])
+def test_a_number_that_nobody_can_mean_is_refused_in_every_column(
+    column: str, tmp_path: Path
+) -> None:
+    soc, path = load_soc("mi9"), tmp_path / "ops.csv"
+    path.write_text(f"{HEADER}\n{ROW}\n")
+    predict_ops(path, soc)
+    cells = dict(zip(HEADER.split(","), ROW.split(","), strict=True))
+    for text in NO_COUNTS:
+        path.write_text(f"{HEADER}\n{','.join((cells | {column: text}).values())}\n")
+        with pytest.raises(BrokenFile, match=rf"ops\.csv line 2, row\.{column}, ") as refusal:
+            predict_ops(path, soc)
+        assert len(str(refusal.value)) < 300
 
 
 def test_a_list_that_is_not_there_is_named(tmp_path: Path) -> None:

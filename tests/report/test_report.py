@@ -366,6 +366,7 @@ def test_a_wrong_value_is_refused_with_its_place(
         ("search.json", b"\xff\xfe", r"search\.json is no text, byte 0"),
         ("search.json", b"[1]", r"search\.json, top level, '\[1\]' is list, expected dict"),
         ("search.json", b"[" * 200_000, r"search\.json"),
+        ("search.json", b'{"plans": [], "plans": []}', r"search\.json, a key twice among"),
         ("summary.json", b'{"rows": ' + b"1" * 5000 + b"}", r"summary\.json"),
         ("plan.yaml", b"segments: [", r"plan\.yaml is no YAML, line \d"),
         ("plan.yaml", b"- just\n- a list\n", r"plan\.yaml, top level is no mapping"),

@@ -14,6 +14,9 @@ never between the end of a `with` block and the release of its lock.
 """
 
 
+EVER = 10**9
+
+
 class Interrupter:
     """Raises KeyboardInterrupt at the n-th place of the project's code that a call comes to."""
 
@@ -47,3 +50,14 @@ def interrupted(call: Callable[[], object], at: int) -> bool:
     finally:
         sys.settrace(before)
     return False
+
+
+def count_places(call: Callable[[], object]) -> int:
+    """Return at how many places a call can be interrupted."""
+    before, counter = sys.gettrace(), Interrupter(EVER)
+    sys.settrace(counter)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return EVER - counter.places_left

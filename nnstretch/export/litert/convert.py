@@ -20,6 +20,7 @@ from torch import nn
 from nnstretch.capture.exported_program import eval_mode
 from nnstretch.capture.host_process import silence_process as silent
 from nnstretch.errors import BadInput
+from nnstretch.export.litert.culprit import refused_operator
 from nnstretch.export.litert.packages import converter_errors, require_packages
 from nnstretch.export.litert.tensor_layout import channels_last, name_inputs
 
@@ -39,12 +40,16 @@ def to_litert(module: nn.Module, examples: Sequence[torch.Tensor], name: str) ->
     """Convert to a float32 .tflite that takes inputs of exactly the examples' shapes (maps NHWC).
 
     Converts evaluation mode and leaves the module's modes as they were. Raises UnsupportedOp with
-    the operator for which LiteRT has no form, BadInput where its packages are missing.
+    the operator for which LiteRT has no form and its module, BadInput where its packages are
+    missing.
     """
     require_packages()
     import litert_torch
 
-    with eval_mode(module), converter_errors(name, "float32"), silent(), torch.no_grad():
+    def find(named: str | None) -> str:
+        return refused_operator(module, examples, litert_torch.convert, named)
+
+    with eval_mode(module), silent(), torch.no_grad(), converter_errors(name, "float32", find):
         maps = [i for i, example in enumerate(examples) if example.dim() == 4]
         outputs = [0] if module(*examples).dim() == 4 else []
         wrapped = litert_torch.to_channel_last_io(module, args=maps, outputs=outputs).eval()

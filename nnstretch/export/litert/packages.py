@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 
 from nnstretch.capture.host_process import silence_process as silent
@@ -17,6 +17,8 @@ CULPRITS = (
     r"unresolved custom op: (\w+)",
 )
 """Where LiteRT's complaints name an operator."""
+SOURCE = re.compile(r"^.*?\.py:\d+:\d+: error: ")
+"""What stands before a reason: a line of PyTorch's, which is nobody's fault."""
 
 
 def require_packages() -> None:
@@ -37,9 +39,11 @@ def require_packages() -> None:
 
 
 @contextlib.contextmanager
-def converter_errors(name: str, what: str) -> Iterator[None]:
-    """Turn what a converter or interpreter throws into one line that names the operator,
-    where known.
+def converter_errors(
+    name: str, what: str, find: Callable[[str | None], str] | None = None
+) -> Iterator[None]:
+    """Turn what a converter or interpreter throws into one line that names the operator, where
+    known; `find` returns it with its place, given its name if the complaint has one.
 
     Raises UnsupportedOp in their place.
     """
@@ -48,9 +52,11 @@ def converter_errors(name: str, what: str) -> Iterator[None]:
     except Exception as error:
         text = str(error)
         culprit = named_operator(text)
+        if find is not None:
+            culprit = find(culprit)
         where = f"operator {culprit}" if culprit else "LiteRT"
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        reason = lines[0] if lines else type(error).__name__
+        reason = SOURCE.sub("", lines[0]) if lines else type(error).__name__
         raise UnsupportedOp(
             f"cannot convert {name} to LiteRT {what}, {where}, {reason[:200]}"
         ) from error

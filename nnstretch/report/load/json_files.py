@@ -9,6 +9,7 @@ from typing import Any
 from nnstretch.errors import BrokenFile, NnstretchError, one_line
 from nnstretch.files import read
 from nnstretch.files.decode import decode
+from nnstretch.files.json_text import parse_json
 
 
 def read_text(path: Path) -> str:
@@ -20,15 +21,15 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file; NaN is left to the decoder. Raises BrokenFile when it is not JSON."""
+    """Read a JSON file. NaN is left to the decoder. Raises BrokenFile when it is no JSON."""
     text = read_text(path)
     try:
-        return json.loads(text)
+        return parse_json(text, not_finite=True)
     except json.JSONDecodeError as problem:
         where = f"line {problem.lineno} column {problem.colno}"
         raise BrokenFile(f"cannot read {path}, {where}, {problem.msg}, not JSON") from problem
-    except (ValueError, RecursionError) as problem:
-        why = f"{problem}, not JSON of a reasonable depth and size"
+    except ValueError as problem:
+        why = f"{one_line(problem)[:200]}, not JSON of a reasonable depth and size"
         raise BrokenFile(f"cannot read {path}, {why}") from problem
 
 

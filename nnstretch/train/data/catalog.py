@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from nnstretch.errors import BadInput, one_line
+from nnstretch.files.read import as_path
 from nnstretch.train.data.dataset import Dataset
 from nnstretch.train.recipe import DataSettings
 
@@ -36,14 +35,15 @@ def open_named_dataset(data: DataSettings) -> Dataset:
         return open_shapes(data.image_px, per_class, max(1, per_class // 2), data.split_seed)
     if not data.root:
         raise BadInput(f"data.root is empty, data set {data.name}, give the folder it is in")
+    root = as_path(data.root, "data.root")
     if data.name == "folder":
         from nnstretch.train.data.image_folder import open_folder
 
-        return open_folder(Path(data.root), data.held_out, data.split_seed)
+        return open_folder(root, data.held_out, data.split_seed)
     if data.name == "shards":
         from nnstretch.train.data.shards import open_shards
 
         return open_shards(data.root)
     from nnstretch.train.data.cifar import open_cifar
 
-    return open_cifar(Path(data.root), 10 if data.name == "cifar10" else 100, data.download)
+    return open_cifar(root, 10 if data.name == "cifar10" else 100, data.download)

@@ -18,6 +18,7 @@ from nnstretch.errors import BadInput, BrokenFile, UnknownName
 from nnstretch.files.decode import decode, require_format
 from nnstretch.files.json_text import read_json
 from nnstretch.files.limits import Length, Range
+from nnstretch.files.read import as_path
 from nnstretch.train.data.dataset import (
     IMAGENET_MEAN,
     IMAGENET_STD,
@@ -101,11 +102,11 @@ def open_shards(root: str) -> Dataset:
 
     Raises BadInput for missing files and BrokenFile for changed ones.
     """
-    if "://" in root:
+    folder = as_path(root, "data.root")
+    if "://" in str(root):
         raise BadInput(
             f"shards on another machine, {root}, needed is a folder; mount it or copy it"
         )
-    folder = Path(root)
     if not folder.is_dir():
         raise BadInput(
             f"no folder of shards, {root},"
