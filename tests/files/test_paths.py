@@ -11,6 +11,7 @@ import pytest
 from support.trainings import small_net
 
 from nnstretch import export, load_model, load_soc, profile
+from nnstretch.accelerate.machine.load_accelerator import load_accelerator
 from nnstretch.accelerate.schedule_file import read_schedule
 from nnstretch.errors import LONGEST_MESSAGE, NnstretchError
 from nnstretch.files.journal import read_journal
@@ -53,6 +54,7 @@ def plan() -> Plan:
 TAKERS: dict[str, Callable[[Any], Any]] = {
     "load_model": load_model,
     "load_soc": load_soc,
+    "load_accelerator": load_accelerator,
     "Session": Session,
     "Server": Server,
     "Pipeline": Pipeline,

@@ -15,7 +15,7 @@ from nnstretch.errors import BadInput, BrokenFile, UnknownName, closest
 from nnstretch.files.decode import decode, require_format
 from nnstretch.files.limits import Only
 from nnstretch.files.package_data import package_data
-from nnstretch.files.read import read_text
+from nnstretch.files.read import as_path, read_text
 from nnstretch.files.strict_yaml import parse_yaml
 
 FORMAT = 1
@@ -58,13 +58,17 @@ def read_accelerator(name: str) -> AcceleratorFile:
 
 
 def find_accelerator(name: str) -> Path:
-    """Return the file of a machine. Raises UnknownName where there is none."""
+    """Return the file of a machine.
+
+    Raises UnknownName where there is none, BadInput for what no file can be called.
+    """
+    path = as_path(name, "accelerator")
     known = known_accelerators()
-    if name in known:
+    if str(name) in known:
         return package_data("accelerators") / f"{name}.yaml"
-    path = Path(name)
-    if name.endswith((".yaml", ".yml")) and path.exists():
+    if path.suffix in (".yaml", ".yml") and path.exists():
         return path
+    name = str(name)
     near = closest(name, list(known)) or f"; known are {', '.join(known)}"
     raise UnknownName(f"unknown accelerator {name!r}, it is no file NAME.yaml either{near}")
 
