@@ -62,15 +62,18 @@ InterfaceBandwidth: CALC
 UseRamulatorTrace: False
 """
 ZIGZAG = """
-import json, os, zigzag
+import json, os, sys, zigzag
 from zigzag.api import get_hardware_performance_zigzag as price
-workload = os.path.join(os.path.dirname(zigzag.__file__), "inputs", "workload", "resnet18.onnx")
+root = os.path.join(os.path.dirname(zigzag.__file__), "inputs")
+workload, (machine, mapping, opt) = os.path.join(root, "workload", "resnet18.onnx"), sys.argv[1:]
 energy, cycles, _ = price(
-    workload, "machine.yaml", "mapping.yaml", opt="latency", dump_folder="out",
-    loma_show_progress_bar=False,
+    workload, machine.replace("INPUTS", root), mapping.replace("INPUTS", root), opt=opt,
+    dump_folder="out", loma_show_progress_bar=False,
 )
 print(json.dumps({"cycles": float(cycles)}))
 """
+ZIGZAG_OWN = ("INPUTS/hardware/tpu_like.yaml", "INPUTS/mapping/tpu_like.yaml", "latency")
+"""Machine, mapping and goal of its own test."""
 
 
 def run_in(envs: Path, name: str, command: Sequence[str], folder: Path) -> str:
@@ -199,17 +202,18 @@ def zigzag_cycles(envs: Path, machine: Accelerator) -> float:
         # JSON is YAML, too.
         (folder / "machine.yaml").write_text(json.dumps(zigzag_machine(machine)))
         (folder / "mapping.yaml").write_text(json.dumps(mapping))
-        text = run_in(envs, "zigzag", ["python", "-c", ZIGZAG], folder)
-        return float(json.loads(text.strip().splitlines()[-1])["cycles"])
+        return run_zigzag(envs, folder, ("machine.yaml", "mapping.yaml", "latency"))
 
 
-def vela_summary(envs: Path, network: Path) -> dict[str, str]:
-    """Return Vela's summary of a .tflite on an Ethos-U55 of 128 multipliers."""
+def run_zigzag(
+    envs: Path, folder: Path, words: Sequence[str], environment: str = "zigzag"
+) -> float:
+    """Return ZigZag's cycles of its own ResNet-18 for a machine, a mapping and a goal."""
+    text = run_in(envs, environment, ["python", "-c", ZIGZAG, *words], folder)
+    return float(json.loads(text.strip().splitlines()[-1])["cycles"])
+
+
+def zigzag_own_cycles(envs: Path, environment: str) -> float:
+    """Return the cycles of ZigZag's own test of ResNet-18 on its own tpu_like."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        command = ["vela", str(network.resolve()), "--accelerator-config", "ethos-u55-128"]
-        command += ["--system-config", "Ethos_U55_High_End_Embedded", "--memory-mode"]
-        command += ["Shared_Sram", "--config", "Arm/vela.ini", "--output-dir", "out"]
-        run_in(envs, "vela", command, folder)
-        summary = next((folder / "out").glob("*summary*.csv")).read_text().splitlines()
-        return dict(next(csv.DictReader(summary)))
+        return run_zigzag(envs, Path(name), ZIGZAG_OWN, environment)

@@ -42,7 +42,9 @@ for side, channels, middle, last in pairs:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     onnx.save(shape_inference.infer_shapes(model), "pair.onnx")
     options = SolveOptions(artifacts=False, time_limit_s=longest_s)
-    cycles.append(float(evaluate_mapping("machine.yaml", "pair.onnx", "out", None, options).cycles))
+    estimate = evaluate_mapping("machine.yaml", "pair.onnx", "out", None, options)
+    solved = estimate.context.get("allocation").solution.latency
+    cycles.append([float(estimate.cycles), solved.per_iteration, solved.overlap, solved.fill])
 print(json.dumps(cycles))
 """
 
@@ -130,7 +132,26 @@ def stream_machine(machine: Accelerator) -> dict[str, Any]:
     }
 
 
-def stream_cycles(envs: Path, machine: Accelerator, pairs: Sequence[ConvolutionPair]) -> list[int]:
+@dataclass(frozen=True)
+class StreamCycles:
+    """Cycles of a mapping, and what they are the sum of."""
+
+    total: int
+    per_iteration: int
+    overlap: int
+    """Cycles of an iteration that the next one overlaps."""
+    fill: int
+    """Before the first iteration, and after the last."""
+
+    @property
+    def bus(self) -> int:
+        """Return the cycles of all iterations one behind the other, in each of which the bus works."""
+        return self.total - self.overlap - self.fill
+
+
+def stream_cycles(
+    envs: Path, machine: Accelerator, pairs: Sequence[ConvolutionPair]
+) -> list[StreamCycles]:
     """Return the cycles of the mapping that Stream proposes for each pair of convolutions."""
     import yaml
 
@@ -142,4 +163,5 @@ def stream_cycles(envs: Path, machine: Accelerator, pairs: Sequence[ConvolutionP
         sizes = json.dumps([[p.side, p.channels, p.middle, p.last] for p in pairs])
         command = ["python", "-c", STREAM, sizes, str(LONGEST_SOLVE_S)]
         text = run_in(envs, "stream", command, folder)
-    return [round(cycles) for cycles in json.loads(text.strip().splitlines()[-1])]
+    rows = json.loads(text.strip().splitlines()[-1])
+    return [StreamCycles(*map(round, row)) for row in rows]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from nnstretch.accelerate.policies import ScheduleOptions
 from nnstretch.cli import run_verb
+from nnstretch.cli.accelerate.schedule_rules import RULES, options_with_rules
 
 TINY = """
 import torch
@@ -225,6 +229,31 @@ def test_results_that_stay_on_chip_save_traffic(
             "1 to the batch of 2",
         ),
         (("tiny", "--accelerator", "stcp920", "--dtype", "fp64"), "no type fp64"),
+        (
+            ("tiny", "--accelerator", "stcp920", "--rule", "ordr=depth"),
+            "unknown rule 'ordr', --rule ordr=depth; close to it: order",
+        ),
+        (
+            ("tiny", "--accelerator", "stcp920", "--rule", "size=2"),
+            "unknown rule 'size', --rule size=2; rules are order, batch-only, propagate, recomputed,"
+            " clean-up, parts-margin",
+        ),
+        (
+            ("tiny", "--accelerator", "stcp920", "--rule", "order"),
+            "rule 'order' is '', --rule, write order= best, depth or breadth",
+        ),
+        (
+            ("tiny", "--accelerator", "stcp920", "--rule", "recomputed=-1"),
+            "rule 'recomputed' is '-1', --rule, write recomputed= a share of a group's MACs",
+        ),
+        (
+            ("tiny", "--accelerator", "stcp920", "--rule", "order=best", "--rule", "order=depth"),
+            "rule 'order' is set twice, --rule, name each rule once",
+        ),
+        (
+            ("tiny", "--accelerator", "stcp920", "--policy", "lb", "--rule", "propagate=yes"),
+            "--rule propagate=yes, policy lb, it computes layer by layer and has no such rule",
+        ),
         (("tiny", "--accelerator", "nvdla-64", "--policy", "gb"), "gb needs a global buffer"),
         (("tiny", "--accelerator", "ipu-like"), "ddr.bandwidth of ipu-like never published"),
         (("odd", "--accelerator", "stcp920"), "no cost of"),
@@ -261,6 +290,26 @@ def test_a_layer_that_does_not_fit_even_alone_is_computed_from_ddr_where_the_mac
     assert fallen["peak_bytes"]["local"] <= 8 * 64
     assert fallen["latency_ms"] > usual["latency_ms"]
     assert fallen["throughput_per_s"] <= fallen["bound_per_s"]
+
+
+def test_each_rule_is_an_option() -> None:
+    texts = "order=depth batch-only=yes propagate=yes recomputed=0.2 clean-up=no parts-margin=inf"
+    changed = options_with_rules(ScheduleOptions("ordered", "none"), texts.split())
+    assert changed == ScheduleOptions("ordered", "none", "depth", True, True, 0.2, False, math.inf)
+    defaults = "order=best batch-only=no propagate=no recomputed=0.1 clean-up=yes parts-margin=1"
+    assert options_with_rules(changed, defaults.split()) == ScheduleOptions("ordered", "none")
+    assert {rule[0] for rule in RULES.values()} == {
+        field.name for field in fields(ScheduleOptions)
+    } - {"policy", "overlap"}
+
+
+def test_rules_change_what_is_scheduled(capsys: pytest.CaptureFixture[str], networks: Path) -> None:
+    sized = ("--assume", "cores=2", "--assume", "local_buffer.size=3KiB", "--check")
+    command = (f"{networks}:tiny", "--accelerator", "stcp920", *sized)
+    in_parts = (*command, "--rule", "parts-margin=inf")
+    rows, whole = answer(capsys, *in_parts), answer(capsys, *in_parts, "--rule", "batch-only=yes")
+    assert any(group["factor"] > 1 and group["axis"] == 2 for group in rows["group_list"])
+    assert {group["factor"] for group in whole["group_list"]} == {1}
 
 
 def test_a_schedule_that_was_carried_out_says_so_to_people(

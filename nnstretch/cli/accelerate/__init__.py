@@ -1,1 +1,1 @@
-"""`nnstretch accelerate`: accelerate.py is the verb."""
+"""`nnstretch accelerate`: accelerate.py is the verb, schedule_rules.py its option --rule."""

@@ -9,6 +9,7 @@ the chip by name. Every number is modelled, none measured.
   nnstretch accelerate torchvision:resnet50 --accelerator stcp920 --batch 64 --policy ddr
   nnstretch accelerate torchvision:mobilenet_v2 --accelerator ethos-u55-128
   nnstretch accelerate torchvision:resnet50 --accelerator stcp920 --batch 64 --explain grouping
+  nnstretch accelerate torchvision:resnet50 --accelerator stcp920 --batch 64 --rule batch-only=yes
   nnstretch accelerate timm:resnet18 --accelerator stcp920 --sweep local_buffer.size=0.25MiB:4MiB
   nnstretch accelerate timm:vit_base_patch16_224 --accelerator mychip.yaml --batch 8
   nnstretch accelerate timm:resnet18 --accelerator stcp920 --out r18
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from nnstretch.accelerate.engines.dependencies import OVERLAPS
 from nnstretch.accelerate.policies import POLICIES
+from nnstretch.cli.accelerate.schedule_rules import HELP, options_with_rules
 from nnstretch.cli.arguments import add_inputs, add_model
 from nnstretch.cli.output_path import check_writable
 from nnstretch.errors import BadInput
@@ -77,6 +79,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default=20.0,
         help="time for what best simulates (default: 20); other policies simulate nothing",
     )
+    parser.add_argument("--rule", metavar="NAME=VALUE", action="append", default=[], help=HELP)
     add_results(parser)
     add_inputs(parser)
 
@@ -136,7 +139,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     trace_path = check_writable(args.trace, args.accelerator, args.model)
     machine = load_accelerator(args.accelerator, args.assume, args.policy)
     rates = ChipRates(machine, require_type(machine, args.dtype))
-    options = ScheduleOptions(args.policy, args.overlap)
+    options = options_with_rules(ScheduleOptions(args.policy, args.overlap), args.rule)
     by_hand = None if args.schedule is None else read_schedule(as_path(args.schedule, "schedule"))
     request = AccelerateRequest(
         rates, args.batch, options, args.per_cluster, args.budget_s, by_hand
