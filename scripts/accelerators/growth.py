@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from judged import JudgedClaim, judged_table, status_of
 from optimum_gaps import SmallGraph
 
 from nnstretch.accelerate.chip_graph import chip_graph
@@ -90,6 +91,15 @@ def network_row(model: str, batch: int, limit_s: float) -> GrowthRow:
     return GrowthRow(name, operators, answer["instructions"], answer["scheduling_s"], limit_s)
 
 
+def claims_of(rows: Sequence[GrowthRow]) -> list[JudgedClaim]:
+    """Return what is judged: rows with a limit."""
+    limited = [(row, row.limit_s) for row in rows if row.limit_s is not None]
+    return [
+        JudgedClaim(row.name, f"{row.seconds:.2f} s", f"{limit_s:g} s", row.seconds < limit_s)
+        for row, limit_s in limited
+    ]
+
+
 def page(rows: Sequence[GrowthRow], picture: Path) -> str:
     """The table as a page."""
     table: list[Sequence[object]] = []
@@ -107,9 +117,11 @@ def page(rows: Sequence[GrowthRow], picture: Path) -> str:
         "Policy `graphturbo` on `stcp920`, schedule and simulation together, capture apart, one core.",
         "Residual networks of equal blocks count the processor's time; the two networks below them are",
         "what the command says of itself (`scheduling_s`), with the images per cluster that it tries,",
-        "on a host that other programs use, too.",
+        "on a host that other programs use, too; they slow both, since cores and caches are shared.",
         "",
         *markdown_table(heads, table),
+        "",
+        *judged_table(claims_of(rows)),
         "",
         f"![seconds against operators]({picture.name})",
         "",
@@ -133,4 +145,4 @@ def run(args: argparse.Namespace) -> int:
     drawing = line_chart("Schedule and simulation, one core", *axes, [line])
     write_text(args.picture, stand_alone(drawing))
     write_text(args.out, page(rows, args.picture))
-    return 0
+    return status_of(claims_of(rows))
