@@ -154,7 +154,7 @@ def parse_recipe_file(path: Path) -> dict[str, Any]:
     """Read a recipe file. Raises UnknownName, or BrokenFile when it is not YAML of keys."""
     tree = parse_yaml(read_text(path, "recipe"), f"recipe {path}")
     if tree is None:
-        return {}
+        raise BrokenFile(f"recipe {path}, it is empty, write {{}} to ask for every default")
     if not isinstance(tree, dict):
         raise BrokenFile(
             f"recipe {path}, a {type(tree).__name__} at its top, it must be keys and values"

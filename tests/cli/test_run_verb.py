@@ -222,6 +222,8 @@ def malformed(folder: Path) -> dict[str, tuple[Path, str]]:
     np.savez(folder / "archive.npz", a=np.zeros(1))
     np.save(folder / "shape.npy", np.zeros((1, 3, 4, 4), np.float32))
     broken = {name: (folder / f"{name}.npy", "broken input") for name in (*contents, "pickle")}
+    kind = "but Python objects or another kind of file"
+    broken |= {name: (folder / f"{name}.npy", kind) for name in ("text", "pickle")}
     return broken | {
         "archive": (folder / "archive.npz", "an archive of arrays"),
         "shape": (

@@ -72,8 +72,12 @@ def test_overrides_win_and_the_rest_stays() -> None:
     )
 
 
-def test_an_empty_file_is_the_default_recipe(tmp_path: Path) -> None:
-    assert load_recipe(write(tmp_path / "empty.yaml", "")) == Recipe()
+def test_an_empty_file_is_refused_and_no_key_is_every_default(tmp_path: Path) -> None:
+    """An empty file may be what a crash left of one."""
+    for text in ("", "# a recipe\n", "---\n"):
+        with pytest.raises(BrokenFile, match=r"recipe .*empty\.yaml, it is empty, write \{\}"):
+            load_recipe(write(tmp_path / "empty.yaml", text))
+    assert load_recipe(write(tmp_path / "empty.yaml", "{}\n")) == Recipe()
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,11 @@ def read_npy(path: Path) -> np.ndarray:
     try:
         array = np.load(path, allow_pickle=False)
     except READ_ERRORS as error:
+        # What numpy says then invites to load it all the same.
+        invites = "pickle" in str(error)
+        why = "but Python objects or another kind of file" if invites else error
         raise BrokenFile(
-            f"broken input {path}, not a .npy array of plain numbers,"
-            f" {error or type(error).__name__}"
+            f"broken input {path}, not a .npy array of plain numbers, {why or type(error).__name__}"
         ) from error
     if not isinstance(array, np.ndarray):
         raise BrokenFile(f"broken input {path}, an archive of arrays, expected one .npy array")
