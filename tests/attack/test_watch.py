@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from mmap import mmap
+
 from attack.watch import GROWTH_BYTES, watch
 
 MORE = GROWTH_BYTES + (16 << 20)
 """More than malloc ever keeps to use again: it is new memory, and leaves with what it held."""
 
 
-def touched(size: int) -> bytearray:
-    return bytearray(b"1") * size
+def touched(size: int) -> mmap:
+    """Return memory of the system's own, none that this process freed before."""
+    memory = mmap(-1, size)
+    memory.write(b"1" * size)
+    return memory
 
 
 def test_memory_that_every_run_adds_is_found() -> None:
-    kept: list[bytearray] = []
+    kept: list[mmap] = []
 
     def case() -> list[str]:
         kept.append(touched(MORE))
@@ -24,7 +29,7 @@ def test_memory_that_every_run_adds_is_found() -> None:
 
 
 def test_memory_that_comes_once_is_no_finding() -> None:
-    cache: dict[str, bytearray] = {}
+    cache: dict[str, mmap] = {}
 
     def case() -> list[str]:
         cache.setdefault("library", touched(MORE))

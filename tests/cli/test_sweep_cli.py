@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any
 
 import pytest
@@ -135,6 +136,25 @@ def test_a_sweep_without_its_cluster_leaves_no_journal(
     (out / "journal.jsonl").touch()
     assert main(["report", str(out / "journal.jsonl"), "--out", str(out / "p.html")]) == 1
     assert f"no rows, {out / 'journal.jsonl'}" in capsys.readouterr().err
+
+
+def test_a_service_that_is_no_scheduler_is_refused(
+    sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first bytes of its answer are no size of what is to come: it asked for 3 EiB."""
+    pytest.importorskip("distributed")
+
+    class Chatter(BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.sendall(b"HTTP/1.1 400 Bad Request" * 9)
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Chatter) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{server.server_address[1]}"
+        call = ["simulate", "sweep", str(sweep), "--out", str(tmp_path / "out"), "--dask", address]
+        assert main(call) == 1
+        server.shutdown()
+    assert f"no scheduler at {address}, --dask" in capsys.readouterr().err
 
 
 def test_the_journal_of_another_sweep_is_not_continued(

@@ -465,3 +465,23 @@ def test_litert_runs_without_torch_and_without_a_word(tmp_path: Path, floats: Bu
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("(1, 5, 8, 6)\n", "")
+
+
+def test_openvino_is_imported_without_its_telemetry() -> None:
+    """It told a server of every import, from a process that it forked."""
+    pytest.importorskip("openvino")
+    program = (
+        "import sys, urllib.request\n"
+        "urllib.request.urlopen = lambda *_: print('told', flush=True)\n"
+        "from nnstretch.run.backends.openvino_import import import_openvino\n"
+        "library = import_openvino()\n"
+        "print(library.Core().available_devices)\n"
+        "print([name for name in sys.modules if 'openvino_telemetry' in name])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert "CPU" in done.stdout
+    assert done.stdout.endswith("[]\n")
+    assert "told" not in done.stdout

@@ -171,7 +171,8 @@ def workers_of(args: argparse.Namespace) -> Iterator[None]:
         ) from None
     try:
         client = Client(args.dask, timeout="10s")
-    except (OSError, ValueError) as error:
+    # Of what another service answers it takes the first bytes for a size.
+    except (OSError, ValueError, MemoryError) as error:
         raise BadInput(f"no scheduler at {args.dask}, --dask, {one_line(error)[:200]}") from None
     with client, joblib.parallel_config(backend="dask"):
         yield

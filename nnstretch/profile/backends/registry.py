@@ -75,6 +75,9 @@ def build_meter(backend: str, dtype: str, device: str) -> Meter:
 
         return LiteRTMeter(dtype)
     if backend == "openvino":
+        from nnstretch.run.backends.openvino_import import import_openvino
+
+        import_openvino()
         from nnstretch.profile.backends.openvino_meter import OpenVINOMeter
 
         return OpenVINOMeter()

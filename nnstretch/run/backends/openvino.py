@@ -15,6 +15,7 @@ from nnstretch.bundle.model_files.check import member_label
 from nnstretch.bundle.model_files.edges import TensorInfo, check_names
 from nnstretch.errors import BadInput, BrokenFile, Stuck, UnknownName
 from nnstretch.run.backends.io_check import check_outputs, first_line
+from nnstretch.run.backends.openvino_import import import_openvino
 
 if TYPE_CHECKING:
     import openvino
@@ -116,14 +117,15 @@ def _core(process: int) -> openvino.Core:
             " OpenVINO: fork first, or start a process instead (multiprocessing's spawn)"
         )
     try:
-        import openvino
+        library = import_openvino()
     except ImportError as error:
         raise BadInput(
             f"OpenVINO is not installed ({first_line(error)}), backend openvino, pip install"
             " 'nnstretch[openvino]'"
         ) from error
     _used_in.add(process)
-    return openvino.Core()
+    core: openvino.Core = library.Core()
+    return core
 
 
 def _settings(device: str, threads: int) -> dict[str, Any]:
