@@ -55,13 +55,13 @@ def calls_of(module: nn.Module, examples: Sequence[torch.Tensor]) -> Iterator[Ca
     graph = torch.export.export(module, tuple(examples)).module()
     calls: list[Call] = []
 
-    class Recorder(Interpreter):
+    class CallRecorder(Interpreter):
         def run_node(self, n: Node) -> Any:
             if n.op == "call_function":
                 calls.append((n, *self.fetch_args_kwargs_from_env(n)))
             return super().run_node(n)
 
-    Recorder(graph).run(*examples)
+    CallRecorder(graph).run(*examples)
     seen = set()
     for node, args, kwargs in calls:
         described = (node.target, repr(pytree.tree_map_only(torch.Tensor, kind_of, (args, kwargs))))

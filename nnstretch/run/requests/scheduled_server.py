@@ -41,7 +41,10 @@ class ScheduledServer(ABC):
             yield
             self._loop.start()
         except BaseException:
-            self._threads.close()
+            if self._loop.ident is None:
+                self._threads.close()
+            else:  # Ctrl-C right behind its start: it waits already, and ends the other threads
+                self._begin_closing(drain=False)
             raise
 
     @property
