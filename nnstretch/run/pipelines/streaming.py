@@ -34,6 +34,7 @@ def stream_ahead(ends: StreamEnds, items: Iterator[Any]) -> Iterator[ItemResult]
     """
     flow, source = ends.flow, ItemSource(ends, items)
     try:
+        source.start()
         while True:
             if flow.is_ready():
                 yield ends.get()
@@ -76,7 +77,7 @@ class ItemSource:
     """
 
     def __init__(self, ends: StreamEnds, items: Iterator[Any]) -> None:
-        """Start the thread."""
+        """Prepare the thread; `start` starts it, where `stop` is sure to follow."""
         self.error: BaseException | None = None
         """What ended the items: StopIteration, or what the iterator or the pipeline raised."""
         self.is_over = False
@@ -88,6 +89,9 @@ class ItemSource:
             name="nnstretch-source",
             daemon=True,
         )
+
+    def start(self) -> None:
+        """Begin to take items."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -96,7 +100,8 @@ class ItemSource:
             ends, self._ends = self._ends, None
         if ends is not None:
             ends.flow.wake()
-        self._thread.join(LINGER_S)
+        if self._thread.ident is not None:
+            self._thread.join(LINGER_S)
 
     def _is_unwanted(self) -> bool:
         return self._ends is None
