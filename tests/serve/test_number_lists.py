@@ -24,7 +24,10 @@ def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.integers(), min_size=24),
+    st.lists(
+        st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(1 << 53), 1 << 53),
+        min_size=24,
+    ),
     st.booleans(),
     st.sampled_from([None, 1]),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import copy_context
@@ -82,6 +83,7 @@ class ItemSource:
         """What ended the items: StopIteration, or what the iterator or the pipeline raised."""
         self.is_over = False
         self._ends: StreamEnds | None = ends
+        self._process = os.getpid()
         self._lock = threading.Lock()
         self._thread = threading.Thread(
             target=copy_context().run,
@@ -95,7 +97,12 @@ class ItemSource:
         self._thread.start()
 
     def stop(self) -> None:
-        """Push nothing any more, and wait for the thread unless its iterator does not come back."""
+        """Push nothing any more, and wait for the thread unless its iterator does not come back.
+
+        A fork has no such thread, but may have the lock as the thread held it.
+        """
+        if os.getpid() != self._process:
+            return
         with self._lock:
             ends, self._ends = self._ends, None
         if ends is not None:
