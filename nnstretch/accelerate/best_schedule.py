@@ -43,6 +43,7 @@ def best_schedule(
     reached: list[tuple[Climb, Planned]] = []
     refusal: BadPlan | None = None
     until_s = clock() + budget_s
+    options = replace(options, keep_weights=options.keeps_weights)
     for number, machine in enumerate(smaller_machines(rates.accelerator)):
         sized = replace(rates, accelerator=machine)
         try:

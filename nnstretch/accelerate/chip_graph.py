@@ -124,6 +124,11 @@ class ChipGraph:
                 boxes[root] = hull(boxes[root], behind) if root in boxes else behind
         return boxes
 
+    def weight_boxes(self, name: str, box: Box) -> dict[str, Box]:
+        """Return the part of each weight behind a part of a node's output."""
+        boxes = self.read_boxes(name, box).items()
+        return {root: behind for root, behind in boxes if root in self.weights}
+
     def root_boxes(self, name: str, box: Box) -> dict[str, Box]:
         """Return the part of its root behind a part of a value."""
         node = self.nodes.get(name)

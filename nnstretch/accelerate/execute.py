@@ -2,13 +2,14 @@
 
 One flat array stands for each buffer, in the host's element size; tensors lie at their planned
 addresses, and copies are copies. Filled with rubbish are: slots of tile loops while they are in
-use, a result's place before it is written, and a tensor's place after its last read. So an overlap,
-an early free or a forgotten halo shows in the numbers.
+use, a result's place before it is written, and a tensor's place after its last read; kept weights
+are read from their place. So an overlap, an early free or a forgotten halo shows in the numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import torch
@@ -25,6 +26,7 @@ from nnstretch.structure.slices.rules import input_boxes
 
 if TYPE_CHECKING:
     Tensors = Mapping[str, torch.Tensor]
+    Part = tuple[Box, torch.Tensor]
 
 
 class Arena:
@@ -38,10 +40,10 @@ class Arena:
         for name in placed.program.storages:
             region = placed.region(name)
             ends[region.buffer] = max(ends[region.buffer], region.stop)
-        for tiling in placed.tilings.values():
-            for region in tiling.slots:
-                if region.buffer in ends:
-                    ends[region.buffer] = max(ends[region.buffer], region.stop)
+        slots = chain.from_iterable(tiling.slots for tiling in placed.tilings.values())
+        for region in (*slots, *(kept.region for kept in placed.kept.values())):
+            if region.buffer in ends:
+                ends[region.buffer] = max(ends[region.buffer], region.stop)
         self.arrays: dict[str, torch.Tensor] = {}
         for name, end in ends.items():
             size = -(-end * self.scale[name] // self.chip.element_bytes) + 1
@@ -76,6 +78,31 @@ class Arena:
         for name, tensor in inputs.items():
             self.view(self.placed.program.storages[f"in/{name}"]).copy_(tensor)
 
+    def kept_weights(self, step: ChipStep, weights: Tensors) -> dict[str, dict[str, Part]]:
+        """Return by operator the weights that a step reads from the global buffer.
+
+        The first step that reads them writes them there.
+        """
+        views: dict[str, dict[str, Part]] = {}
+        kept = self.placed.kept.get(step.number)
+        if kept is None:
+            return views
+        if step.number == kept.steps[0]:
+            self.spoil([kept.region])
+        place, end = (at // self.chip.element_bytes for at in (kept.region.start, kept.region.stop))
+        for operator in step.operators:
+            for name, box in self.chip.weight_boxes(operator, step.boxes[operator]).items():
+                whole = weights[name]
+                # Of machines that pad weights to whole tiles, some take nothing for a bias.
+                if place + box_elements(box) > end or not whole.is_floating_point():
+                    continue
+                flat = self.arrays[kept.region.buffer][place : place + box_elements(box)]
+                view, place = flat.view(box_shape(box)), place + box_elements(box)
+                if step.number == kept.steps[0]:
+                    view.copy_(whole[as_slices(box)])
+                views.setdefault(operator, {})[name] = (box, view)
+        return views
+
     def take(self, step: ChipStep) -> None:
         """Fill the place of a step's result with rubbish, where it does not write over an input."""
         storage = self.placed.program.storages[step.writes]
@@ -86,6 +113,9 @@ class Arena:
         """Fill the places of tensors that no later step needs with rubbish."""
         dying = [name for name in self.dying.get(step.number, ()) if name != step.writes]
         self.spoil([self.placed.region(name) for name in dying])
+        kept = self.placed.kept.get(step.number)
+        if kept is not None and step.number == kept.steps[-1]:
+            self.spoil([kept.region])
 
     def spoil(self, regions: Sequence[Region]) -> None:
         """Fill addresses with rubbish."""
@@ -142,14 +172,15 @@ def run_layer(arena: Arena, step: ChipStep, weights: Tensors) -> None:
     tiling = arena.placed.tilings.get(step.number)
     if tiling is not None:
         arena.spoil(tiling.slots)
-    known: dict[str, tuple[Box, torch.Tensor]] = {}
+    kept = arena.kept_weights(step, weights)
+    known: dict[str, Part] = {}
     for reading in step.readings:
         storage = storages[reading.storage]
         known[reading.tensor] = (storage.box, arena.view(storage))
     value: torch.Tensor | None = None
     for name in step.operators:
         box = step.boxes[name]
-        value = compute_operator(arena.chip, name, box, known, weights)
+        value = compute_operator(arena.chip, name, box, known | kept.get(name, {}), weights)
         known[name] = (box, value)
     assert value is not None
     arena.view(storages[step.writes]).copy_(value)
@@ -161,7 +192,7 @@ def compute_operator(
     chip: ChipGraph,
     name: str,
     box: Box,
-    known: Mapping[str, tuple[Box, torch.Tensor]],
+    known: Mapping[str, Part],
     weights: Tensors,
 ) -> torch.Tensor:
     """Return a part of an operator's output; views between are followed."""
@@ -177,15 +208,15 @@ def part_of(
     chip: ChipGraph,
     name: str,
     box: Box,
-    known: Mapping[str, tuple[Box, torch.Tensor]],
+    known: Mapping[str, Part],
     weights: Tensors,
 ) -> torch.Tensor:
     """Return a part of a value: of a weight, of what lies in a buffer, or of a view of it."""
-    if name in weights:
-        return weights[name][as_slices(box)]
     if name in known:
         outer, tensor = known[name]
         return tensor[as_slices(relative(box, outer))]
+    if name in weights:
+        return weights[name][as_slices(box)]
     node = chip.nodes[name]
     assert node.kind in ADDRESSES, name
     area, source, behind = chip.view_boxes(node, box)
@@ -197,7 +228,7 @@ def part_of(
 def collect_outputs(arena: Arena, weights: Tensors) -> dict[str, torch.Tensor]:
     """Return the network's outputs from where the schedule left them."""
     chip = arena.chip
-    whole_outputs: dict[str, tuple[Box, torch.Tensor]] = {}
+    whole_outputs: dict[str, Part] = {}
     for root in chip.outputs:
         spec = chip.specs[root]
         result = torch.full(spec.shape, float("nan"))

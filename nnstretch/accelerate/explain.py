@@ -14,6 +14,7 @@ from nnstretch.accelerate.steps.movement import concatenations, with_concatenati
 from nnstretch.accelerate.steps.ordering import breadth_first, depth_first, pending_before_each
 from nnstretch.accelerate.steps.slicing import needs_of
 from nnstretch.accelerate.steps.worth import PartsWorth, parts_that_do_not_pay
+from nnstretch.chip.instances import DDR
 from nnstretch.errors import UnknownName, closest
 
 Lines = list[str]
@@ -146,11 +147,14 @@ def explain_layers(result: AccelerateResult) -> Lines:
 
 
 def explain_memory(result: AccelerateResult) -> Lines:
-    """Return every residency, then every spill."""
+    """Return every residency, then every spill, then what kept weights save."""
     placed = result.schedule.placed
     lines = [str(item) for item in residencies_of(placed)]
     for spill in placed.spills:
         lines.append(f"{spill.tensor}: {spill.source} -> {spill.target}, {spill.rule}")
+    for kept in placed.kept_weights:
+        size_bytes = kept.region.stop - kept.region.start
+        lines.append(f"{kept.name}: {size_bytes} B cross {DDR} once for {len(kept.steps)} steps")
     return lines
 
 

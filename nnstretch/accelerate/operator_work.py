@@ -98,13 +98,12 @@ def weight_bytes(chip: ChipGraph, name: str, box: Box | None = None) -> int:
     """Return the bytes of the weights that a part of an operator reads."""
     area = whole(chip.specs[name].shape) if box is None else box
     total = 0
-    for root, part in chip.read_boxes(name, area).items():
-        if root in chip.weights:
-            rows = part
-            if chip.nodes[name].kind == "embedding" and root == chip.nodes[name].inputs[0]:
-                count = prod(box_shape(area[:-1]))
-                rows = ((0, min(count, part[0][1])), part[1])  # a table is read row by row
-            total += chip.bytes_of(root, rows)
+    for root, part in chip.weight_boxes(name, area).items():
+        rows = part
+        if chip.nodes[name].kind == "embedding" and root == chip.nodes[name].inputs[0]:
+            count = prod(box_shape(area[:-1]))
+            rows = ((0, min(count, part[0][1])), part[1])  # a table is read row by row
+        total += chip.bytes_of(root, rows)
     return total
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from nnstretch.accelerate.chip_graph import ChipGraph
 from nnstretch.accelerate.engines.dependencies import Needs, needs_of
 from nnstretch.accelerate.engines.instructions import instructions_of
+from nnstretch.accelerate.engines.kept_weights import keep_weights
 from nnstretch.accelerate.engines.placed_program import PlacedProgram
 from nnstretch.accelerate.engines.placement import place_program
 from nnstretch.accelerate.engines.program import build_program
@@ -60,6 +61,9 @@ class ScheduleOptions:
     clean_up: bool = True
     parts_margin: float = 1.0
     """How many times what they save at most the parts of a group may cost; else it is whole."""
+    keep_weights: bool | None = None
+    """Whether the global buffer may keep weights between instances; None for what the policy does.
+    """
 
     @property
     def overlaps(self) -> str:
@@ -67,6 +71,11 @@ class ScheduleOptions:
         if self.overlap is not None:
             return self.overlap
         return "layers" if self.policy in ("graphturbo", "best") else "none"
+
+    @property
+    def keeps_weights(self) -> bool:
+        """Return whether the global buffer may keep weights between instances."""
+        return self.policy == "best" if self.keep_weights is None else self.keep_weights
 
 
 @dataclass(frozen=True)
@@ -201,7 +210,9 @@ def simulate_order(
     """Place bound instances in order, write their instructions and simulate them.
 
     Where engines run ahead, spills from the overflow on and spills of whole lives are both
-    simulated: early stores flow with the layers that compute them, late ones leave them alone.
+    simulated: early stores flow with the layers that compute them, late ones leave them alone. So
+    are both of weights that the global buffer keeps and that pass it: what is kept saves bytes over
+    DDR, but may have to wait until its place is free.
     """
     inner = SCOPES.get(options.policy, LOCAL)
     program = build_program(chip, groups, order, bound, inner, rates.accelerator.cores)
@@ -209,6 +220,9 @@ def simulate_order(
     placings = [place_program(program, rates, overlaps != "none", overlaps == "layers")]
     if placings[0].late:
         placings.append(place_program(program, rates, overlaps != "none"))
+    if options.keeps_weights:
+        keeping = (keep_weights(placed, rates) for placed in placings)
+        placings += [placed for placed in keeping if placed is not None]
     schedules: list[ClusterSchedule] = []
     for placed in placings:
         instructions = instructions_of(placed, rates)

@@ -7,13 +7,14 @@ groups:
 order: [g0.0, g0.1, g1.0]                # all instances; left out, the better of both orders
 scopes: {g0.0: global}                   # local, global or ddr of what an instance leaves
 bindings: {g0.0: [2, 4]}                 # cores of each dimension, outermost first
+keep_weights: true                       # the global buffer may keep weights between instances
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Annotated, Any
@@ -73,6 +74,7 @@ class ChipScheduleFile:
         dict[str, Annotated[tuple[Annotated[int, Range(1, 1 << 16)], ...], Length(1, 8)]],
         Length(0, 1 << 20),
     ] = field(default_factory=dict)
+    keep_weights: bool = False
 
 
 def read_schedule(path: Path) -> ChipScheduleFile:
@@ -101,6 +103,8 @@ def schedule_by_hand(
         order = order_instances(chip, groups, instances, options)
     bound = bind(chip, groups, order, needs_of(instances), rates, options)
     bound = {**bound, **bound_by_hand(chip, instances, bound, rates, file)}
+    if file.keep_weights:
+        options = replace(options, keep_weights=True)
     return simulate_order(chip, groups, order, bound, rates, options)
 
 
@@ -285,6 +289,7 @@ def schedule_document(schedule: ClusterSchedule) -> dict[str, Any]:
         "order": [instance.name for instance in schedule.order],
         "scopes": scopes,
         "bindings": bindings,
+        "keep_weights": bool(schedule.placed.kept),
     }
 
 

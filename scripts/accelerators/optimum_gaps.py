@@ -155,7 +155,7 @@ def gap_row(launch_us: float | None, seed: int, budget_s: float) -> GapRow | Non
     chip = chip_graph(random_graph(seed, kind), "fp16")
     rates = ChipRates(random_machine(seed, chip, launch_us), "fp16")
     options = ScheduleOptions()
-    ours = replace(options, policy="best")
+    ours = replace(options, policy="best", keep_weights=True)
     try:
         published = schedule_cluster(chip, rates, options)
     except BadPlan:
@@ -163,7 +163,7 @@ def gap_row(launch_us: float | None, seed: int, budget_s: float) -> GapRow | Non
     candidate = best_candidate(chip, rates, ours, float("inf"))
     assert candidate is not None
     best = best_schedule(chip, rates, ours, budget_s, time.process_time)
-    optimum = exhaustive_optimum(chip, rates, options, best)
+    optimum = exhaustive_optimum(chip, rates, replace(options, keep_weights=True), best)
     fastest_us = optimum.schedule.latency_us
     return GapRow(
         launch_us,

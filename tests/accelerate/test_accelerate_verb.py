@@ -293,11 +293,19 @@ def test_a_layer_that_does_not_fit_even_alone_is_computed_from_ddr_where_the_mac
 
 
 def test_each_rule_is_an_option() -> None:
-    texts = "order=depth batch-only=yes propagate=yes recomputed=0.2 clean-up=no parts-margin=inf"
+    texts = (
+        "order=depth batch-only=yes propagate=yes recomputed=0.2 clean-up=no parts-margin=inf"
+        " keep-weights=yes"
+    )
     changed = options_with_rules(ScheduleOptions("ordered", "none"), texts.split())
-    assert changed == ScheduleOptions("ordered", "none", "depth", True, True, 0.2, False, math.inf)
-    defaults = "order=best batch-only=no propagate=no recomputed=0.1 clean-up=yes parts-margin=1"
-    assert options_with_rules(changed, defaults.split()) == ScheduleOptions("ordered", "none")
+    rules = ("depth", True, True, 0.2, False, math.inf, True)
+    assert changed == ScheduleOptions("ordered", "none", *rules)
+    defaults = (
+        "order=best batch-only=no propagate=no recomputed=0.1 clean-up=yes parts-margin=1"
+        " keep-weights=no"
+    )
+    plain = ScheduleOptions("ordered", "none", keep_weights=False)
+    assert options_with_rules(changed, defaults.split()) == plain
     assert {rule[0] for rule in RULES.values()} == {
         field.name for field in fields(ScheduleOptions)
     } - {"policy", "overlap"}

@@ -173,9 +173,11 @@ def random_machine(seed: int) -> Accelerator:
     )
 
 
-def schedule_that_fits(seed: int, options: ScheduleOptions) -> ClusterSchedule:
+def schedule_that_fits(
+    seed: int, options: ScheduleOptions, machine: Accelerator | None = None
+) -> ClusterSchedule:
     """Schedule a random pair, its local buffers doubled until every layer fits them."""
-    chip, machine = chip_graph(random_graph(seed), "fp16"), random_machine(seed)
+    chip, machine = chip_graph(random_graph(seed), "fp16"), machine or random_machine(seed)
     while True:
         try:
             return schedule_cluster(chip, ChipRates(machine, "fp16"), options)

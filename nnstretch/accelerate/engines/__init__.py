@@ -8,6 +8,7 @@ choose_tiling.py the fastest tile loop whose slots fit
 placed_program.py  a program with addresses and tile loops
 placement.py     addresses, and what is spilled
 late_spills.py   spills from an overflow on, and their way back
+kept_weights.py  weights that the global buffer keeps between instances
 instructions.py  instructions of every tile by engine
 dependencies.py  which instruction waits for which
 verify_plan.py   a check that knows nothing of how the plan was made

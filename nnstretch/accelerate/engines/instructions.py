@@ -121,13 +121,18 @@ class Emitter:
         slot = tiling.weight_slots[place % len(tiling.weight_slots)]
         rates, name = self.rates, f"{step.name} weights {number}"
         engine = rates.engine(DDR, LOCAL)
-        if not tiling.staging_slots:
+        kept = self.placed.kept.get(step.number)
+        if kept is None and not tiling.staging_slots:
             cost_us = rates.transfer_us(distinct, DDR, LOCAL, work.cores)
             self.emit(name, engine, cost_us, (), (slot,), distinct)
             return (slot,)
-        staging = tiling.staging_slots[number % len(tiling.staging_slots)]
-        cost_us = rates.transfer_us(distinct, DDR, SHARED, work.cores)
-        self.emit(name, engine, cost_us, (), (staging,), distinct)
+        if kept is None:
+            staging = tiling.staging_slots[number % len(tiling.staging_slots)]
+        else:
+            staging = share(kept.region, number, tiling.outputs * tiling.inputs)
+        if kept is None or kept.steps[0] == step.number:
+            cost_us = rates.transfer_us(distinct, DDR, SHARED, work.cores)
+            self.emit(name, engine, cost_us, (), (staging,), distinct)
         cost_us = rates.transfer_us(distinct, SHARED, LOCAL, work.cores)
         self.emit(f"{name} hoist", PORT, cost_us, (staging,), (slot,), distinct)
         return (slot,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nnstretch.accelerate.engines.layer_work import LayerWork
 from nnstretch.accelerate.engines.program import Program, Storage
@@ -23,6 +23,16 @@ class Spill:
     rule: str
 
 
+@dataclass(frozen=True, slots=True)
+class KeptWeights:
+    """Weights of a layer that stay in the global buffer from one instance to the next."""
+
+    name: str
+    region: Region
+    steps: tuple[int, ...]
+    """Those that read them, ascending; the first one loads them."""
+
+
 @dataclass(frozen=True)
 class PlacedProgram:
     """A program whose storages have addresses and whose layers have tile loops."""
@@ -35,6 +45,13 @@ class PlacedProgram:
     spills: tuple[Spill, ...]
     late: bool = False
     """Whether a storage leaves its buffer after its first write, or comes back."""
+    kept: Mapping[int, KeptWeights] = field(default_factory=dict)
+    """By step: weights that do not pass the global buffer but stay there."""
+
+    @property
+    def kept_weights(self) -> tuple[KeptWeights, ...]:
+        """Return what stays in the global buffer, each once."""
+        return tuple({item.name: item for item in self.kept.values()}.values())
 
     def region(self, name: str) -> Region:
         """Return the addresses of a storage."""
@@ -67,6 +84,13 @@ def residencies_of(placed: PlacedProgram) -> tuple[TensorResidency, ...]:
                     f"{step.name} slot", region.buffer, region.start, size_bytes, number, number
                 )
             )
+    for kept in placed.kept_weights:
+        start, size_bytes = kept.region.start, kept.region.stop - kept.region.start
+        residencies.append(
+            TensorResidency(
+                kept.name, kept.region.buffer, start, size_bytes, kept.steps[0], kept.steps[-1]
+            )
+        )
     return tuple(residencies)
 
 

@@ -70,7 +70,7 @@ class Climb:
     """On the clock: nothing new is tried after it."""
     clock: Callable[[], float] = time.perf_counter
     tried: set[tuple[object, ...]] = field(default_factory=set)
-    bounds: dict[str, LeastBusy] = field(default_factory=dict)
+    bounds: dict[tuple[str, bool], LeastBusy] = field(default_factory=dict)
     rules: SplitRules = field(init=False)
     splits: dict[tuple[Operators, int, int], Split | None] = field(default_factory=dict)
 
@@ -137,10 +137,10 @@ class Climb:
 
     def least_us(self, groups: Sequence[Group], options: ScheduleOptions) -> float:
         """Return the time that no order of groups beats."""
-        overlap = options.overlaps
-        if overlap not in self.bounds:
-            self.bounds[overlap] = LeastBusy(self.chip, self.rates, overlap)
-        return self.bounds[overlap].plan_us(groups)
+        rules = (options.overlaps, options.keeps_weights)
+        if rules not in self.bounds:
+            self.bounds[rules] = LeastBusy(self.chip, self.rates, *rules)
+        return self.bounds[rules].plan_us(groups)
 
     def neighbours_of(self, plan: GroupingPlan) -> Iterator[GroupingPlan]:
         """Yield the plans that one change makes of a plan."""

@@ -67,7 +67,7 @@ def exhaustive_optimum(
             f"{len(chip.operators)} operators, exhaustive search, it tries all plans of at most"
             f" {MOST_OPERATORS}"
         )
-    bound = LeastBusy(chip, rates, options.overlaps)
+    bound = LeastBusy(chip, rates, options.overlaps, options.keeps_weights)
     plans = [
         (bound.plan_us(groups), groups) for groups in every_plan(chip, rates, options, most_parts)
     ]

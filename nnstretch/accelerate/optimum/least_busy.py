@@ -2,12 +2,13 @@
 
 Kernels run one after another. Each takes at least what its busiest engine works, and what its
 longest chain of layers takes, with the best share of cores and everything but weights, inputs and
-outputs of the network in the local buffers.
+outputs of the network in the local buffers. Weights that the global buffer may keep cross DDR in
+one part of a group only, in the one where that costs least.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -36,6 +37,8 @@ class LeastBusy:
     chip: ChipGraph
     rates: ChipRates
     overlap: str
+    keeps_weights: bool = False
+    """Whether weights may stay in the global buffer between parts."""
     known_us: dict[GroupKey, float] = field(default_factory=dict)
 
     def plan_us(self, groups: Sequence[Group]) -> float:
@@ -47,14 +50,38 @@ class LeastBusy:
         key = (group.operators, group.split.factor, group.split.axis)
         if key not in self.known_us:
             parts = [slice_group(self.chip, group, 0, n) for n in range(group.split.factor)]
-            self.known_us[key] = sum(self.instance_us(part) for part in parts)
+            times_us = [self.instance_us(part) for part in parts]
+            least_us = sum(times_us)
+            if self.keeps_weights and (kept := self.kept_operators(parts)):
+                without_us = [self.instance_us(part, kept) for part in parts]
+                loads_us = min(a - b for a, b in zip(times_us, without_us, strict=True))
+                least_us = sum(without_us) + loads_us
+            self.known_us[key] = least_us
         return self.known_us[key]
 
-    def instance_us(self, instance: Instance) -> float:
-        """Return the least time of one kernel."""
+    def kept_operators(self, parts: Sequence[Instance]) -> Collection[str]:
+        """Return the operators whose weights are those of all parts and fit the global buffer."""
+        machine = self.rates.accelerator
+        if machine.shared is None or machine.matrix.weight_tiles or len(parts) == 1:
+            return ()
+        kept: list[str] = []
+        for name, box in parts[0].boxes.items():
+            boxes = self.chip.weight_boxes(name, box)
+            others = (part.boxes.get(name) for part in parts[1:])
+            alike = all(
+                other is not None and self.chip.weight_boxes(name, other) == boxes
+                for other in others
+            )
+            size_bytes = sum(self.chip.bytes_of(root, part) for root, part in boxes.items())
+            if alike and 0 < size_bytes <= machine.shared_bytes:
+                kept.append(name)
+        return kept
+
+    def instance_us(self, instance: Instance, kept: Collection[str] = ()) -> float:
+        """Return the least time of one kernel; weights of `kept` operators do not cross DDR."""
         launch_us = self.rates.accelerator.launch_us
         chain_us, total_us = self.computed_us(instance)
-        moved = self.moved_us(instance)
+        moved = self.moved_us(instance, kept)
         if self.overlap == "none":
             return launch_us + total_us + sum(moved.values())
         return launch_us + max(chain_us, *moved.values())
@@ -86,17 +113,19 @@ class LeastBusy:
         share = box_elements(box) / self.rates.accelerator.cores
         return self.rates.vector_us(simple * share, special * share)
 
-    def moved_us(self, instance: Instance) -> dict[str, float]:
+    def moved_us(self, instance: Instance, kept: Collection[str]) -> dict[str, float]:
         """Return the time of transfers that one part has whatever lies where, by engine."""
         chip, rates = self.chip, self.rates
         machine = rates.accelerator
-        weights = sum(weight_bytes(chip, name, box) for name, box in instance.boxes.items())
+        boxes = instance.boxes.items()
+        weights = sum(weight_bytes(chip, name, box) for name, box in boxes)
+        fresh = sum(weight_bytes(chip, name, box) for name, box in boxes if name not in kept)
         stored = sum(
             chip.bytes_of(name, box)
             for name, box in instance.writes.items()
             if name in chip.outputs
         )
-        loaded = weights + sum(self.input_bytes(instance, v.name) for v in chip.graph.inputs)
+        loaded = fresh + sum(self.input_bytes(instance, v.name) for v in chip.graph.inputs)
         load, store = rates.engine(DDR, LOCAL), rates.engine(LOCAL, DDR)
         moved = {load: rates.transfer_us(loaded, DDR, DDR, machine.cores)}
         moved[store] = moved.get(store, 0.0) + rates.transfer_us(stored, DDR, DDR, machine.cores)

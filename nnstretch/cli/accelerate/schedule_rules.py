@@ -41,13 +41,15 @@ RULES: dict[str, Rule] = {
     "recomputed": ("recomputed_share", "a share of a group's MACs from 0 on, as 0.1", share),
     "clean-up": ("clean_up", "yes or no", switch),
     "parts-margin": ("parts_margin", "a number from 0 on, or inf", share),
+    "keep-weights": ("keep_weights", "yes or no", switch),
 }
 """By the name on the command line."""
 HELP = (
     "a rule of grouping other than its default, one NAME=VALUE each time: order=depth (best: fewer"
     " bytes wait), batch-only=yes (maps, channels and tokens are not cut), propagate=yes (an"
     " inherited binding is passed on), recomputed=0.2 (MACs that halos compute twice; 0.1),"
-    " clean-up=no (small groups stay), parts-margin=inf (parts are kept where they do not pay; 1)"
+    " clean-up=no (small groups stay), parts-margin=inf (parts are kept where they do not pay; 1),"
+    " keep-weights=yes (in the global buffer between instances where that is faster; best does)"
 )
 
 
