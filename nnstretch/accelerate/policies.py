@@ -226,7 +226,7 @@ def simulate_order(
     schedules: list[ClusterSchedule] = []
     for placed in placings:
         instructions = instructions_of(placed, rates)
-        needs = needs_of(instructions, overlaps)
+        needs = needs_of(instructions, overlaps, rates.accelerator.most_at_once)
         latency_us = max(end_times_us(instructions, needs), default=0.0)
         schedules.append(
             ClusterSchedule(

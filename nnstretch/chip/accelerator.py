@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from nnstretch.chip.instances import ALL_BUFFERS, LOCAL, SHARED
+
 
 @dataclass(frozen=True, slots=True)
 class MatrixUnit:
@@ -46,6 +48,8 @@ class OnChipBuffer:
 
     size_bytes: int
     bytes_per_s: float
+    ports: int = 0
+    """Instructions that may touch it at once; 0 for as many as there are engines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,8 @@ class Accelerator:
     mesh_bytes_per_s: float | None = None
     """Rate at which a core receives from others; None sends it through the global buffer or DDR."""
     launch_us: float = 0.0
+    instructions_in_flight: int = 0
+    """Instructions of a cluster that may be under way at once; 0 for one on each engine."""
     ddr_fallback: bool = False
     """Whether a layer whose smallest tiles fit no local buffer is computed from DDR."""
     type_rates: Mapping[str, float] = field(default_factory=dict)
@@ -94,6 +100,14 @@ class Accelerator:
     def shared_bytes(self) -> int:
         """Return the size of the global buffer, 0 without one."""
         return 0 if self.shared is None else self.shared.size_bytes
+
+    @property
+    def most_at_once(self) -> Mapping[str, int]:
+        """Return how many instructions may touch a buffer at once, and be under way in all."""
+        limits = {LOCAL: self.local.ports, ALL_BUFFERS: self.instructions_in_flight}
+        if self.shared is not None:
+            limits[SHARED] = self.shared.ports
+        return {name: most for name, most in limits.items() if most}
 
     def matrix_rows(self, element_type: str) -> int:
         """Return the inputs that a tile sums over in a type."""
@@ -125,4 +139,7 @@ class Accelerator:
             lines.append(f"  global  {self.shared.size_bytes} B a cluster, {rate:g} GB/s")
         ways = "both directions at once" if self.ddr.both_directions else "one direction at a time"
         lines.append(f"  ddr     {self.ddr.bytes_per_s / 1e9:g} GB/s a cluster, {ways}")
+        limits = [f"{most} in {name}" for name, most in self.most_at_once.items()]
+        if limits:
+            lines.append(f"  at once {', '.join(limits)}")
         return "\n".join(lines)

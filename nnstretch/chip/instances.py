@@ -14,6 +14,8 @@ from nnstretch.chip.boxes import Box, box_text
 
 LOCAL, SHARED, DDR = "local", "global", "ddr"
 """Scopes: the cores' local buffers, the cluster's global buffer, memory outside the chip."""
+ALL_BUFFERS = "all"
+"""Stands for every instruction where limits are told by the buffer that instructions touch."""
 
 
 @dataclass(frozen=True, slots=True)

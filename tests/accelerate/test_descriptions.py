@@ -48,6 +48,20 @@ def test_the_printed_form_of_a_machine() -> None:
     )
 
 
+def test_a_description_may_limit_ports_and_instructions_in_flight(tmp_path: Path) -> None:
+    number = "{value: 2, unit: count, source: data sheet, kind: published}"
+    flying = changed(tmp_path, "ddr:", f"instructions_in_flight: {number}\nddr:")
+    limited = load_accelerator(flying, ["instructions_in_flight=3"])
+    assert limited.most_at_once == {"all": 3}
+    assert str(limited).endswith("\n  at once 3 in all")
+    ported = changed(tmp_path, "local_buffer:", f"local_buffer:\n  ports: {number}")
+    assert load_accelerator(ported).most_at_once == {"local": 2}
+    assert load_accelerator("stcp920").most_at_once == {}
+    none = changed(tmp_path, "local_buffer:", "local_buffer:\n  ports: " + number.replace("2", "0"))
+    with pytest.raises(BrokenFile, match="local_buffer.ports, 0 count, needed is a whole"):
+        load_accelerator(none)
+
+
 def test_a_description_may_let_layers_be_computed_from_ddr(tmp_path: Path) -> None:
     assert load_accelerator(changed(tmp_path, "ddr:", "fallback: ddr\nddr:")).ddr_fallback
     assert load_accelerator("stcp920", ["fallback=ddr"]).ddr_fallback

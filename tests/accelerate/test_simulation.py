@@ -56,6 +56,78 @@ def test_k_tiles_with_two_slots_take_the_formulas_time(
     assert overlapped == sum(times) + (count - 1) * max(times)
 
 
+@pytest.mark.parametrize("count", [1, 2, 7])
+@pytest.mark.parametrize("limited", ["local", "all"])
+@pytest.mark.parametrize(("load", "compute", "store"), [(5.0, 3.0, 2.0), (2.0, 7.0, 3.0)])
+def test_ports_and_instructions_in_flight_take_the_formulas_time(
+    count: int, limited: str, load: float, compute: float, store: float
+) -> None:
+    # Loads, products and stores all touch the local buffer.
+    instructions = tiles(count, load, compute, store)
+    times_us = {}
+    for most in (1, 2, 3):
+        needs = needs_of(instructions, "layers", {limited: most})
+        times_us[most] = max(end_times_us(instructions, needs))
+    whole_us = load + compute + store
+    assert times_us[1] == count * whole_us
+    assert times_us[2] == whole_us + (count - 1) * (compute + max(load, store))
+    assert times_us[3] == whole_us + (count - 1) * max(load, compute, store)
+
+
+def test_no_more_instructions_are_under_way_than_a_description_says() -> None:
+    slowed = 0
+    for seed in range(40):
+        machine = random_machine(seed)
+        limits = {"local": 1 + seed % 3, "global": 1 + seed % 2, "all": 1 + seed % 4}
+        shared = machine.shared and replace(machine.shared, ports=limits["global"])
+        limited = replace(
+            machine,
+            local=replace(machine.local, ports=limits["local"]),
+            shared=shared,
+            instructions_in_flight=limits["all"],
+        )
+        try:
+            free, bound = (
+                schedule_cluster(
+                    chip_graph(random_graph(seed), "fp16"),
+                    ChipRates(described, "fp16"),
+                    ScheduleOptions(overlap="layers"),
+                )
+                for described in (machine, limited)
+            )
+        except BadPlan:
+            continue
+        assert bound.latency_us >= free.latency_us * (1 - 1e-9)
+        slowed += bound.latency_us > free.latency_us
+        ends_us = end_times_us(bound.instructions, bound.needs)
+        for name, most in limits.items():
+            spans = [
+                (end_us - item.duration_us, end_us)
+                for item, end_us in zip(bound.instructions, ends_us, strict=True)
+                if item.duration_us and item.engine != "host" and touches(item, name)
+            ]
+            assert most_under_way(spans) <= most, (seed, name)
+    assert slowed > 10
+
+
+def touches(item: Instruction, buffer: str) -> bool:
+    """Whether an instruction uses a buffer."""
+    regions = (*item.reads, *item.writes)
+    return buffer == "all" or any(r.buffer == buffer and r.stop > r.start for r in regions)
+
+
+def most_under_way(spans: list[tuple[float, float]]) -> int:
+    """The most spans that have an instant in common; ends touch starts to a rounding."""
+    changes = [(start_us, 1) for start_us, _ in spans] + [
+        (end_us - 1e-6, -1) for _, end_us in spans
+    ]
+    most = level = 0
+    for _, change in sorted(changes):
+        level += change
+        most = max(most, level)
+    return most
+
+
 def gemm_cycles(rows: int, m: int, n: int, k: int) -> float:
     unit = MatrixUnit(rows, rows, fill_cycles=2 * rows + rows - 2)
     machine = Accelerator(

@@ -2,15 +2,18 @@
 
 In program order: the one before it on its engine, whoever wrote what it reads, whoever reads or
 wrote what it writes. Without overlap, every one waits for the one before it; inside a kernel or a
-layer, those of the next wait for all of the last.
+layer, those of the next wait for all of the last. Where a buffer has N ports, an instruction that
+touches it waits for the N-th before it that did; instructions in flight are limited in the same
+way, so all orders stay fixed.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 
-from nnstretch.chip.instances import Instruction, Region
+from nnstretch.chip.instances import ALL_BUFFERS, Instruction, Region
 from nnstretch.errors import BadInput
 
 OVERLAPS = ("none", "kernel", "layers")
@@ -83,8 +86,13 @@ class BufferHistory:
         self.spans[first:last] = spans
 
 
-def needs_of(instructions: Sequence[Instruction], overlap: str) -> Needs:
-    """Return the places of the instructions that each one waits for. Raises BadInput."""
+def needs_of(
+    instructions: Sequence[Instruction], overlap: str, most_at_once: Mapping[str, int] | None = None
+) -> Needs:
+    """Return the places of the instructions that each one waits for.
+
+    `most_at_once` tells by buffer how many may touch it at once. Raises BadInput.
+    """
     if overlap not in OVERLAPS:
         raise BadInput(f"unknown overlap {overlap!r}, schedule, it is one of {', '.join(OVERLAPS)}")
     if overlap == "none":
@@ -95,6 +103,7 @@ def needs_of(instructions: Sequence[Instruction], overlap: str) -> Needs:
     behind: set[str] = set()
     block: tuple[int, int] = (-1, -1)
     needs: Needs = []
+    latest = {name: deque[int](maxlen=most) for name, most in (most_at_once or {}).items()}
     for place, instruction in enumerate(instructions):
         current = (instruction.kernel, instruction.step if overlap == "kernel" else 0)
         if current != block:
@@ -106,12 +115,28 @@ def needs_of(instructions: Sequence[Instruction], overlap: str) -> Needs:
             needed.update(barrier)
             behind.add(instruction.engine)
         add_address_needs(histories, instruction, place, needed)
+        if latest:
+            add_port_needs(latest, instruction, place, needed)
         needed.discard(place)
         last_on_engine[instruction.engine] = place
         if instruction.engine == "host":
             barrier, behind = (place,), {"host"}
         needs.append(tuple(sorted(needed)))
     return needs
+
+
+def add_port_needs(
+    latest: Mapping[str, deque[int]], instruction: Instruction, place: int, needed: set[int]
+) -> None:
+    """Add what an instruction waits for since it would be one too many, and count it in."""
+    touched = {ALL_BUFFERS} if instruction.engine != "host" else set[str]()
+    regions = (*instruction.reads, *instruction.writes)
+    touched.update(region.buffer for region in regions if region.stop > region.start)
+    for name, places in latest.items():
+        if name in touched:
+            if len(places) == places.maxlen:
+                needed.add(places[0])
+            places.append(place)
 
 
 def add_address_needs(

@@ -162,6 +162,7 @@ class BufferRow:
 
     size: Size
     bandwidth: Bandwidth
+    ports: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +199,7 @@ class AcceleratorFile:
     kernel_launch: Annotated[Number, of_unit(("us",))]
     global_buffer: BufferRow | None = None
     mesh: MeshRow | None = None
+    instructions_in_flight: Count | None = None
     fallback: Annotated[str, OneOf((DDR,))] | None = None
     """`ddr`: a layer that does not fit even alone is computed from DDR instead of being refused."""
     about: Annotated[tuple[Text, ...], Length(0, 40)] = field(default=())

@@ -8,7 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from nnstretch.accelerate.machine.accelerator_file import UNKNOWN, AcceleratorFile, Number, entries
+from nnstretch.accelerate.machine.accelerator_file import (
+    UNKNOWN,
+    AcceleratorFile,
+    BufferRow,
+    Number,
+    entries,
+)
 from nnstretch.chip.accelerator import Accelerator, Dram, MatrixUnit, OnChipBuffer, VectorUnit
 from nnstretch.chip.instances import DDR
 from nnstretch.errors import BadInput, BrokenFile, UnknownName, closest
@@ -164,21 +170,30 @@ def build_accelerator(file: AcceleratorFile, policy: str) -> Accelerator:
         vector=VectorUnit(
             file.vector.lanes.amount, file.vector.simple.amount, file.vector.special.amount
         ),
-        local=OnChipBuffer(int(file.local_buffer.size.amount), file.local_buffer.bandwidth.amount),
+        local=on_chip_buffer(file.local_buffer),
         ddr=Dram(
             file.ddr.bandwidth.amount,
             file.ddr.both_directions.value,
             None if file.ddr.size is None else int(file.ddr.size.amount),
         ),
-        shared=None
-        if shared is None
-        else OnChipBuffer(int(shared.size.amount), shared.bandwidth.amount),
+        shared=None if shared is None else on_chip_buffer(shared),
         mesh_bytes_per_s=None if file.mesh is None else file.mesh.bandwidth.amount,
         launch_us=file.kernel_launch.amount,
+        instructions_in_flight=count_of(file.instructions_in_flight),
         ddr_fallback=file.fallback == DDR,
         type_rates=rates,
         assumed=assumed,
     )
+
+
+def on_chip_buffer(row: BufferRow) -> OnChipBuffer:
+    """Return a buffer of a description."""
+    return OnChipBuffer(int(row.size.amount), row.bandwidth.amount, count_of(row.ports))
+
+
+def count_of(number: Number | None) -> int:
+    """Return a count, 0 where a description leaves it out."""
+    return 0 if number is None else int(number.amount)
 
 
 def matrix_unit(file: AcceleratorFile) -> MatrixUnit:
@@ -191,7 +206,7 @@ def matrix_unit(file: AcceleratorFile) -> MatrixUnit:
         1.0 if matrix.positions is None else matrix.positions.amount,
         0.0 if matrix.depthwise is None else matrix.depthwise.amount,
         matrix.whole_tiles is not None and matrix.whole_tiles.value,
-        0 if matrix.weight_tiles is None else int(matrix.weight_tiles.amount),
+        count_of(matrix.weight_tiles),
     )
 
 
