@@ -1,11 +1,11 @@
 // Two networks whose inferences arrive at given times: the latency of each, from when it was due.
 //
-//   arrivals POLICY CORRECTION ELEMENTS WEIGHTS1 COSTS1 WEIGHTS2 COSTS2 < times
-//   arrivals POLICY CORRECTION ELEMENTS WEIGHTS1 COSTS1 WEIGHTS2 COSTS2 TIMES.json
+//   arrivals POLICY CORRECTION ELEMENTS WEIGHTS1 COSTS1 WEIGHTS2 COSTS2 [SPANS] < times
 //                                                  -DFIRST=nns_model_A -DSECOND=nns_model_B
 //
 // CORRECTION is on or off: whether costs are learnt from what tasks take. With a name of a file,
-// what tasks of both take is written there, for `nnstretch simulate --costs`.
+// what was done is written there, a line each, times in us: `inference NETWORK DUE SUBMITTED` in
+// order, then `task INFERENCE TASK ELEMENT START END`, inferences counted from 0.
 //
 // A line of input is a time in ms and the number of a network, in order of time; a line of output
 // is the latency in ms. The first inference of each network is not among them, it warms up.
@@ -25,7 +25,7 @@
 #include "nnstretch/error.hpp"
 #include "nnstretch/model.hpp"
 #include "nnstretch/runtime.hpp"
-#include "task_times.hpp"
+#include "task_runs.hpp"
 #include "vendor.hpp"
 
 extern "C" const nns_model* FIRST(void);
@@ -121,6 +121,26 @@ class Load {
   std::array<Buffers, 2> buffers_;
 };
 
+void write_spans(const char* path, const std::vector<Arrival>& arrivals,
+                 const std::vector<double>& submitted_us, const std::vector<std::uint64_t>& numbers,
+                 const std::vector<TaskSpan>& spans, double begun_us) {
+  std::FILE* const file = std::fopen(path, "w");
+  if (!file) throw Error(Status::failed, std::string("cannot write ") + path);
+  std::map<std::uint64_t, std::size_t> places;
+  for (std::size_t i = 0; i < arrivals.size(); ++i) {
+    places[numbers[i]] = i;
+    std::fprintf(file, "inference %zu %.3f %.3f\n", arrivals[i].network, arrivals[i].at_us,
+                 submitted_us[i]);
+  }
+  for (const TaskSpan& span : spans) {
+    const auto place = places.find(span.inference);
+    if (place == places.end()) continue;  // The first ones, that warm up.
+    std::fprintf(file, "task %zu %zu %zu %.3f %.3f\n", place->second, span.task, span.element,
+                 span.start_us - begun_us, span.end_us - begun_us);
+  }
+  if (std::fclose(file) != 0) throw Error(Status::failed, std::string("cannot write ") + path);
+}
+
 void run(char** words) {
   RuntimeOptions options;
   options.policy = words[1];
@@ -134,7 +154,6 @@ void run(char** words) {
     networks.push_back(
         {network, task_costs(*network, read_costs(words[5 + 2 * i]), options.elements)});
   }
-  if (words[8]) return write_task_times(words[8], networks, options);
   const std::vector<Arrival> arrivals = read_arrivals();
   for (const MeasuredNetwork& each : networks)
     options.trace_spans += each.rows.size() * (arrivals.size() + 1);
@@ -147,9 +166,11 @@ void run(char** words) {
   const auto begun = std::chrono::steady_clock::now();
   const double begun_us = runtime.now_us();
   std::vector<std::uint64_t> numbers;
+  std::vector<double> submitted_us;
   for (const Arrival& arrival : arrivals) {
     std::this_thread::sleep_until(begun + std::chrono::nanoseconds(
                                               static_cast<std::int64_t>(arrival.at_us * 1000.0)));
+    submitted_us.push_back(runtime.now_us() - begun_us);
     numbers.push_back(load.submit(arrival.network).number);
   }
   load.wait_all();
@@ -158,6 +179,7 @@ void run(char** words) {
     end_us[span.inference] = std::max(end_us[span.inference], span.end_us);
   for (std::size_t i = 0; i < arrivals.size(); ++i)
     std::printf("%.3f\n", (end_us.at(numbers[i]) - begun_us - arrivals[i].at_us) / 1000.0);
+  if (words[8]) write_spans(words[8], arrivals, submitted_us, numbers, runtime.spans(), begun_us);
 }
 
 }  // namespace

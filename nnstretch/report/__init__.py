@@ -12,6 +12,7 @@ format_numbers.py   numbers for people
 html.py             escaped HTML
 notebook.py         what a notebook shows of nouns
 style.py            CSS, JS
+plain_style.py      CSS without variables, of drawings that stand alone
 """
 
 from nnstretch.report.page import build_report, write_report

@@ -9,6 +9,7 @@ from importlib.resources import files
 from nnstretch.report.charts.palette import PROCESSORS, colour_rules
 from nnstretch.report.charts.svg import shared_patterns
 from nnstretch.report.html import Markup
+from nnstretch.report.plain_style import plain_rules
 
 _COLOURS = {
     "page": ("#f6f7f9", "#0f141a"),
@@ -43,12 +44,17 @@ def style_sheet() -> Markup:
 
 
 def stand_alone(drawing: Markup) -> str:
-    """Return a drawing of the page as an SVG file, with its colors and textures in it."""
+    """Return a drawing of the page as an SVG file, with its colors and textures in it.
+
+    They are those of a light page, without variables.
+    """
     head, _, body = drawing.partition(">")
+    values = {name: light for name, (light, _) in _COLOURS.items()}
     opening = head.replace(
-        "<svg", '<svg xmlns="http://www.w3.org/2000/svg" style="background:var(--card)"', 1
+        "<svg", f'<svg xmlns="http://www.w3.org/2000/svg" style="background:{values["card"]}"', 1
     )
-    return f"{opening}>{style_sheet()}{shared_patterns()}{body}\n"
+    rules = plain_rules(colour_rules(dark=False) + _shipped("page.css"), values)
+    return f"{opening}><style>{rules}</style>{shared_patterns()}{body}\n"
 
 
 def script() -> Markup:

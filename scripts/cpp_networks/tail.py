@@ -1,11 +1,11 @@
 """The slowest twentieth of two networks' inferences on two cores, and what `simulate` says of it.
 
-Inferences arrive at drawn times at 0.5 and 0.7 of what two workers do at most. Before, every task
-of both networks is measured by the runner, alone and while both cores are at work on few and on
-many inferences of both under the same policy; `simulate` is given the same arrivals, the tasks
-(`--graph`) and their measured times with their spread (`--costs`). All of it is done in several
-rounds, in turns, since a host is not equally fast all the time. It needs two quiet cores and about
-fifteen minutes.
+Inferences arrive at drawn times at 0.5 and 0.7 of what two workers do at most. Right before, the
+runtime serves other drawn arrivals of the same load under the same policy, and what it did then is
+a record, of which a table of costs is made (`costs_of_record`, as `simulate measure --record`).
+`simulate` is given the arrivals, the tasks (`--graph`) and that table (`--costs`). All of it is done
+in several rounds, in turns, since a host is not equally fast all the time. It needs two quiet cores
+and about fifteen minutes.
 
 `--emulated` asks the same of two elements that compute and take the time of their table, four times
 what a core takes: what differs there is not the host's, and one round is enough.
@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -28,9 +29,13 @@ import torch
 from cpp_trial import build_runtime
 from speed import PAIR, link_pair, pair_folders, prepared
 from tail_page import LEARNING, LOADS, Capacity, Row, Rows, page
+from tail_record import record_of_spans
 
 from nnstretch.bench.commands import run_verb
 from nnstretch.files.atomic import write_text
+from nnstretch.files.workload.measured_costs import write_measured_costs
+from nnstretch.files.workload.service_record import ServiceRecord
+from nnstretch.schedule.simulation.record_costs import costs_of_record
 
 LAYER, NETWORK = "layer", "network"
 """How fine tasks are: one fused layer, or a whole network."""
@@ -41,6 +46,8 @@ CORES = "cpu,cpu"
 EMULATED = "emulated:npu,emulated:npu"
 EMULATED_FACTOR = 4.0
 """What emulated elements take, over what a core takes, so that the computing hides behind it."""
+SIMULATIONS = 5
+"""Draws of what tasks take, of which the median counts."""
 ON, OFF = "on", "off"
 """Whether costs are learnt from what tasks take."""
 
@@ -61,9 +68,15 @@ class Bench:
             for name in ("weights.bin", "costs.json")
         ]
 
-    def times(self, policy: str) -> Path:
-        """Return the file of what tasks take under a policy."""
-        return self.folder / f"{policy}.json"
+    @property
+    def times(self) -> Path:
+        """Return the file of what tasks took last."""
+        return self.folder / "times.json"
+
+    @property
+    def spans(self) -> Path:
+        """Return the file of what was done last."""
+        return self.folder / "spans.txt"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -96,11 +109,12 @@ def run(args: argparse.Namespace) -> int:
             print(number, capacities[-1], flush=True)
             for load in LOADS:
                 per_s = load * capacities[0].measured_per_s
-                times_ms = drawn_times_ms(f"{load}", per_s, requests // len(PAIR))
                 for fine, policy in ROWS:
-                    row = one_row(benches[fine], policy, times_ms, number)
+                    count = requests // len(PAIR)
+                    row = one_row(benches[fine], policy, load, per_s, count, number)
                     rows.setdefault((load, fine, policy), []).append(row)
                     print(load, fine, policy, row.quantile_ms(95), row.simulated["p95"], flush=True)
+            times_ms = drawn_times_ms(f"{LOADS[-1]}", per_s, requests // len(PAIR))
             corrected_ms.append(corrected_p95_ms(bench, times_ms))
             print(corrected_ms[-1], flush=True)
     name = "cpp_tail_emulated.md" if args.emulated else "cpp_tail.md"
@@ -146,8 +160,8 @@ def latencies_ms(
         due += [(at_ms, network) for at_ms in times]
     due.sort()
     given = "".join(f"{at_ms:.6f} {network}\n" for at_ms, network in due)
-    words = (policy, correction, bench.elements)
-    printed = said(bench.program, *words, *bench.files(), given=given).split()
+    words = (policy, correction, bench.elements, *bench.files(), bench.spans)
+    printed = said(bench.program, *words, given=given).split()
     latencies = np.array(printed, dtype=float)
     networks = np.array([network for _, network in due])
     return [latencies[networks == network] for network in range(len(PAIR))]
@@ -155,11 +169,17 @@ def latencies_ms(
 
 def capacity(bench: Bench) -> Capacity:
     """Return how many inferences end in a second where all are there from the start, under EFT."""
-    measure_tasks(bench, "eft")
     times_ms = [[0.0] * (SATURATED // len(PAIR))] * len(PAIR)
+    measure_tasks(bench, "eft", times_ms)
     last_ms = float(np.concatenate(latencies_ms(bench, "eft", times_ms)).max())
     simulated_ms = simulation(bench, "eft", times_ms, 0)["makespan_ms"]
     return Capacity(SATURATED / last_ms * 1000, SATURATED / simulated_ms * 1000)
+
+
+def record_of(bench: Bench, policy: str) -> ServiceRecord:
+    """Return what the program did last."""
+    graphs = [json.loads((net / "graph.json").read_text()) for net in pair_folders(bench.folder)]
+    return record_of_spans(dict(zip(PAIR, graphs, strict=True)), bench.spans, policy)
 
 
 def drawn_times_ms(seed: str, per_s: float, count: int) -> list[list[float]]:
@@ -184,20 +204,26 @@ def simulation(
         applications.append({"name": name, "model": model, "arrivals": arrivals})
     workload = bench.folder / "workload.yaml"
     write_text(workload, json.dumps({"applications": applications, "correction": False}))
-    costs = ("--costs", bench.times(policy))
+    costs = ("--costs", bench.times)
     return run_verb("simulate", workload, "--policy", policy, *costs, "--seed", str(seed))
 
 
-def measure_tasks(bench: Bench, policy: str) -> None:
-    """Let the program write what tasks take under a policy."""
-    said(bench.program, policy, OFF, bench.elements, *bench.files(), bench.times(policy))
+def measure_tasks(bench: Bench, policy: str, times_ms: Sequence[Sequence[float]]) -> None:
+    """Let the program serve arrivals, and write what tasks took meanwhile."""
+    latencies_ms(bench, policy, times_ms)
+    write_measured_costs(bench.times, costs_of_record(record_of(bench, policy)))
 
 
-def one_row(bench: Bench, policy: str, times_ms: Sequence[Sequence[float]], seed: int) -> Row:
+def one_row(bench: Bench, policy: str, load: float, per_s: float, count: int, seed: int) -> Row:
     """Measure and simulate one load under one policy."""
-    measure_tasks(bench, policy)
-    simulated = simulation(bench, policy, times_ms, seed)["app_latency_ms"]
-    return Row(tuple(latencies_ms(bench, policy, times_ms)), simulated)
+    measure_tasks(bench, policy, drawn_times_ms(f"{load}/{policy}/{seed}", per_s, count))
+    times_ms = drawn_times_ms(f"{load}", per_s, count)
+    latencies = tuple(latencies_ms(bench, policy, times_ms))
+    simulated = [
+        simulation(bench, policy, times_ms, SIMULATIONS * seed + number)["app_latency_ms"]
+        for number in range(SIMULATIONS)
+    ]
+    return Row(latencies, {name: median(each[name] for each in simulated) for name in simulated[0]})
 
 
 def corrected_p95_ms(bench: Bench, times_ms: Sequence[Sequence[float]]) -> float:

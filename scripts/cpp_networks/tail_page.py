@@ -96,11 +96,13 @@ def apart(rows: Sequence[Row]) -> float:
 
 
 SIMULATED = (
-    "Simulated: the same arrivals, and tasks that take what the runner measured just before: drawn"
-    " from the times of each task alone, longer while the other core works, longer after a task"
-    " that it does not need, and the more so the more inferences are under way, slow together in"
-    " the host's slow moments, and from when a core that rests is given a task until that starts."
-    " Neither learns costs from what tasks take (`correct_costs`, `correction`)."
+    "Simulated: the same arrivals, and tasks that take what they took just before, when the runtime"
+    " served other drawn arrivals of the same load: drawn from the times of each task alone, longer"
+    " while the other core works, longer after a task that it does not need, and the more so the"
+    " more inferences are under way, slow together in the host's slow moments, and from when a core"
+    " that rests is given a task until that starts (`simulate measure --record` makes such a table of"
+    " a server's record). The median of five draws. Neither learns costs from what tasks take"
+    " (`correct_costs`, `correction`)."
 )
 SERVER = (
     "Python's server: inside `serve` with ONNX Runtime, without HTTP, at the same shares of its own"

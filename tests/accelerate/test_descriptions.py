@@ -58,7 +58,7 @@ def test_a_description_may_limit_ports_and_instructions_in_flight(tmp_path: Path
     assert load_accelerator(ported).most_at_once == {"local": 2}
     assert load_accelerator("stcp920").most_at_once == {}
     none = changed(tmp_path, "local_buffer:", "local_buffer:\n  ports: " + number.replace("2", "0"))
-    with pytest.raises(BrokenFile, match="local_buffer.ports, 0 count, needed is a whole"):
+    with pytest.raises(BrokenFile, match=r"local_buffer\.ports, 0 count, needed is a whole"):
         load_accelerator(none)
 
 

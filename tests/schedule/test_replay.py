@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
 
+from nnstretch.cli.simulate.measured import measured_times
 from nnstretch.errors import BadInput
 from nnstretch.files.workload.service_record import (
     RecordedApplication,
@@ -23,7 +25,7 @@ from nnstretch.files.workload.service_record import (
 from nnstretch.schedule.executors.contended import HostCosts
 from nnstretch.schedule.request import Request
 from nnstretch.schedule.simulation.application import Application, ExponentialArrivals, own_tasks
-from nnstretch.schedule.simulation.durations import MeasuredTimes
+from nnstretch.schedule.simulation.durations import MeasuredTimes, Pace
 from nnstretch.schedule.simulation.record_costs import costs_of_record
 from nnstretch.schedule.simulation.replay import (
     recorded_latencies,
@@ -38,6 +40,7 @@ from nnstretch.trace import Span
 
 CORES = (Processor("cpu0", "cpu", 1), Processor("cpu1", "cpu", 1))
 BESIDE = 1.5
+STEADY = Pace()
 COSTS_US = {"big": {"head": 3000.0, "tail": 2000.0}, "small": {"whole": 1500.0}}
 
 
@@ -48,6 +51,8 @@ def served(
     beside_factor: float = BESIDE,
     deadline_us: float = 1e6,
     gap_us: float = 9000.0,
+    switched: float = 1.0,
+    pace: Pace = STEADY,
     priorities: tuple[int, ...] = (),
     **how: Any,
 ) -> ServiceRecord:
@@ -70,7 +75,10 @@ def served(
         for name in COSTS_US
     ]  # fmt: skip
     beside = dict.fromkeys(times_us, beside_factor)
-    measured = MeasuredTimes(samples_us, beside, host=HostCosts(0.0, 60.0, 30.0))
+    host = HostCosts(0.0, 60.0, 30.0)
+    measured = MeasuredTimes(
+        samples_us, beside, dict.fromkeys(times_us, switched), pace=pace, host=host
+    )
     setting = SimulationSettings(
         *(tuple(applications), CORES, times_us, policy),
         **{"durations": "measured", "measured": measured, "seed": 7},
@@ -196,6 +204,35 @@ def test_measured_times_with_recorded_arrivals_are_near() -> None:
     host = HostCosts(costs.decision_us, costs.handover_us, costs.answer_us)
     measured = MeasuredTimes(samples, beside, host=host)
     result = Simulation(replay_settings(record, None, measured, 3)).run()
+    for run in result.runs:
+        requests = [r for r in record.requests if r.application == run.application.name]
+        was = recorded_latencies(requests)
+        assert run.latencies.quantile_us(0.95) == pytest.approx(was.quantile_us(0.95), rel=0.08)
+
+
+def test_what_follows_strangers_is_told_apart_from_what_follows_its_own() -> None:
+    costs = costs_of_record(served("rr", requests=600, switched=1.4))
+    rows = {(row.task, row.processor): row for row in costs.tasks}
+    assert rows["head", "cpu0"].switched == rows["whole", "cpu0"].switched == 1.0
+    for core in CORES:
+        tail = rows["tail", core.name]
+        assert tail.switched == pytest.approx(1.4, rel=0.02)
+        assert tail.median_us == pytest.approx(2000.0, rel=0.02)
+        assert tail.beside == pytest.approx(BESIDE, rel=0.02)
+
+
+def test_slow_moments_of_a_host_are_told_apart_from_long_tasks() -> None:
+    slow = Pace((1.0, 1.0, 1.0, 2.0, 1.0, 1.0), 50_000.0)
+    record = served(requests=1500, pace=slow, gap_us=7000.0)
+    costs = costs_of_record(record)
+    assert median(costs.pace) == pytest.approx(6 / 7, abs=0.08)
+    assert 1.5 < max(costs.pace) < 2.0
+    # In most windows tasks take what they take without slow moments, each as long as the other.
+    for row in costs.tasks:
+        expected_us = COSTS_US[row.application][row.task]
+        assert row.median_us * median(costs.pace) == pytest.approx(expected_us, rel=0.05)
+        assert max(row.samples_us) < 1.4 * min(row.samples_us)
+    result = Simulation(replay_settings(record, None, measured_times(costs), 3)).run()
     for run in result.runs:
         requests = [r for r in record.requests if r.application == run.application.name]
         was = recorded_latencies(requests)

@@ -35,6 +35,8 @@ class PlacedSpan:
     """When its request was admitted and all that it needs had ended."""
     start_us: float
     end_us: float
+    request: int
+    needs: tuple[str, ...]
 
 
 def replay_settings(
@@ -142,6 +144,7 @@ def placed_spans(record: ServiceRecord) -> list[PlacedSpan]:
                 PlacedSpan(
                     *(request.application, task.task, task.processor),
                     *(ready_us, task.start_us, task.end_us),
+                    *(request.request, needs[request.application, task.task]),
                 )
             )
     return sorted(spans, key=lambda span: span.start_us)
