@@ -35,7 +35,9 @@ namespace {
 
 using namespace nnstretch;
 
-constexpr std::size_t kPlaces = 32;  // Of each network; later ones wait until one is free.
+// Of each network: more than are ever under way at loads below capacity, for an inference that waits
+// for a place holds up all that are due after it.
+constexpr std::size_t kPlaces = 128;
 
 struct Arrival {
   double at_us = 0.0;

@@ -1,11 +1,12 @@
 """The slowest twentieth of two networks' inferences on two cores, and what `simulate` says of it.
 
-Inferences arrive at drawn times at 0.5 and 0.7 of what two workers do at most. Right before, the
-runtime serves other drawn arrivals of the same load under the same policy, and what it did then is
-a record, of which a table of costs is made (`costs_of_record`, as `simulate measure --record`).
-`simulate` is given the arrivals, the tasks (`--graph`) and that table (`--costs`). All of it is done
-in several rounds, in turns, since a host is not equally fast all the time. It needs two quiet cores
-and about fifteen minutes.
+Inferences arrive at drawn times at 0.5 and 0.7 of what two workers do at most. What the runtime did
+is a record, of which a table of costs is made (`costs_of_record`, as `simulate measure --record`);
+`simulate` is given the arrivals, the tasks (`--graph`) and that table (`--costs`). The table says when
+the host was slow, too. Beside it stands what a table says that was taken right before, of other
+arrivals of the same load under the same policy: there, the host may have been as slow at other times
+or not at all. All of it is done in several rounds, in turns. It needs two quiet cores and about
+fifteen minutes.
 
 `--emulated` asks the same of two elements that compute and take the time of their table, four times
 what a core takes: what differs there is not the host's, and one round is enough.
@@ -47,7 +48,9 @@ EMULATED = "emulated:npu,emulated:npu"
 EMULATED_FACTOR = 4.0
 """What emulated elements take, over what a core takes, so that the computing hides behind it."""
 SIMULATIONS = 5
-"""Draws of what tasks take, of which the median counts."""
+"""Draws of what tasks take from a table of other arrivals, of which the median counts."""
+AS_RECORDED = 0
+"""The seed with which slow moments of the host come when they came."""
 ON, OFF = "on", "off"
 """Whether costs are learnt from what tasks take."""
 
@@ -113,7 +116,15 @@ def run(args: argparse.Namespace) -> int:
                     count = requests // len(PAIR)
                     row = one_row(benches[fine], policy, load, per_s, count, number)
                     rows.setdefault((load, fine, policy), []).append(row)
-                    print(load, fine, policy, row.quantile_ms(95), row.simulated["p95"], flush=True)
+                    print(
+                        load,
+                        fine,
+                        policy,
+                        row.quantile_ms(95),
+                        row.simulated["p95"],
+                        row.before_p95_ms,
+                        flush=True,
+                    )
             times_ms = drawn_times_ms(f"{LOADS[-1]}", per_s, requests // len(PAIR))
             corrected_ms.append(corrected_p95_ms(bench, times_ms))
             print(corrected_ms[-1], flush=True)
@@ -170,9 +181,8 @@ def latencies_ms(
 def capacity(bench: Bench) -> Capacity:
     """Return how many inferences end in a second where all are there from the start, under EFT."""
     times_ms = [[0.0] * (SATURATED // len(PAIR))] * len(PAIR)
-    measure_tasks(bench, "eft", times_ms)
-    last_ms = float(np.concatenate(latencies_ms(bench, "eft", times_ms)).max())
-    simulated_ms = simulation(bench, "eft", times_ms, 0)["makespan_ms"]
+    last_ms = float(np.concatenate(measure_tasks(bench, "eft", times_ms)).max())
+    simulated_ms = simulation(bench, "eft", times_ms, AS_RECORDED)["makespan_ms"]
     return Capacity(SATURATED / last_ms * 1000, SATURATED / simulated_ms * 1000)
 
 
@@ -208,22 +218,26 @@ def simulation(
     return run_verb("simulate", workload, "--policy", policy, *costs, "--seed", str(seed))
 
 
-def measure_tasks(bench: Bench, policy: str, times_ms: Sequence[Sequence[float]]) -> None:
-    """Let the program serve arrivals, and write what tasks took meanwhile."""
-    latencies_ms(bench, policy, times_ms)
+def measure_tasks(
+    bench: Bench, policy: str, times_ms: Sequence[Sequence[float]]
+) -> list[np.ndarray]:
+    """Let the program serve arrivals, and write what tasks took meanwhile; return latencies."""
+    latencies = latencies_ms(bench, policy, times_ms)
     write_measured_costs(bench.times, costs_of_record(record_of(bench, policy)))
+    return latencies
 
 
 def one_row(bench: Bench, policy: str, load: float, per_s: float, count: int, seed: int) -> Row:
     """Measure and simulate one load under one policy."""
     measure_tasks(bench, policy, drawn_times_ms(f"{load}/{policy}/{seed}", per_s, count))
     times_ms = drawn_times_ms(f"{load}", per_s, count)
-    latencies = tuple(latencies_ms(bench, policy, times_ms))
-    simulated = [
-        simulation(bench, policy, times_ms, SIMULATIONS * seed + number)["app_latency_ms"]
-        for number in range(SIMULATIONS)
+    before_ms = [
+        simulation(bench, policy, times_ms, number)["app_latency_ms"]["p95"]
+        for number in range(1, SIMULATIONS + 1)
     ]
-    return Row(latencies, {name: median(each[name] for each in simulated) for name in simulated[0]})
+    latencies = tuple(measure_tasks(bench, policy, times_ms))
+    simulated = simulation(bench, policy, times_ms, AS_RECORDED)["app_latency_ms"]
+    return Row(latencies, simulated, median(before_ms))
 
 
 def corrected_p95_ms(bench: Bench, times_ms: Sequence[Sequence[float]]) -> float:

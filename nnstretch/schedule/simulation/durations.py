@@ -44,11 +44,14 @@ class Pace:
     window_us: float = 50_000.0
 
     def from_seed(self, seed: int) -> Callable[[float], float]:
-        """Return the factor by time, us, beginning with a window that the seed draws."""
+        """Return the factor by time, us, beginning with a window that the seed draws.
+
+        Seed 0 begins with the first, as what was recorded did.
+        """
         factors, window_us = self.factors, self.window_us
         if not factors:
             return lambda _now_us: 1.0
-        first = Random(f"{seed}/pace").randrange(len(factors))
+        first = Random(f"{seed}/pace").randrange(len(factors)) if seed else 0
         return lambda now_us: factors[(first + int(now_us / window_us)) % len(factors)]
 
 

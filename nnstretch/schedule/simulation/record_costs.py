@@ -97,7 +97,7 @@ def costs_of_record(record: ServiceRecord) -> MeasuredCosts:
         few_under_way=FEW_UNDER_WAY,
         many_under_way=many,
         pace_window_us=PACE_WINDOW_US,
-        pace=tuple(pace[window] for window in sorted(pace)) if len(pace) > 1 else (),
+        pace=tuple(pace.get(window, 1.0) for window in range(max(pace, default=-1) + 1)),
     )
 
 
