@@ -128,6 +128,12 @@ class Region:
     start: int
     stop: int
 
+    def share(self, index: int, count: int) -> Region:
+        """Return one of several equal shares, to a byte."""
+        size = self.stop - self.start
+        start = self.start + size * index // count
+        return Region(self.buffer, start, self.start + size * (index + 1) // count)
+
 
 @dataclass(frozen=True, slots=True)
 class Instruction:

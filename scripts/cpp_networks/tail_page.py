@@ -111,7 +111,7 @@ SIMULATED = (
 )
 SERVER = (
     "Python's server: inside `serve` with ONNX Runtime, without HTTP, at the same shares of its own"
-    " capacity ([page](serving.md))."
+    " capacity, on the host of [that page](serving.md)."
 )
 
 

@@ -23,6 +23,7 @@ from support.random_chip_graphs import (
 from nnstretch.accelerate.accelerate import traffic
 from nnstretch.accelerate.best_schedule import best_schedule
 from nnstretch.accelerate.chip_graph import ChipGraph, chip_graph
+from nnstretch.accelerate.chip_pictures import bytes_over_time
 from nnstretch.accelerate.engines.dependencies import needs_of
 from nnstretch.accelerate.engines.instructions import instructions_of
 from nnstretch.accelerate.engines.kept_weights import keep_weights
@@ -75,6 +76,10 @@ def test_kept_weights_cross_ddr_once_and_the_numbers_stay(first: int) -> None:
         seen += 1
         verify_plan(keeping.placed, keeping.rates)
         assert count_clashes(keeping) > 0
+        machine = keeping.rates.accelerator
+        room = {"local buffer": machine.local_bytes, "global buffer": machine.shared_bytes}
+        for name, levels in bytes_over_time(keeping).items():
+            assert max(level for _, level in levels) <= room[name], (seed, name)
         saved_bytes = sum(
             (len(kept.steps) - 1) * (kept.region.stop - kept.region.start)
             for kept in keeping.placed.kept_weights
@@ -131,8 +136,12 @@ def test_the_bytes_of_two_convolutions_in_parts() -> None:
     assert traffic(keeping.instructions)["weights"] == layer_bytes + second_bytes
     shown = [str(item) for item in residencies_of(keeping.placed) if "weights" in item.tensor]
     assert shown == [
-        "g0.1/conv2d_0 weights global [462, 1614) steps 0..2",
-        "g0.1/conv2d_1 weights global [1614, 2766) steps 1..3",
+        "g0.1/conv2d_0 weights 0 global [462, 1614) steps 0..2",
+        "g0.1/conv2d_1 weights 0 global [1614, 1844) steps 1..3",
+        "g0.1/conv2d_1 weights 1 global [1844, 2074) steps 1..3",
+        "g0.1/conv2d_1 weights 2 global [2074, 2305) steps 1..3",
+        "g0.1/conv2d_1 weights 3 global [2305, 2535) steps 1..3",
+        "g0.1/conv2d_1 weights 4 global [2535, 2766) steps 1..3",
     ]
     # DDR is what all wait for: of the other bytes, each crosses it once.
     saved_us = (layer_bytes + second_bytes) / 1e8 * 1e6

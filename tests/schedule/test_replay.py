@@ -248,3 +248,10 @@ def test_a_record_on_disk_is_the_same_and_one_of_nothing_has_no_costs(tmp_path: 
     assert read_record(tmp_path / "r.jsonl") == record
     with pytest.raises(BadInput, match="no task has run"):
         costs_of_record(ServiceRecord(record.header, ()))
+
+
+def test_seed_0_repeats_slow_moments_when_they_came_and_others_draw_where_to_begin() -> None:
+    pace = Pace((1.0, 3.0, 2.0), 10.0)
+    assert [pace.from_seed(0)(at_us) for at_us in (0, 9, 10, 25, 30)] == [1.0, 1.0, 3.0, 2.0, 1.0]
+    begins = {pace.from_seed(seed)(0) for seed in range(1, 30)}
+    assert begins == {1.0, 2.0, 3.0}

@@ -421,6 +421,16 @@ def test_at_least_infinity_is_refused(name: str, said: str) -> None:
         search(NETWORK, chip(), ("cpu", "dsp"), **{name: math.inf})
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["min_macs", "min_params"])
+def test_at_least_minus_infinity_is_no_limit(name: str) -> None:
+    for least in (-math.inf, -1.0):
+        free = search(NETWORK, chip(), ("cpu", "dsp"), min_meetings=1)
+        bound = search(NETWORK, chip(), ("cpu", "dsp"), min_meetings=1, **{name: least})
+        assert bound.plans == free.plans
+        assert bound.lower_bound_us == free.lower_bound_us
+
+
 @pytest.mark.parametrize("name", [field.name for field in fields(SegmentLimits)])
 def test_limits_are_numbers(name: str) -> None:
     for odd in (None, "0.5", True, math.nan, 10**400, b"x", [0.5]):

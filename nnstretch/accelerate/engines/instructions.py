@@ -82,7 +82,7 @@ class Emitter:
                 engine = self.rates.engine(source.scope, target.scope)
                 cost_us = self.rates.transfer_us(size_bytes, source.scope, target.scope, cores)
             reads = (self.placed.region(reading.storage),)
-            writes = (share(region, index, len(step.readings)),)
+            writes = (region.share(index, len(step.readings)),)
             # The first piece of what comes back takes all of its place.
             if source.box == target.box and (index or step.number > target.first_step):
                 writes = (share_of_box(region, reading.box, target.box),)
@@ -129,7 +129,7 @@ class Emitter:
         if kept is None:
             staging = tiling.staging_slots[number % len(tiling.staging_slots)]
         else:
-            staging = share(kept.region, number, tiling.outputs * tiling.inputs)
+            staging = kept.region.share(number, tiling.outputs * tiling.inputs)
         if kept is None or kept.steps[0] == step.number:
             cost_us = rates.transfer_us(distinct, DDR, SHARED, work.cores)
             self.emit(name, engine, cost_us, (), (staging,), distinct)
@@ -155,7 +155,7 @@ class Emitter:
         streamed = work.result.scope != LOCAL
         result = tiling.result_slots[number % len(tiling.result_slots)]
         piece = output * tiling.rows + row
-        target = share(self.placed.region(step.writes), piece, tiling.outputs * tiling.rows)
+        target = self.placed.region(step.writes).share(piece, tiling.outputs * tiling.rows)
         if not streamed:
             result = target
         name = f"{step.name} {number}"
@@ -212,18 +212,11 @@ class Emitter:
         return slot
 
 
-def share(region: Region, index: int, count: int) -> Region:
-    """Return one of several equal shares of a region."""
-    size = region.stop - region.start
-    start = region.start + size * index // count
-    return Region(region.buffer, start, region.start + size * (index + 1) // count)
-
-
 def share_of_box(region: Region, inner: Box, outer: Box) -> Region:
     """Return the share of a region that a part holds which was cut along one dimension."""
     for (start, stop), (begin, end) in zip(inner, outer, strict=True):
         if (start, stop) != (begin, end):
-            first = share(region, start - begin, end - begin)
-            last = share(region, stop - begin - 1, end - begin)
+            first = region.share(start - begin, end - begin)
+            last = region.share(stop - begin - 1, end - begin)
             return Region(region.buffer, first.start, last.stop)
     return region

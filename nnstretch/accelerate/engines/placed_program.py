@@ -61,7 +61,7 @@ class PlacedProgram:
 
 
 def residencies_of(placed: PlacedProgram) -> tuple[TensorResidency, ...]:
-    """Return where every storage and every slot of a tile loop lies, and when."""
+    """Return where every storage, slot of a tile loop and kept weight lies, and when."""
     residencies: list[TensorResidency] = []
     for name, storage in placed.program.storages.items():
         region = placed.region(name)
@@ -85,12 +85,18 @@ def residencies_of(placed: PlacedProgram) -> tuple[TensorResidency, ...]:
                 )
             )
     for kept in placed.kept_weights:
-        start, size_bytes = kept.region.start, kept.region.stop - kept.region.start
-        residencies.append(
-            TensorResidency(
-                kept.name, kept.region.buffer, start, size_bytes, kept.steps[0], kept.steps[-1]
+        # Tile by tile, as they come: what is behind a tile may still be another tensor's.
+        tiling = placed.tilings[kept.steps[0]]
+        tiles = tiling.outputs * tiling.inputs
+        for tile in range(tiles):
+            region = kept.region.share(tile, tiles)
+            size_bytes = region.stop - region.start
+            lives = kept.steps[0], kept.steps[-1]
+            residencies.append(
+                TensorResidency(
+                    f"{kept.name} {tile}", region.buffer, region.start, size_bytes, *lives
+                )
             )
-        )
     return tuple(residencies)
 
 

@@ -81,7 +81,9 @@ def search(
     check_meetings(space, min_meetings)
     if max_params is None:
         max_params = MAX_PARAMS * max(analysis.graph.params, min_params)
-    limits_of_all = NetworkLimits(min_macs, max_macs, min_params, min_meetings=min_meetings)
+    # What is at least less than nothing is no limit; minus infinity would make bounds NaN.
+    least = max(0.0, min_macs), max_macs, max(0.0, min_params)
+    limits_of_all = NetworkLimits(*least, min_meetings=min_meetings)
     problem = SearchProblem(CostTables(space), limits_of_all, tell, max_params, gap)
     with PausedCollector():
         result = problem.solve(top)
