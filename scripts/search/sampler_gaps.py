@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-import optuna
-
 from nnstretch.bench.commands import command_line
 from nnstretch.bench.markdown import markdown_row, markdown_table
 from nnstretch.cli.loaded_model import load_model_argument
@@ -32,7 +30,6 @@ from nnstretch.stretch.search.search import search
 from nnstretch.study.evaluate import PlanEvaluator
 from nnstretch.study.parameters import PlanSpace, plan_from_parameters
 from nnstretch.study.samplers import SAMPLERS, make_sampler
-from nnstretch.study.worker import suggest_parameters
 
 MARKS = (100, 300, 1000)
 NAMES = {"tpe": "TPE (multivariate)", "nsga2": "NSGA-II", "gp": "GP", "random": "random"}
@@ -88,6 +85,10 @@ def case_of(model: str, soc_name: str, processors: tuple[str, ...], known_ms: fl
 def run_study(
     case: Case, sampler: str, seed: int, trials: int, cap_s: float, one_limit: bool
 ) -> Run:
+    import optuna
+
+    from nnstretch.study.worker import suggest_parameters
+
     study = optuna.create_study(sampler=make_sampler(sampler, seed))
     best_us, best, feasible, seconds = math.inf, [], [], []
     began = time.perf_counter()
@@ -206,6 +207,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    import optuna
+
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     processors = tuple(args.processors.split(","))
