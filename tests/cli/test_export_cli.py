@@ -15,6 +15,7 @@ from support.small_plan import write_plan_of_small_net
 pytest.importorskip("litert_torch")
 pytest.importorskip("ai_edge_quantizer")
 
+from nnstretch.bench.commands import run_verb as from_python
 from nnstretch.bundle.bundle import read_bundle
 from nnstretch.bundle.image_task import ImageTask
 from nnstretch.cli import parser_of, run_verb
@@ -140,6 +141,14 @@ def test_the_verb_writes_an_int8_bundle_and_a_single_file(place: Path) -> None:
     assert result["single"]["file"] == str(single)
     assert result["single"]["size_bytes"] == single.stat().st_size
     assert {s["file"] for s in result["subgraphs"]} == set(read_bundle(out).files)
+
+
+def test_a_plan_without_trained_weights_says_so(place: Path) -> None:
+    plan, out = place / "plan.yaml", place / "untrained.nns"
+    notes = from_python("export", str(plan), "--out", str(out))["notes"]
+    assert notes[-1].startswith("without --weights the branches have what the network starts with")
+    whole = from_python("export", "timm:test_vit", "--out", str(place / "whole.nns"))
+    assert not any("without --weights" in note for note in whole["notes"])
 
 
 @pytest.mark.parametrize(

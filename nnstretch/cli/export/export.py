@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from nnstretch.stretch.lowering.lower import LoweredNetwork
     from nnstretch.trial import Trial
 
+UNTRAINED = (
+    "without --weights the branches have what the network starts with, they were not trained"
+)
 HELD_OUT_IMAGES = 1000
 """On which int8 is judged; all of a smaller data set."""
 
@@ -58,7 +61,8 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     also = load_variants(args.also)
     subject = load_model_argument(args.model, args.input, args.outputs)
     written = write_subject(args, subject, out, also, single)
-    return written | {"notes": list(subject.captured.notes)}
+    untrained = subject.plan is not None and args.weights is None
+    return written | {"notes": [*subject.captured.notes, *([UNTRAINED] if untrained else [])]}
 
 
 def write_subject(
