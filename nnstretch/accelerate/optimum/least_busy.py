@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, starmap
 
 from nnstretch.accelerate.chip_graph import ChipGraph
 from nnstretch.accelerate.engines.choose_tiling import divisors
@@ -52,29 +52,34 @@ class LeastBusy:
             parts = [slice_group(self.chip, group, 0, n) for n in range(group.split.factor)]
             times_us = [self.instance_us(part) for part in parts]
             least_us = sum(times_us)
-            if self.keeps_weights and (kept := self.kept_operators(parts)):
-                without_us = [self.instance_us(part, kept) for part in parts]
-                loads_us = min(a - b for a, b in zip(times_us, without_us, strict=True))
-                least_us = sum(without_us) + loads_us
+            counts = self.kept_operators(parts) if self.keeps_weights else {}
+            if counts:
+                without_us = [self.instance_us(part, counts) for part in parts]
+                least_us = sum(without_us)
+                # What all parts need, the first of them loads, whichever that is.
+                if all(count == len(parts) for count in counts.values()):
+                    pairs = zip(times_us, without_us, strict=True)
+                    least_us += min(loading_us - kept_us for loading_us, kept_us in pairs)
             self.known_us[key] = least_us
         return self.known_us[key]
 
-    def kept_operators(self, parts: Sequence[Instance]) -> Collection[str]:
-        """Return the operators whose weights are those of all parts and fit the global buffer."""
+    def kept_operators(self, parts: Sequence[Instance]) -> dict[str, int]:
+        """Return the operators whose weights may be kept, and in how many parts they are equal."""
         machine = self.rates.accelerator
         if machine.shared is None or machine.matrix.weight_tiles or len(parts) == 1:
-            return ()
-        kept: list[str] = []
-        for name, box in parts[0].boxes.items():
-            boxes = self.chip.weight_boxes(name, box)
-            others = (part.boxes.get(name) for part in parts[1:])
-            alike = all(
-                other is not None and self.chip.weight_boxes(name, other) == boxes
-                for other in others
-            )
-            size_bytes = sum(self.chip.bytes_of(root, part) for root, part in boxes.items())
-            if alike and 0 < size_bytes <= machine.shared_bytes:
-                kept.append(name)
+            return {}
+        kept: dict[str, int] = {}
+        for name in dict.fromkeys(chain.from_iterable(part.boxes for part in parts)):
+            read = [
+                self.chip.weight_boxes(name, part.boxes[name])
+                for part in parts
+                if name in part.boxes
+            ]
+            sizes = [sum(starmap(self.chip.bytes_of, boxes.items())) for boxes in read]
+            fits = machine.matrix.whole_tiles or min(sizes) <= machine.shared_bytes
+            most = max(read.count(boxes) for boxes in read)
+            if most > 1 and fits and max(sizes):
+                kept[name] = most
         return kept
 
     def instance_us(self, instance: Instance, kept: Collection[str] = ()) -> float:
