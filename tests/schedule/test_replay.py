@@ -255,3 +255,22 @@ def test_seed_0_repeats_slow_moments_when_they_came_and_others_draw_where_to_beg
     assert [pace.from_seed(0)(at_us) for at_us in (0, 9, 10, 25, 30)] == [1.0, 1.0, 3.0, 2.0, 1.0]
     begins = {pace.from_seed(seed)(0) for seed in range(1, 30)}
     assert begins == {1.0, 2.0, 3.0}
+
+
+def test_a_record_with_a_long_pause_makes_a_short_table() -> None:
+    record = served(requests=100, gap_us=7000.0)
+    late = tuple(
+        replace(
+            request,
+            arrived_us=request.arrived_us + 1e12,
+            admitted_us=None if request.admitted_us is None else request.admitted_us + 1e12,
+            ended_us=request.ended_us + 1e12,
+            tasks=tuple(
+                replace(task, start_us=task.start_us + 1e12, end_us=task.end_us + 1e12)
+                for task in request.tasks
+            ),
+        )
+        for request in record.requests
+    )
+    costs = costs_of_record(ServiceRecord(record.header, (*record.requests, *late)))
+    assert 1 < len(costs.pace) < 100

@@ -24,6 +24,7 @@ STILL = 1e-4
 MOST_GAIN = 0.9
 FEW_UNDER_WAY = 1
 PACE_WINDOW_US = 50_000.0
+MOST_WINDOWS = 100_000
 ROUNDS = 3
 """Times that gain, factors and pace are told from each other."""
 MOST_TIMES = 4.0
@@ -97,7 +98,7 @@ def costs_of_record(record: ServiceRecord) -> MeasuredCosts:
         few_under_way=FEW_UNDER_WAY,
         many_under_way=many,
         pace_window_us=PACE_WINDOW_US,
-        pace=tuple(pace.get(window, 1.0) for window in range(max(pace, default=-1) + 1)),
+        pace=listed_pace(pace),
     )
 
 
@@ -234,6 +235,17 @@ def pace_of(
         for window, usual in usual_us.items()
         if usual >= PACE_WINDOW_US / 2
     }
+
+
+def listed_pace(pace: dict[int, float]) -> tuple[float, ...]:
+    """Return the pace of windows in a row from the record's begin on, 1 where nothing is said.
+
+    Of a record that is too long for that, only windows that say something, as many as a table has.
+    """
+    count = max(pace, default=-1) + 1
+    if count > MOST_WINDOWS:
+        return tuple(pace[window] for window in sorted(pace)[:MOST_WINDOWS])
+    return tuple(pace.get(window, 1.0) for window in range(count))
 
 
 def pace_at(pace: dict[int, float], at_us: float) -> float:
