@@ -154,7 +154,8 @@ def explain_memory(result: AccelerateResult) -> Lines:
         lines.append(f"{spill.tensor}: {spill.source} -> {spill.target}, {spill.rule}")
     for kept in placed.kept_weights:
         size_bytes = kept.region.stop - kept.region.start
-        lines.append(f"{kept.name}: {size_bytes} B cross {DDR} once for {len(kept.steps)} steps")
+        steps = ", ".join(map(str, kept.steps))
+        lines.append(f"{kept.name}: {size_bytes} B stay, they cross {DDR} once for steps {steps}")
     return lines
 
 

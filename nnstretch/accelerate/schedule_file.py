@@ -74,7 +74,7 @@ class ChipScheduleFile:
         dict[str, Annotated[tuple[Annotated[int, Range(1, 1 << 16)], ...], Length(1, 8)]],
         Length(0, 1 << 20),
     ] = field(default_factory=dict)
-    keep_weights: bool = False
+    keep_weights: bool | None = None
 
 
 def read_schedule(path: Path) -> ChipScheduleFile:
@@ -103,8 +103,8 @@ def schedule_by_hand(
         order = order_instances(chip, groups, instances, options)
     bound = bind(chip, groups, order, needs_of(instances), rates, options)
     bound = {**bound, **bound_by_hand(chip, instances, bound, rates, file)}
-    if file.keep_weights:
-        options = replace(options, keep_weights=True)
+    if options.keep_weights is None and file.keep_weights is not None:
+        options = replace(options, keep_weights=file.keep_weights)
     return simulate_order(chip, groups, order, bound, rates, options)
 
 

@@ -54,10 +54,17 @@ def test_a_description_may_limit_ports_and_instructions_in_flight(tmp_path: Path
     limited = load_accelerator(flying, ["instructions_in_flight=3"])
     assert limited.most_at_once == {"all": 3}
     assert str(limited).endswith("\n  at once 3 in all")
+    assumed = load_accelerator("stcp920", ["global_buffer.ports=1", "instructions_in_flight=4"])
+    assert assumed.most_at_once == {"all": 4, "global": 1}
+    assert {"global_buffer.ports", "instructions_in_flight"} <= set(assumed.assumed)
+    with pytest.raises(BadInput, match=r"unknown field 'global_buffer\.ports'"):
+        load_accelerator("tpuv1", ["global_buffer.ports=1"])
     ported = changed(tmp_path, "local_buffer:", f"local_buffer:\n  ports: {number}")
     assert load_accelerator(ported).most_at_once == {"local": 2}
     assert load_accelerator("stcp920").most_at_once == {}
     none = changed(tmp_path, "local_buffer:", "local_buffer:\n  ports: " + number.replace("2", "0"))
+    with pytest.raises(BadInput, match="ports is 0 count"):
+        load_accelerator("stcp920", ["local_buffer.ports=0"])
     with pytest.raises(BrokenFile, match=r"local_buffer\.ports, 0 count, needed is a whole"):
         load_accelerator(none)
 

@@ -183,6 +183,19 @@ def test_a_schedule_written_with_kept_weights_is_read_with_them(tmp_path: Path) 
     keeping = in_parts(24 * 1024, keep=True)
     document = schedule_document(keeping)
     assert document["keep_weights"] is True
+    said = replace(ScheduleOptions("best", overlap="layers"), keep_weights=False)
+    kept_by_word: list[bool] = []
+    for written, options in (
+        (document, said),
+        (document | {"keep_weights": False}, ScheduleOptions("best", overlap="layers")),
+    ):
+        other = tmp_path / "other.yaml"
+        other.write_text(yaml.safe_dump(written))
+        schedule = schedule_by_hand(
+            two_convolutions(), keeping.rates, options, read_schedule(other)
+        )
+        kept_by_word.append(bool(schedule.placed.kept))
+    assert kept_by_word == [False, False]
     file = tmp_path / "schedule.yaml"
     file.write_text(yaml.safe_dump(document))
     chip = two_convolutions()

@@ -6,7 +6,12 @@ from dataclasses import replace
 
 import pytest
 from support.chip_networks import resnet50
-from support.random_chip_graphs import FIFTIES, random_graph, random_machine
+from support.random_chip_graphs import (
+    FIFTIES,
+    random_graph,
+    random_machine,
+    schedule_that_fits,
+)
 
 from nnstretch.accelerate.best_schedule import best_schedule
 from nnstretch.accelerate.chip_graph import chip_graph
@@ -62,7 +67,7 @@ def test_k_tiles_with_two_slots_take_the_formulas_time(
 def test_ports_and_instructions_in_flight_take_the_formulas_time(
     count: int, limited: str, load: float, compute: float, store: float
 ) -> None:
-    # Loads, products and stores all touch the local buffer.
+    # Loads, products and stores all touch the local buffer; those retire in order, too.
     instructions = tiles(count, load, compute, store)
     times_us = {}
     for most in (1, 2, 3):
@@ -108,6 +113,19 @@ def test_no_more_instructions_are_under_way_than_a_description_says() -> None:
             ]
             assert most_under_way(spans) <= most, (seed, name)
     assert slowed > 10
+
+
+def test_more_ports_and_more_instructions_in_flight_are_never_slower() -> None:
+    for seed in range(30):
+        schedule = schedule_that_fits(seed, ScheduleOptions(overlap="layers"))
+        instructions = schedule.instructions
+        for name in ("local", "global", "all"):
+            times_us = [
+                max(end_times_us(instructions, needs_of(instructions, "layers", {name: most})))
+                for most in range(1, 8)
+            ]
+            assert times_us == sorted(times_us, reverse=True), (seed, name)
+            assert times_us[-1] >= schedule.latency_us * (1 - 1e-9)
 
 
 def touches(item: Instruction, buffer: str) -> bool:

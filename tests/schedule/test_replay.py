@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -10,7 +12,8 @@ from typing import Any
 import pytest
 
 from nnstretch.cli.simulate.measured import measured_times
-from nnstretch.errors import BadInput
+from nnstretch.errors import BadInput, BrokenFile
+from nnstretch.files.workload.measured_costs import write_measured_costs
 from nnstretch.files.workload.service_record import (
     RecordedApplication,
     RecordedKind,
@@ -26,8 +29,9 @@ from nnstretch.schedule.executors.contended import HostCosts
 from nnstretch.schedule.request import Request
 from nnstretch.schedule.simulation.application import Application, ExponentialArrivals, own_tasks
 from nnstretch.schedule.simulation.durations import MeasuredTimes, Pace
-from nnstretch.schedule.simulation.record_costs import costs_of_record
+from nnstretch.schedule.simulation.record_costs import busy_shares, costs_of_record
 from nnstretch.schedule.simulation.replay import (
+    placed_spans,
     recorded_latencies,
     recorded_utilisation,
     replay_settings,
@@ -255,6 +259,67 @@ def test_seed_0_repeats_slow_moments_when_they_came_and_others_draw_where_to_beg
     assert [pace.from_seed(0)(at_us) for at_us in (0, 9, 10, 25, 30)] == [1.0, 1.0, 3.0, 2.0, 1.0]
     begins = {pace.from_seed(seed)(0) for seed in range(1, 30)}
     assert begins == {1.0, 2.0, 3.0}
+
+
+@pytest.mark.parametrize("shorter", [0.0, 1e-9])
+def test_tasks_that_take_no_time_have_costs(shorter: float) -> None:
+    record = served(requests=40)
+    requests = []
+    for request in record.requests:
+        tasks = [
+            replace(task, end_us=task.start_us + shorter * (task.end_us - task.start_us))
+            for task in request.tasks
+        ]
+        requests.append(replace(request, tasks=tuple(tasks)))
+    costs = costs_of_record(ServiceRecord(record.header, tuple(requests)))
+    assert all(row.median_us < 1e-3 for row in costs.tasks)
+
+
+def test_busy_shares_are_those_of_brute_force() -> None:
+    spans = placed_spans(served("rr", requests=60, spread=True))
+    for span, share in zip(spans, busy_shares(spans, 2), strict=True):
+        overlap_us = 0.0
+        for other in spans:
+            if other.processor != span.processor:
+                both_us = min(other.end_us, span.end_us) - max(other.start_us, span.start_us)
+                overlap_us += max(0.0, both_us)
+        assert share == pytest.approx(overlap_us / (span.end_us - span.start_us), abs=1e-6)
+
+
+def test_a_table_that_nothing_could_read_is_not_written(tmp_path: Path) -> None:
+    record = served(requests=10)
+    costs = costs_of_record(record)
+    row = replace(costs.tasks[0], median_us=1e18)
+    with pytest.raises(BadInput, match=r"cannot write .*median_us"):
+        write_measured_costs(tmp_path / "costs.json", replace(costs, tasks=(row,)))
+    assert not (tmp_path / "costs.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda tasks: tasks[1:], "task tail, .* line 2, it needs head, which did not run"),
+        (lambda tasks: [*tasks, tasks[0]], "a task of request 0 twice, .* line 2"),
+        (
+            lambda tasks: [{**tasks[0], "start_us": 0.0}, *tasks[1:]],
+            "task head, .* line 2, it starts before its request arrived",
+        ),
+    ],
+)
+def test_a_record_that_contradicts_itself_is_refused(
+    tmp_path: Path, change: Callable[[list[dict[str, Any]]], Any], said: str
+) -> None:
+    record = served(requests=3)
+    first = next(request for request in record.requests if request.application == "big")
+    writer = RecordWriter(tmp_path / "r.jsonl", record.header)
+    writer.add(replace(first, request=0))
+    writer.close()
+    header, line = (tmp_path / "r.jsonl").read_text().splitlines()
+    row = json.loads(line)
+    row["tasks"] = change(row["tasks"])
+    (tmp_path / "r.jsonl").write_text(f"{header}\n{json.dumps(row)}\n")
+    with pytest.raises(BrokenFile, match=said):
+        read_record(tmp_path / "r.jsonl")
 
 
 def test_a_record_with_a_long_pause_makes_a_short_table() -> None:

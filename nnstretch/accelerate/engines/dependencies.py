@@ -3,8 +3,8 @@
 In program order: the one before it on its engine, whoever wrote what it reads, whoever reads or
 wrote what it writes. Without overlap, every one waits for the one before it; inside a kernel or a
 layer, those of the next wait for all of the last. Where a buffer has N ports, an instruction that
-touches it waits for the N-th before it that did; instructions in flight are limited in the same
-way, so all orders stay fixed.
+touches it waits for the N-th before it that did, and for all before that one; instructions in
+flight are limited in the same way. So all orders stay fixed, and more ports are never slower.
 """
 
 from __future__ import annotations
@@ -86,6 +86,28 @@ class BufferHistory:
         self.spans[first:last] = spans
 
 
+class PortHistory:
+    """The last instructions that touched a buffer, or of all: no more are under way at once."""
+
+    def __init__(self, name: str, most: int) -> None:
+        self.name = name
+        self.latest = deque[tuple[str, int]](maxlen=most)
+        self.retired: dict[str, int] = {}
+        """Of those before, the last one by engine: engines issue in order."""
+
+    def add(self, instruction: Instruction, place: int, needed: set[int]) -> None:
+        """Add what an instruction waits for since it would be one too many, and count it in."""
+        touched = {ALL_BUFFERS} if instruction.engine != "host" else set[str]()
+        regions = (*instruction.reads, *instruction.writes)
+        touched.update(region.buffer for region in regions if region.stop > region.start)
+        if self.name in touched:
+            if len(self.latest) == self.latest.maxlen:
+                engine, earlier = self.latest[0]
+                self.retired[engine] = earlier
+            needed.update(self.retired.values())
+            self.latest.append((instruction.engine, place))
+
+
 def needs_of(
     instructions: Sequence[Instruction], overlap: str, most_at_once: Mapping[str, int] | None = None
 ) -> Needs:
@@ -103,7 +125,7 @@ def needs_of(
     behind: set[str] = set()
     block: tuple[int, int] = (-1, -1)
     needs: Needs = []
-    latest = {name: deque[int](maxlen=most) for name, most in (most_at_once or {}).items()}
+    ports = [PortHistory(name, most) for name, most in (most_at_once or {}).items()]
     for place, instruction in enumerate(instructions):
         current = (instruction.kernel, instruction.step if overlap == "kernel" else 0)
         if current != block:
@@ -115,28 +137,14 @@ def needs_of(
             needed.update(barrier)
             behind.add(instruction.engine)
         add_address_needs(histories, instruction, place, needed)
-        if latest:
-            add_port_needs(latest, instruction, place, needed)
+        for port in ports:
+            port.add(instruction, place, needed)
         needed.discard(place)
         last_on_engine[instruction.engine] = place
         if instruction.engine == "host":
             barrier, behind = (place,), {"host"}
         needs.append(tuple(sorted(needed)))
     return needs
-
-
-def add_port_needs(
-    latest: Mapping[str, deque[int]], instruction: Instruction, place: int, needed: set[int]
-) -> None:
-    """Add what an instruction waits for since it would be one too many, and count it in."""
-    touched = {ALL_BUFFERS} if instruction.engine != "host" else set[str]()
-    regions = (*instruction.reads, *instruction.writes)
-    touched.update(region.buffer for region in regions if region.stop > region.start)
-    for name, places in latest.items():
-        if name in touched:
-            if len(places) == places.maxlen:
-                needed.add(places[0])
-            places.append(place)
 
 
 def add_address_needs(

@@ -101,6 +101,7 @@ def of_unit(
 
 
 Count = Annotated[Number, of_unit(COUNT, 1, most=MOST_COUNTED)]
+AtOnce = Annotated[Number, of_unit(("count",), 1, most=MOST_COUNTED)]
 Size = Annotated[Number, of_unit(SIZE, above=0, smallest="1")]
 Bandwidth = Annotated[Number, of_unit(RATE, above=0, smallest="1")]
 Clock = Annotated[Number, of_unit(CLOCK, above=0, smallest="1")]
@@ -162,7 +163,7 @@ class BufferRow:
 
     size: Size
     bandwidth: Bandwidth
-    ports: Count | None = None
+    ports: AtOnce | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +200,7 @@ class AcceleratorFile:
     kernel_launch: Annotated[Number, of_unit(("us",))]
     global_buffer: BufferRow | None = None
     mesh: MeshRow | None = None
-    instructions_in_flight: Count | None = None
+    instructions_in_flight: AtOnce | None = None
     fallback: Annotated[str, OneOf((DDR,))] | None = None
     """`ddr`: a layer that does not fit even alone is computed from DDR instead of being refused."""
     about: Annotated[tuple[Text, ...], Length(0, 40)] = field(default=())

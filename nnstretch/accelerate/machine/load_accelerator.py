@@ -26,6 +26,7 @@ from nnstretch.files.strict_yaml import parse_yaml
 
 FORMAT = 1
 MOST_BYTES = 1 << 20
+LEFT_OUT = Number(1, "count", "left out", "assumed")
 WITHOUT_SHARED = ("ddr", "lb")
 """Policies that use the global buffer where it is known, and do without it where it is not."""
 
@@ -81,7 +82,7 @@ def find_accelerator(name: str) -> Path:
 
 def override(file: AcceleratorFile, assume: Sequence[str], option: str) -> AcceleratorFile:
     """Return a description with the fields of an option set, marked as assumed. Raises BadInput."""
-    names = dict(entries(file))
+    names = dict.fromkeys(optional_counts(file), LEFT_OUT) | dict(entries(file))
     fields = [setting.partition("=")[0] for setting in assume]
     for field in fields:
         if fields.count(field) > 1:
@@ -110,6 +111,12 @@ def override(file: AcceleratorFile, assume: Sequence[str], option: str) -> Accel
         except ValueError as error:
             raise BadInput(f"{error}, {option} {setting:.80}") from None
     return file
+
+
+def optional_counts(file: AcceleratorFile) -> tuple[str, ...]:
+    """Return the counts that a description may leave out and an option may set."""
+    buffers = ["local_buffer"] if file.global_buffer is None else ["local_buffer", "global_buffer"]
+    return (*(f"{buffer}.ports" for buffer in buffers), "instructions_in_flight")
 
 
 def units_of(number: Number) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
     if not 1 <= args.rounds <= MOST_ROUNDS:
         raise BadInput(f"--rounds is {args.rounds}, command line, write 1 to {MOST_ROUNDS}")
-    check_writable(args.out, args.workload)
+    check_writable(args.out, args.workload, args.record)
     workload = read_workload(args.workload)
     costs = measured(args, workload) if args.record is None else recorded(args, workload)
     write_measured_costs(args.out, costs)

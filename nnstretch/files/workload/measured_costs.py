@@ -141,5 +141,13 @@ def join_costs(tables: Sequence[MeasuredCosts]) -> MeasuredCosts:
 
 
 def write_measured_costs(path: Path, costs: MeasuredCosts) -> None:
-    """Write a table, whole or not at all. Raises OSError where the disk does not take it."""
-    write_text(path, json.dumps(asdict(costs), allow_nan=False) + "\n")
+    """Write a table, whole or not at all.
+
+    Raises BadInput for what no table may hold, OSError where the disk does not take it.
+    """
+    document = asdict(costs)
+    try:
+        decode(MeasuredCosts, json.loads(json.dumps(document)), "costs")
+    except ValueError as error:
+        raise BadInput(f"cannot write {path}, {error}") from None
+    write_text(path, json.dumps(document, allow_nan=False) + "\n")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -238,9 +238,9 @@ def check_once(names: list[str], what: str, path: Path) -> None:
 def requests_of(lines: list[bytes], header: RecordHeader, path: Path) -> Iterator[RecordedRequest]:
     """Yield the requests of a file. Raises BrokenFile for one that the header does not know."""
     processors = {processor.name for processor in header.processors}
-    tasks: dict[str, set[str]] = {}
+    needs: dict[str, dict[str, tuple[str, ...]]] = {}
     for application in header.applications:
-        tasks[application.name] = {task.name for task in application.tasks}
+        needs[application.name] = {task.name: task.needs for task in application.tasks}
     numbers: set[int] = set()
     for number, line in enumerate(lines, 2):
         request: RecordedRequest = decode_line(RecordedRequest, line, path, number)
@@ -248,11 +248,28 @@ def requests_of(lines: list[bytes], header: RecordHeader, path: Path) -> Iterato
         if request.request in numbers:
             raise BrokenFile(f"request {request.request} is there twice, {where}, each ends once")
         numbers.add(request.request)
-        if request.application not in tasks:
+        if request.application not in needs:
             raise BrokenFile(f"application {request.application}, {where}, the header has no such")
-        for task in request.tasks:
-            if task.task not in tasks[request.application]:
-                raise BrokenFile(f"task {task.task}, {where}, {request.application} has no such")
-            if task.processor not in processors:
-                raise BrokenFile(f"processor {task.processor}, {where}, the header has no such")
+        check_tasks(request, needs[request.application], processors, where)
         yield request
+
+
+def check_tasks(
+    request: RecordedRequest,
+    needs: Mapping[str, tuple[str, ...]],
+    processors: Collection[str],
+    where: str,
+) -> None:
+    """Check the tasks of a request against those of its application. Raises BrokenFile."""
+    ran = {task.task for task in request.tasks}
+    if len(ran) < len(request.tasks):
+        raise BrokenFile(f"a task of request {request.request} twice, {where}, each runs once")
+    for task in request.tasks:
+        if task.task not in needs:
+            raise BrokenFile(f"task {task.task}, {where}, {request.application} has no such")
+        if task.processor not in processors:
+            raise BrokenFile(f"processor {task.processor}, {where}, the header has no such")
+        if missing := [need for need in needs[task.task] if need not in ran]:
+            raise BrokenFile(f"task {task.task}, {where}, it needs {missing[0]}, which did not run")
+        if task.start_us < request.arrived_us:
+            raise BrokenFile(f"task {task.task}, {where}, it starts before its request arrived")

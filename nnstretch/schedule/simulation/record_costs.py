@@ -22,6 +22,7 @@ FEW = 10
 STILL = 1e-4
 """Variance of the busy share below which nothing can be said either."""
 MOST_GAIN = 0.9
+MOST_FACTOR = 1000.0
 FEW_UNDER_WAY = 1
 PACE_WINDOW_US = 50_000.0
 MOST_WINDOWS = 100_000
@@ -143,23 +144,45 @@ def busy_shares(spans: Sequence[PlacedSpan], processors: int) -> list[float]:
 
     Spans are in the order of their starts.
     """
-    shares: list[float] = []
-    first = 0
-    longest_us = max(span.end_us - span.start_us for span in spans)
+    of_processor: dict[str, BusyTime] = {}
     for span in spans:
-        while spans[first].start_us + longest_us <= span.start_us:
-            first += 1
+        of_processor.setdefault(span.processor, BusyTime()).add(span)
+    shares: list[float] = []
+    for span in spans:
         overlap_us = 0.0
-        for number in range(first, len(spans)):
-            beside = spans[number]
-            if beside.start_us >= span.end_us:
-                break
-            if beside.processor != span.processor:
-                ends_us = min(beside.end_us, span.end_us)
-                overlap_us += max(0.0, ends_us - max(beside.start_us, span.start_us))
+        for name, busy in of_processor.items():
+            if name != span.processor:
+                overlap_us += max(0.0, busy.until_us(span.end_us) - busy.until_us(span.start_us))
         whole_us = (span.end_us - span.start_us) * (processors - 1)
         shares.append(min(1.0, overlap_us / whole_us) if whole_us else 0.0)
     return shares
+
+
+class BusyTime:
+    """How long a processor has worked up to any instant."""
+
+    def __init__(self) -> None:
+        self.starts_us: list[float] = []
+        self.ends_us: list[float] = []
+        self.before_us: list[float] = []
+        """Before each start."""
+
+    def add(self, span: PlacedSpan) -> None:
+        """Add a task that started after all others."""
+        worked_us = 0.0
+        if self.starts_us:
+            worked_us = self.before_us[-1] + self.ends_us[-1] - self.starts_us[-1]
+        self.before_us.append(worked_us)
+        self.starts_us.append(span.start_us)
+        self.ends_us.append(span.end_us)
+
+    def until_us(self, at_us: float) -> float:
+        """Return how long the processor has worked."""
+        place = bisect_right(self.starts_us, at_us) - 1
+        if place < 0:
+            return 0.0
+        last_us = min(at_us, self.ends_us[place]) - self.starts_us[place]
+        return self.before_us[place] + last_us
 
 
 def kind_costs(known: KindCosts, tasks: Sequence[SlowedTask], pace: dict[int, float]) -> KindCosts:
@@ -189,7 +212,7 @@ def gain_alone(points: Sequence[tuple[float, float]]) -> float:
         with_time += (share - mean_share) * time_us
         with_product += (share - mean_share) * share * time_us
     mean_us = fmean(time_us for _, time_us in points)
-    if with_product < STILL * len(points) * mean_us:
+    if with_product <= STILL * len(points) * mean_us:
         return 0.0
     return min(MOST_GAIN, max(0.0, with_time / with_product))
 
@@ -211,7 +234,8 @@ def switched_factors(tasks: Sequence[SlowedTask], alone_us: Sequence[float]) -> 
         slope = sum((crowd - mean_crowd) * time for crowd, time in switched) / variance
     few_us = mean_us - slope * mean_crowd
     usual_us = fmean(straight)
-    return max(1.0, few_us / usual_us), max(1.0, (few_us + slope) / usual_us)
+    few, many = few_us / usual_us, (few_us + slope) / usual_us
+    return min(MOST_FACTOR, max(1.0, few)), min(MOST_FACTOR, max(1.0, many))
 
 
 def pace_of(
@@ -219,7 +243,7 @@ def pace_of(
 ) -> dict[int, float]:
     """Return by window of time how many times as long tasks took as those of their kinds do.
 
-    Windows of which half or more had no work say nothing.
+    Windows in which less was done than one processor does in half of the time say nothing.
     """
     took_us: dict[int, float] = {}
     usual_us: dict[int, float] = {}
@@ -231,7 +255,7 @@ def pace_of(
             took_us[window] = took_us.get(window, 0.0) + task.time_us
             usual_us[window] = usual_us.get(window, 0.0) + plain_us * factor
     return {
-        window: min(1000.0, max(0.1, took_us[window] / usual))
+        window: min(MOST_FACTOR, max(0.1, took_us[window] / usual))
         for window, usual in usual_us.items()
         if usual >= PACE_WINDOW_US / 2
     }
