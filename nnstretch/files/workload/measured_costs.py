@@ -19,7 +19,7 @@ from typing import Annotated
 from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.files.atomic import write_text
 from nnstretch.files.decode import decode
-from nnstretch.files.json_text import read_json
+from nnstretch.files.json_text import parse_json, read_json
 from nnstretch.files.limits import Length, OneOf, Range
 from nnstretch.files.read import as_path
 from nnstretch.plan import Name
@@ -145,9 +145,9 @@ def write_measured_costs(path: Path, costs: MeasuredCosts) -> None:
 
     Raises BadInput for what no table may hold, OSError where the disk does not take it.
     """
-    document = asdict(costs)
     try:
-        decode(MeasuredCosts, json.loads(json.dumps(document)), "costs")
+        text = json.dumps(asdict(costs), allow_nan=False)
+        decode(MeasuredCosts, parse_json(text.encode()), "costs")
     except ValueError as error:
         raise BadInput(f"cannot write {path}, {error}") from None
-    write_text(path, json.dumps(document, allow_nan=False) + "\n")
+    write_text(path, text + "\n")
