@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections import OrderedDict
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -48,8 +49,13 @@ def test_weights_come_back_exactly(tmp_path: Path) -> None:
             r"9\.weight is missing, as are 1 more of 12",
         ),
         (small_net()[:-1], r"8\.bias is unexpected, as are 1 more of 10"),
+        (
+            nn.Sequential(OrderedDict(other=small_net())),
+            r"other\.0\.weight is missing, as are 9 more of 10, of another network: it has"
+            r" 0\.weight and 9 more",
+        ),
     ],
-    ids=["shape", "missing", "unexpected"],
+    ids=["shape", "missing", "unexpected", "other"],
 )
 def test_weights_that_do_not_fit_are_refused_by_key(
     tmp_path: Path, network: nn.Module, reason: str

@@ -61,9 +61,12 @@ def first_mismatch(module: nn.Module, weights: Mapping[str, Tensor]) -> str | No
     """Return in words the first key that does not fit the network; None where all fit."""
     state = module.state_dict()
     missing = [key for key in state if key not in weights]
-    if missing:
-        return f"{missing[0]} is missing, as are {len(missing) - 1} more of {len(state)}"
     unexpected = [key for key in weights if key not in state]
+    if missing:
+        said = f"{missing[0]} is missing, as are {len(missing) - 1} more of {len(state)}"
+        if unexpected:
+            said += f", of another network: it has {unexpected[0]} and {len(unexpected) - 1} more"
+        return said
     if unexpected:
         return f"{unexpected[0]} is unexpected, as are {len(unexpected) - 1} more of {len(weights)}"
     misshaped = [key for key in state if state[key].shape != weights[key].shape]
