@@ -64,9 +64,9 @@ def expanded(selectors: str, body: str, settings: list[Setting]) -> Iterator[str
         yield f"{selectors}{{{body.replace(variable[0], variable[2])}}}"
     for setter, name, value in settings:
         if name == variable[1]:
-            matching = [
-                one for each in selectors.split(",") for one in selectors_of(each.strip(), setter)
-            ]
+            matching: list[str] = []
+            for selector in selectors.split(","):
+                matching += selectors_of(selector.strip(), setter)
             yield f"{','.join(matching)}{{{body.replace(variable[0], value)}}}"
 
 

@@ -28,8 +28,9 @@ from nnstretch.files.workload.service_record import (
 from nnstretch.schedule.executors.contended import HostCosts
 from nnstretch.schedule.request import Request
 from nnstretch.schedule.simulation.application import Application, ExponentialArrivals, own_tasks
+from nnstretch.schedule.simulation.busy_time import busy_shares
 from nnstretch.schedule.simulation.durations import MeasuredTimes, Pace
-from nnstretch.schedule.simulation.record_costs import busy_shares, costs_of_record
+from nnstretch.schedule.simulation.record_costs import costs_of_record
 from nnstretch.schedule.simulation.replay import (
     placed_spans,
     recorded_latencies,

@@ -7,6 +7,7 @@ durations.py    how long tasks really take: predicted, drawn, measured or record
 simulate.py     applications that arrive, under a policy
 replay.py       a server's record as a simulation
 record_costs.py a table of costs from a server's record
+busy_time.py    what worked beside each task of a record
 latencies.py    latencies of any number of requests in bounded memory
 length_over_time.py  how long a queue was over time
 round_times.py  how long decisions take, by how many tasks wait

@@ -15,6 +15,7 @@ from statistics import fmean, median
 from nnstretch.errors import BadInput
 from nnstretch.files.workload.measured_costs import MeasuredCosts, MeasuredTask, measured_task
 from nnstretch.files.workload.service_record import ServiceRecord
+from nnstretch.schedule.simulation.busy_time import busy_shares
 from nnstretch.schedule.simulation.replay import PlacedSpan, host_costs, placed_spans
 
 FEW = 10
@@ -50,7 +51,7 @@ class SlowedTask:
 
 
 @dataclass(frozen=True, slots=True)
-class KindCosts:
+class KindSlowing:
     """What slows the tasks of a kind."""
 
     gain: float = 0.0
@@ -83,9 +84,11 @@ def costs_of_record(record: ServiceRecord) -> MeasuredCosts:
     for task in tasks:
         of_kind.setdefault(task.kind, []).append(task)
     pace: dict[int, float] = {}
-    costs = {kind: KindCosts() for kind in of_kind}
+    costs = {kind: KindSlowing() for kind in of_kind}
     for _ in range(ROUNDS):
-        costs = {kind: kind_costs(costs[kind], listed, pace) for kind, listed in of_kind.items()}
+        costs = {
+            kind: slowing_of_kind(costs[kind], listed, pace) for kind, listed in of_kind.items()
+        }
         pace = pace_of(of_kind, costs)
     rows = tuple(row_of(kind, costs[kind], listed, pace) for kind, listed in of_kind.items())
     host = host_costs(record)
@@ -139,53 +142,9 @@ def of_one_request(first: PlacedSpan, second: PlacedSpan) -> bool:
     return (first.application, first.request) == (second.application, second.request)
 
 
-def busy_shares(spans: Sequence[PlacedSpan], processors: int) -> list[float]:
-    """Return the share of the other processors that worked while each task ran.
-
-    Spans are in the order of their starts.
-    """
-    of_processor: dict[str, BusyTime] = {}
-    for span in spans:
-        of_processor.setdefault(span.processor, BusyTime()).add(span)
-    shares: list[float] = []
-    for span in spans:
-        overlap_us = 0.0
-        for name, busy in of_processor.items():
-            if name != span.processor:
-                overlap_us += max(0.0, busy.until_us(span.end_us) - busy.until_us(span.start_us))
-        whole_us = (span.end_us - span.start_us) * (processors - 1)
-        shares.append(min(1.0, overlap_us / whole_us) if whole_us else 0.0)
-    return shares
-
-
-class BusyTime:
-    """How long a processor has worked up to any instant."""
-
-    def __init__(self) -> None:
-        self.starts_us: list[float] = []
-        self.ends_us: list[float] = []
-        self.before_us: list[float] = []
-        """Before each start."""
-
-    def add(self, span: PlacedSpan) -> None:
-        """Add a task that started after all others."""
-        worked_us = 0.0
-        if self.starts_us:
-            worked_us = self.before_us[-1] + self.ends_us[-1] - self.starts_us[-1]
-        self.before_us.append(worked_us)
-        self.starts_us.append(span.start_us)
-        self.ends_us.append(span.end_us)
-
-    def until_us(self, at_us: float) -> float:
-        """Return how long the processor has worked."""
-        place = bisect_right(self.starts_us, at_us) - 1
-        if place < 0:
-            return 0.0
-        last_us = min(at_us, self.ends_us[place]) - self.starts_us[place]
-        return self.before_us[place] + last_us
-
-
-def kind_costs(known: KindCosts, tasks: Sequence[SlowedTask], pace: dict[int, float]) -> KindCosts:
+def slowing_of_kind(
+    known: KindSlowing, tasks: Sequence[SlowedTask], pace: dict[int, float]
+) -> KindSlowing:
     """Return what slows a kind, from what is known of that so far."""
     most_us = MOST_TIMES * median(task.time_us for task in tasks)
     times_us = [min(most_us, task.time_us) / pace_at(pace, task.start_us) for task in tasks]
@@ -199,7 +158,7 @@ def kind_costs(known: KindCosts, tasks: Sequence[SlowedTask], pace: dict[int, fl
         time_us * (1 - task.busy_share * gain)
         for task, time_us in zip(tasks, times_us, strict=True)
     ]
-    return KindCosts(gain, *switched_factors(tasks, alone_us))
+    return KindSlowing(gain, *switched_factors(tasks, alone_us))
 
 
 def gain_alone(points: Sequence[tuple[float, float]]) -> float:
@@ -239,7 +198,7 @@ def switched_factors(tasks: Sequence[SlowedTask], alone_us: Sequence[float]) -> 
 
 
 def pace_of(
-    of_kind: dict[Kind, list[SlowedTask]], costs: dict[Kind, KindCosts]
+    of_kind: dict[Kind, list[SlowedTask]], costs: dict[Kind, KindSlowing]
 ) -> dict[int, float]:
     """Return by window of time how many times as long tasks took as those of their kinds do.
 
@@ -278,7 +237,7 @@ def pace_at(pace: dict[int, float], at_us: float) -> float:
 
 
 def row_of(
-    kind: Kind, costs: KindCosts, tasks: Sequence[SlowedTask], pace: dict[int, float]
+    kind: Kind, costs: KindSlowing, tasks: Sequence[SlowedTask], pace: dict[int, float]
 ) -> MeasuredTask:
     """Return the row of a kind on a processor."""
     alone_us = [task.time_us / costs.slowed(task) / pace_at(pace, task.start_us) for task in tasks]
