@@ -16,6 +16,7 @@ loaded_model.py  the network and chip that the arguments name
 output_path.py   checks of paths before any long work
 progress.py      progress bars
 console.py       the terminal
+out_of_memory.py what a verb says that memory does not suffice for
 """
 
 from __future__ import annotations
@@ -131,6 +132,14 @@ def run_verb(verb: str, argv: list[str]) -> int:
             raise
         stopped = f"{verb} stopped, {error.filename or 'the system'}, {error.strerror}"
         print(f"nnstretch: {shorten_message(one_line(stopped))}", file=sys.stderr)
+        return 1
+    except (MemoryError, RuntimeError) as error:
+        from nnstretch.cli.out_of_memory import out_of_memory
+
+        said = out_of_memory(error, verb)
+        if said is None:
+            raise
+        print(f"nnstretch: {said}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as interrupt:
         print(
