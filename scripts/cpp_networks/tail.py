@@ -5,8 +5,8 @@ is a record, of which a table of costs is made (`costs_of_record`, as `simulate 
 `simulate` is given the arrivals, the tasks (`--graph`) and that table (`--costs`). The table says when
 the host was slow, too. Beside it stands what a table says that was taken right before, of other
 arrivals of the same load under the same policy: there, the host may have been as slow at other times
-or not at all. All of it is done in several rounds, in turns. It needs two quiet cores and about
-fifteen minutes.
+or not at all, so rounds in which it kept its speed are judged apart. All of it is done in several
+rounds, in turns. It needs two quiet cores; a round of 300 requests takes about two minutes.
 
 `--emulated` asks the same of two elements that compute and take the time of their table, four times
 what a core takes: what differs there is not the host's, and one round is enough.
@@ -30,7 +30,7 @@ import torch
 from cpp_trial import build_runtime
 from speed import PAIR, link_pair, pair_folders, prepared
 from tail_page import LEARNING, LOADS, Capacity, Row, Rows, page
-from tail_record import record_of_spans
+from tail_record import record_of_spans, slowing_since
 
 from nnstretch.bench.commands import run_verb
 from nnstretch.files.atomic import write_text
@@ -47,7 +47,7 @@ CORES = "cpu,cpu"
 EMULATED = "emulated:npu,emulated:npu"
 EMULATED_FACTOR = 4.0
 """What emulated elements take, over what a core takes, so that the computing hides behind it."""
-SIMULATIONS = 5
+SIMULATIONS = 3
 """Draws of what tasks take from a table of other arrivals, of which the median counts."""
 AS_RECORDED = 0
 """The seed with which slow moments of the host come when they came."""
@@ -123,6 +123,7 @@ def run(args: argparse.Namespace) -> int:
                         row.quantile_ms(95),
                         row.simulated["p95"],
                         row.before_p95_ms,
+                        row.slower,
                         flush=True,
                     )
             times_ms = drawn_times_ms(f"{LOADS[-1]}", per_s, requests // len(PAIR))
@@ -230,6 +231,7 @@ def measure_tasks(
 def one_row(bench: Bench, policy: str, load: float, per_s: float, count: int, seed: int) -> Row:
     """Measure and simulate one load under one policy."""
     measure_tasks(bench, policy, drawn_times_ms(f"{load}/{policy}/{seed}", per_s, count))
+    before = record_of(bench, policy)
     times_ms = drawn_times_ms(f"{load}", per_s, count)
     before_ms = [
         simulation(bench, policy, times_ms, number)["app_latency_ms"]["p95"]
@@ -237,7 +239,8 @@ def one_row(bench: Bench, policy: str, load: float, per_s: float, count: int, se
     ]
     latencies = tuple(measure_tasks(bench, policy, times_ms))
     simulated = simulation(bench, policy, times_ms, AS_RECORDED)["app_latency_ms"]
-    return Row(latencies, simulated, median(before_ms))
+    slower = slowing_since(before, record_of(bench, policy))
+    return Row(latencies, simulated, median(before_ms), slower)
 
 
 def corrected_p95_ms(bench: Bench, times_ms: Sequence[Sequence[float]]) -> float:

@@ -16,12 +16,19 @@ from nnstretch.bench.markdown import markdown_table
 LOADS = (0.5, 0.7)
 """Shares of what two workers do at most."""
 LIMIT = 0.15
+STEADY = 0.05
+"""By how much, at most, tasks take more or less than before where the host keeps its speed."""
 SERVING = Path("docs/results/serving.md")
 LEARNING = "eft"
 """The policy of which that is shown."""
 HEADS = (
     *("load", "task", "policy", "p50 ms", "simulated", "p95 ms", "rounds", "simulated", "rounds"),
-    *("off by", "by other arrivals", *(f"{name.partition(':')[2]} p95 ms" for name in PAIR)),
+    *(
+        "off by",
+        "by other arrivals",
+        "steady host",
+        *(f"{name.partition(':')[2]} p95 ms" for name in PAIR),
+    ),
     "Python's server, p95 ms",
 )
 
@@ -36,6 +43,8 @@ class Row:
     """By a table of what tasks took meanwhile."""
     before_p95_ms: float
     """By a table of what they took under other arrivals right before."""
+    slower: float
+    """How many times as long tasks took as under those."""
 
     def quantile_ms(self, percent: float) -> float:
         """Return a percentile of the latencies of both networks."""
@@ -62,6 +71,11 @@ def off_by(rows: Sequence[Row]) -> float:
 def foretold_off_by(rows: Sequence[Row]) -> float:
     """Return the relative error of the p95 by a table of other arrivals, the median of rounds."""
     return float(np.median([row.before_p95_ms / row.quantile_ms(95) for row in rows])) - 1
+
+
+def steady_rounds(rows: Sequence[Row]) -> list[Row]:
+    """Return the rounds in which the host was as fast as under the other arrivals before."""
+    return [row for row in rows if abs(row.slower - 1) <= STEADY]
 
 
 def verdict(worst: float) -> str:
@@ -99,9 +113,17 @@ def cells(
         *(f"{np.median(p95_ms):.1f}", between(p95_ms)),
         *(f"{np.median(simulated_ms):.1f}", between(simulated_ms), f"{off_by(rows):+.1%}"),
         f"{foretold_off_by(rows):+.1%}",
+        steady_cell(rows),
         *(f"{time_ms:.1f}" for time_ms in by_network),
         python_ms.get((load, policy), "-"),
     )
+
+
+def steady_cell(rows: Sequence[Row]) -> str:
+    """Return the error by other arrivals where the host kept its speed, and in how many rounds."""
+    steady = steady_rounds(rows)
+    error = f"{foretold_off_by(steady):+.1%}" if steady else "-"
+    return f"{error} of {len(steady)}"
 
 
 def apart(rows: Sequence[Row]) -> float:
@@ -118,6 +140,8 @@ SIMULATED = (
     " 50 ms in which the host was slow, and from when a core that rests is given a task until that"
     " starts. `by other arrivals`: the same by a table that was recorded right before, when the"
     " runtime served other arrivals of the same load: there, the host's slow moments are other ones."
+    f" `steady host`: of that, rounds in which tasks took within {STEADY:.0%} of what they took"
+    " before, and how many these are."
     " Neither learns costs from what tasks take (`correct_costs`, `correction`)."
 )
 SERVER = (
@@ -173,6 +197,7 @@ def findings(
     foretold = max(map(foretold_off_by, rows.values()), key=abs)
     measured = between([each.measured_per_s for each in capacities])
     simulated = between([each.simulated_per_s for each in capacities])
+    steady = [foretold_off_by(kept) for kept in map(steady_rounds, rows.values()) if kept]
     spread = max(map(apart, rows.values()))
     again = [f"- p95 of the same arrivals, from round to round: {spread:.0%} apart at most"]
     return [
@@ -182,4 +207,5 @@ def findings(
         f" {between(corrected_ms)} ms",
         f"- p95 by a table of the very arrivals, which checks scheduler and model: {verdict(worst)}",
         f"- p95 by a table of other arrivals, which foretells: {verdict(foretold)}",
+        f"- the same where the host kept its speed: {verdict(max(steady, key=abs, default=1.0))}",
     ]

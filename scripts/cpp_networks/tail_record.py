@@ -1,9 +1,10 @@
-"""What the program `arrivals` did, as the record of a server."""
+"""What the program `arrivals` did, as the record of a server, and how fast the host was."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from nnstretch.files.workload.service_record import (
@@ -48,6 +49,28 @@ def record_of_spans(
         tuple(application_of(name, graph) for name, graph in graphs.items()),
     )
     return ServiceRecord(header, tuple(sorted(requests, key=lambda request: request.ended_us)))
+
+
+def slowing_since(before: ServiceRecord, after: ServiceRecord) -> float:
+    """Return how many times as long tasks took in a record as in one before it.
+
+    Each task of a network counts by what it takes before and as often as it ran afterwards.
+    """
+    times_us = task_times_us(after)
+    usual_us = {kind: fmean(times) for kind, times in task_times_us(before).items()}
+    known = usual_us.keys() & times_us.keys()
+    expected_us = sum(usual_us[kind] * len(times_us[kind]) for kind in known)
+    return sum(sum(times_us[kind]) for kind in known) / expected_us
+
+
+def task_times_us(record: ServiceRecord) -> dict[tuple[str, str], list[float]]:
+    """Return what each run of each task of a network took."""
+    times_us: dict[tuple[str, str], list[float]] = {}
+    for request in record.requests:
+        for task in request.tasks:
+            times = times_us.setdefault((request.application, task.task), [])
+            times.append(task.end_us - task.start_us)
+    return times_us
 
 
 def application_of(name: str, graph: Mapping[str, Any]) -> RecordedApplication:

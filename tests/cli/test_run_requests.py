@@ -100,6 +100,13 @@ def test_a_failed_processors_work_runs_elsewhere(
     )
 
 
+def test_what_was_to_go_wrong_later_is_told(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--fail", "dsp@2,gpu@300:400", "--busy", "cpu@200:250"]
+    assert ran(capsys, net, "--requests", 5, *options)["not_reached"] == ["cpu@200:250", "gpu@300"]
+    assert run_verb("run", [str(net), "--requests", "5", "--fail", "dsp@300"]) == 0
+    assert "not reached: dsp@300, all was answered after" in capsys.readouterr().out
+
+
 def test_the_real_clock_serves_the_same(
     net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -210,6 +210,7 @@ def result_json(workload: Workload, result: LoadTestResult) -> dict[str, Any]:
         "latency_ms": {name: us / 1000 for name, us in latency_us.items()} or None,
         "throughput_per_s": result.throughput_per_s,
         "elapsed_ms": result.elapsed_us / 1000,
+        "not_reached": not_reached(workload.disturbances, result.elapsed_us),
         "dilation": served.dilation,
         "critical_path_ms": None if path_us is None else path_us / 1000,
         "overlap_efficiency": path_us / median_us if path_us and median_us else None,
@@ -219,6 +220,21 @@ def result_json(workload: Workload, result: LoadTestResult) -> dict[str, Any]:
         "compared_with": "the sub-graphs of the same plan run one after another",
         "backend": served.backends,
     }
+
+
+def not_reached(disturbances: Disturbances, elapsed_us: float) -> list[str]:
+    """Return what was to begin after the last answer, as `--busy` and `--fail` take it."""
+    busy = [
+        f"{each.processor}@{each.start_us / 1000:g}:{each.end_us / 1000:g}"
+        for each in disturbances.busy
+        if each.start_us >= elapsed_us
+    ]
+    fails = [
+        f"{each.processor}@{each.at_us / 1000:g}"
+        for each in disturbances.fails
+        if each.at_us >= elapsed_us
+    ]
+    return busy + fails
 
 
 def processors_json(result: LoadTestResult) -> dict[str, dict[str, float]]:
@@ -270,4 +286,9 @@ def show(result: dict[str, Any], console: Console) -> None:
     for name, use in result["processors"].items():
         table.add_row(f"{name} busy", f"{use['busy_ms']:.3f} ms, {use['utilisation']:.0%}")
     console.print(table)
+    if result["not_reached"]:
+        console.print(
+            f"[yellow]not reached:[/yellow] {', '.join(result['not_reached'])}, all was answered"
+            f" after {result['elapsed_ms']:g} ms"
+        )
     warn_uncalibrated(result, console)
