@@ -83,9 +83,9 @@ def read_bytes(path: Path, what: str, most_bytes: int) -> bytes:
         raise UnknownName(f"no {what} {path}, {_why(error)}") from None
 
 
-def file_sha256(path: Path, what: str) -> str:
+def file_sha256(path: Path, what: str, most_bytes: int = MOST_TENSOR_BYTES) -> str:
     """Return the hash of a file in hexadecimal digits. Raises UnknownName or BrokenFile."""
-    check_file(path, what, MOST_TENSOR_BYTES)
+    check_file(path, what, most_bytes)
     try:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -134,6 +134,8 @@ def command(data: st.DataObject) -> list[str]:
         argv.append("--json")
     for _ in range(data.draw(st.integers(0, 2))):
         change_words(data, verb, argv)
+    if verb in REFUSED and not {"--check", "nowhere"} & set(argv):
+        argv += ["--backend", "nowhere"]  # else it measures for the seven minutes of its budget
     return [*verb.split(), *argv]
 
 

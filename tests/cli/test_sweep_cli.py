@@ -198,6 +198,22 @@ def test_a_sweep_whose_files_have_changed_is_not_continued(
     run(capsys, tmp_path / "sweep.yaml", out)
 
 
+def test_a_file_of_a_terabyte_is_refused_before_it_is_read(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (sweep.parent / "tasks.json").open("wb") as file:
+        file.truncate(1 << 40)
+    (sweep.parent / "workload.yaml").write_text(
+        "pool: {cpu: 1}\npolicy: eft\napplications:\n"
+        "- {name: net, model: tasks.json, arrivals: {period_ms: 5}, instances: 2}\n"
+    )
+    assert main(["simulate", "sweep", str(sweep), "--out", str(sweep.parent / "out")]) == 1
+    assert f"{sweep.parent / 'tasks.json'} is too large" in capsys.readouterr().err.replace(
+        "\n", ""
+    )
+    assert not (sweep.parent / "out").exists()
+
+
 def test_two_sweeps_do_not_write_one_journal(
     sweep: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from nnstretch.cli.simulate.workload_files import beside
 from nnstretch.errors import BadInput
+from nnstretch.files.read import MOST_MODEL_BYTES, file_sha256
 from nnstretch.files.workload.workload import WorkloadFile
 
 
 def file_digests(workload: WorkloadFile, folder: Path) -> dict[str, str]:
-    """Return the sha256 of every file that a workload names, by its name there."""
-    digests: dict[str, str] = {}
-    for name, path in named_files(workload, folder):
-        if path.is_file():
-            with path.open("rb") as file:
-                digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return digests
+    """Return the sha256 of every file that a workload names, by its name there.
+
+    Raises UnknownName for one that cannot be opened, BrokenFile for one too large.
+    """
+    return {
+        name: file_sha256(path, "file", MOST_MODEL_BYTES)
+        for name, path in named_files(workload, folder)
+        if path.is_file()
+    }
 
 
 def named_files(workload: WorkloadFile, folder: Path) -> Iterator[tuple[str, Path]]:

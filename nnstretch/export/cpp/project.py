@@ -195,7 +195,8 @@ def check_folder(folder: Path) -> None:
 
 def write_changed(path: Path, data: bytes) -> None:
     """Write a file unless it holds these bytes already, so that builds stay fresh."""
-    if path.is_file() and path.read_bytes() == data:
+    same_size = path.is_file() and path.stat().st_size == len(data)
+    if same_size and path.read_bytes() == data:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as aside:

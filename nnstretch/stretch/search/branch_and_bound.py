@@ -86,9 +86,11 @@ class ExactSearch:
     def run(self) -> ExactSearch:
         """Search the space; without a plan within the limits, `best` stays None."""
         bounds = self.bounds = self.optimize_multipliers()
+        if self.limits_seem_slack():
+            self.evaluate(Multipliers(), 1.0, partial(self.report_progress, "pricing", 1, 1))
         phases = self.schedule.label_runs(self.limits)
         for factor, runs in zip(self.bins.phases, phases, strict=False):
-            if factor is not None and not self.tighten(bounds, factor):
+            if self.is_over or (factor is not None and not self.tighten(bounds, factor)):
                 return self
             bounds.sort(key=lambda values: -values.total(self.limits))
             self.polish(bounds)
@@ -141,6 +143,13 @@ class ExactSearch:
                 break
         known.sort(key=lambda values: -values.total(self.limits))
         return known[: self.schedule.kept_bounds]
+
+    def limits_seem_slack(self) -> bool:
+        """Return whether no plan so far is faster than the incumbent, within the limits or not."""
+        if self.best is None or self.is_over or not self.limits.any:
+            return False
+        fastest_us = min((plane[0] for plane in self.planes.planes), default=0.0)
+        return fastest_us >= self.best.latency_us * (1 - max(self.gap, 1e-9))
 
     def tighten(self, bounds: list[CostToGo], bin_factor: float) -> bool:
         """Evaluate the same multipliers over finer bins; return False where optimal before."""
