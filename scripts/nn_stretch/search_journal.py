@@ -37,16 +37,20 @@ Tell = Callable[[int, int], None]
 
 def code_fingerprint(data: Path = DATA) -> str:
     """Digest what decides a row: published data, the chip's predictors, the sources that search."""
-    package = Path(sys.modules["nnstretch"].__file__ or "").parent
-    sources = [path for folder in CODE for path in sorted((package / folder).glob("*.py"))]
     digest = hashlib.sha256()
     for path in (
         data / "configs.csv",
         *sorted((package_data("latency_predictors") / SOC).glob("*.json")),
-        *sources,
+        *search_sources(),
     ):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]
+
+
+def search_sources() -> list[Path]:
+    """Return the files of the package that decide what a search finds, sub-folders included."""
+    package = Path(sys.modules["nnstretch"].__file__ or "").parent
+    return [path for folder in CODE for path in sorted((package / folder).rglob("*.py"))]
 
 
 def key_of(searched: Searched) -> Key:

@@ -45,6 +45,7 @@ from nnstretch.stretch.search.space.cost_tables import CostTables
 from nnstretch.stretch.search.space.search_space import SearchSpace
 
 SEEDS = range(40)
+NO_LABELS = replace(SearchSchedule(), phases=())
 
 
 def space_of(one: Instance) -> SearchSpace:
@@ -387,3 +388,16 @@ def test_options_that_cannot_be_best_have_no_tight_bound() -> None:
         branched += sum(options[number].branched for number in values.options)
         loose += len(values.loose)
     assert 0.05 * branched < loose < branched
+
+
+def test_limits_that_do_not_bind_are_seen_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without label searches, more is proven where the bound without limits is looked at, too."""
+
+    def proven(seed: int) -> bool:
+        tables = CostTables(space_of(random_instance(seed)))
+        options, limits = tuple(segment_options(tables)), NetworkLimits(min_macs=1, min_params=1)
+        return ExactSearch(tables, options, limits, 0.0, schedule=NO_LABELS).run().is_proven(0.0)
+
+    with_it = {seed for seed in SEEDS if proven(seed)}
+    monkeypatch.setattr(ExactSearch, "limits_seem_slack", lambda _self: False)
+    assert with_it > {seed for seed in SEEDS if proven(seed)}

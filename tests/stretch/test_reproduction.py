@@ -38,7 +38,16 @@ from comparison_rows import (
 from hypothesis import given
 from hypothesis import strategies as st
 from published_plans import Phone, broken, outside
-from search_journal import Allowance, append, code_fingerprint, fresh, key_of, read_journal, run
+from search_journal import (
+    Allowance,
+    append,
+    code_fingerprint,
+    fresh,
+    key_of,
+    read_journal,
+    run,
+    search_sources,
+)
 from support.anynet_yaml import configurations, document
 from support.scripts import load_command
 
@@ -384,6 +393,8 @@ def test_a_row_is_searched_only_where_the_journal_cannot_answer(
 def test_the_fingerprint_follows_the_data(tmp_path: Path) -> None:
     (tmp_path / "configs.csv").write_text("config\n")
     assert code_fingerprint() == code_fingerprint() != code_fingerprint(tmp_path)
+    names = {path.name for path in search_sources()}
+    assert names >= {"branch_and_bound.py", "cost_to_go.py", "load_soc.py", "lower.py"}
 
 
 def test_a_search_that_takes_too_long_is_stopped_and_said_so() -> None:
