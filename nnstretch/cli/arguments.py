@@ -82,6 +82,14 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
+def seed_of(text: str) -> int:
+    """Parse a whole number from 0. Raises as `whole_number`, BadInput for one below 0."""
+    seed = whole_number(text)
+    if seed < 0:
+        raise BadInput("needed is 0 or more")
+    return seed
+
+
 def plain_number(text: str) -> float:
     """Parse a number in plain decimals, or nan or inf. Raises ArgumentTypeError for others."""
     if NOT_FINITE.fullmatch(text):

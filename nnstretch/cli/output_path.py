@@ -50,6 +50,16 @@ def check_folder(path: Path | None, option: str) -> None:
         raise BadInput(f"{option} is {path}, command line, it is a file, name a folder")
 
 
+def check_apart(*paths: Path | None) -> None:
+    """Refuse results that would be written to one place. Raises BadInput."""
+    named: set[Path] = set()
+    for path in paths:
+        if path is not None and path.resolve() in named:
+            raise BadInput(f"{path} is written twice, command line, name a place for each")
+        if path is not None:
+            named.add(path.resolve())
+
+
 def check_replaceable(
     folder: Path, finished: str | None, overwrite: bool, option: str = "--out"
 ) -> None:
@@ -66,7 +76,12 @@ def check_replaceable(
 
 def is_same(out: Path, source: str) -> bool:
     """Return whether an input is the output file itself, or a factory in it."""
+    return any(out.samefile(file) for file in files_of(source))
+
+
+def files_of(source: str) -> list[Path]:
+    """Return the files that an input may mean: itself, or the one of its factory or outputs."""
     network = source.partition("#")[0]
     file = Path(network.partition("?")[0])
     candidates = (Path(source), file, Path(network.rpartition(":")[0] or network))
-    return any(c.is_file() and out.samefile(c) for c in candidates)
+    return [candidate for candidate in candidates if candidate.is_file()]

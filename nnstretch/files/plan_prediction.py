@@ -76,6 +76,11 @@ def predicted_section(trial: Trial, graph: Graph, soc_sha256: str) -> PlanPredic
     )
 
 
+def graph_sha256(graph: Graph) -> str:
+    """Return the hash of a captured network, whatever it is called."""
+    return hashlib.sha256(f"{replace(graph, name='')!r}".encode()).hexdigest()
+
+
 def network_sha256(plan: Plan, graph: Graph) -> str:
     """Return the hash of a plan and the network it stretches, whatever the network is called."""
     text = f"{FORMULA} {plan!r} {replace(graph, name='')!r}"

@@ -253,13 +253,15 @@ def drive_server(
     began_s = perf_counter()
     clients = [
         threading.Thread(target=client, name=f"nnstretch-client-{number}", daemon=True)
-        for number in range(workload.clients)
+        for number in range(min(workload.clients, workload.requests))
     ]
     try:
         for thread in clients:
             thread.start()
         for thread in clients:
             thread.join()
+    except RuntimeError as error:  # no more threads
+        raise BadInput(f"{workload.clients} clients, load test, {error}") from None
     finally:
         stopped.set()
     result.elapsed_us = (perf_counter() - began_s) * 1e6 / result.served.dilation

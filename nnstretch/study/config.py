@@ -37,6 +37,8 @@ METRICS = {
 }
 CONFIG_KEY = "made_for"
 """Attribute of a study that holds its configuration."""
+HASHES = ("soc_sha256", "network_sha256")
+"""Settings that studies of before do not say: these go on without."""
 EXACT_OPTIMUM_KEY = "exact"
 """Attribute of a study that holds the result of the exact search."""
 
@@ -59,6 +61,9 @@ class StudyConfig:
     """SHA-256 of the weights that branches inherit; None where they inherit none."""
     repeat: int | None = None
     """Runs behind one measured latency."""
+    soc_sha256: str | None = None
+    network_sha256: str | None = None
+    """Of the captured network; its weights are no part of it."""
 
     @property
     def uses_predicted_latency(self) -> bool:
@@ -114,7 +119,7 @@ def open_study(
     before = study.user_attrs[CONFIG_KEY]
     differing: list[str] = []
     for key in sorted({*now, *before}):
-        if now.get(key) != before.get(key):
+        if now.get(key) != before.get(key) and (key in before or key not in HASHES):
             differing.append(f"{key}, {before.get(key, 'none')} and not {now.get(key, 'none')}")
     if differing:
         raise BadInput(

@@ -17,7 +17,7 @@ from nnstretch.bundle.image_task import ImageTask, read_task, task_text
 from nnstretch.bundle.manifest import Manifest, Port
 from nnstretch.cli import main
 from nnstretch.cli.run.image_input import best_classes, read_image, square_side
-from nnstretch.errors import BrokenFile
+from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.graph import TensorSpec
 
 TASK = ImageTask(("red", "green", "blue"), (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
@@ -66,6 +66,12 @@ def test_an_image_is_resized_by_its_shorter_side_and_cropped(tmp_path: Path) -> 
     assert seen[0, ::2].max() == 0
     wide = read_image(tmp_path / "a.png", replace(TASK, resize_px=20), 10)
     assert wide.shape == (1, 3, 10, 10)
+
+
+def test_an_image_too_thin_to_be_resized_is_refused(tmp_path: Path) -> None:
+    Image.new("RGB", (100_000, 1)).save(tmp_path / "thin.png")
+    with pytest.raises(BadInput, match=r"100000x1 pixels, .*, a side of 256 would make them"):
+        read_image(tmp_path / "thin.png", replace(TASK, resize_px=256), 224)
 
 
 def test_what_is_no_image_or_cannot_be_seen_is_refused(

@@ -277,3 +277,42 @@ def test_a_plan_runs_on_a_pool_without_a_cpu(
         "applications: [{name: a, model: plan.yaml, arrivals: {times_ms: [0]}}]\n"
     )
     assert simulate(capsys, path, "--check")["utilisation"].keys() == {"dsp"}
+
+
+def test_no_output_takes_the_place_of_an_input(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("g.json").write_text(json.dumps(GRAPH), encoding="utf-8")
+    Path("t.csv").write_text("1\n2\n")
+    app = "{name: g, model: g.json, arrivals: {csv: t.csv}}"
+    Path("w.yaml").write_text(f"applications:\n- {app}\n", encoding="utf-8")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for name in ("g.json", "t.csv", "w.yaml"):
+        message = refusal(capsys, Path("w.yaml"), "--trace", f"./{name}")
+        assert f"cannot write {name}, it is the command's own input" in message
+    Path("r.jsonl").write_text("{}\n")
+    asked = ("--replay", "r.jsonl", "--trace", "r.jsonl")
+    assert "own input r.jsonl" in refusal(capsys, Path("w.yaml"), *asked)
+    assert "l is written twice" in refusal(capsys, Path("w.yaml"), "--trace", "l", "--log", "l")
+    Path("r.jsonl").unlink()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_measured_times_of_nothing_leave_nothing_to_compare(
+    capsys: pytest.CaptureFixture[str], queue: Path, tmp_path: Path
+) -> None:
+    table = tmp_path / "costs.json"
+    row = {"processor": "cpu0", "median_us": 5000.0, "samples_us": [0.0]}
+    rows = [{"application": name, "task": name} | row for name in ("a", "b")]
+    table.write_text(json.dumps({"format": 1, "processors": ["cpu0", "cpu1"], "tasks": rows}))
+    result = simulate(capsys, queue, "--costs", str(table))
+    assert result["jain_fairness"] is None
+
+
+def test_times_that_no_clock_tells_apart_give_finite_numbers(
+    capsys: pytest.CaptureFixture[str], queue: Path
+) -> None:
+    app = "{name: a, costs_ms: {cpu: 1e-312}, arrivals: {times_ms: [0]}}"
+    queue.write_text(f"pool: {{cpu: 1}}\napplications:\n- {app}\n")
+    assert simulate(capsys, queue)["throughput_per_s"] == 0

@@ -173,6 +173,17 @@ def test_a_study_of_other_limits_is_refused_by_name(
     assert "study 's' was made for another limits.alpha, 9.0 and not 0.5" in capsys.readouterr().err
 
 
+def test_a_study_of_another_network_or_chip_is_refused_by_name(
+    net: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study(capsys, net, "--trials", "1", "--name", "s")
+    (tmp_path / "net.py").write_text(
+        NET.replace("3, 16, 3", "3, 24, 3").replace("(16, 3", "(24, 3")
+    )
+    assert main(["study", net, "--soc", "mi9", *LOOSE, "--trials", "1", "--name", "s"]) == 1
+    assert "study 's' was made for another network_sha256" in capsys.readouterr().err
+
+
 def test_verbs_of_two_words_are_found() -> None:
     assert verb_of(["study", "capacity", "net.py:make"]) == ("study capacity", ["net.py:make"])
     assert verb_of(["study", "net.py:make"]) == ("study", ["net.py:make"])

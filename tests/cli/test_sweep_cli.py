@@ -10,6 +10,7 @@ from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any
 
 import pytest
+from support.small_plan import write_plan_of_small_net
 
 from nnstretch.cli import main
 from nnstretch.files.journal import only_writer
@@ -112,6 +113,12 @@ REFUSED = {
     "close to it: heft": SWEEP.replace("heft_rt", "heft_tr"),
     "rates[0], -1.0 is out of range": SWEEP.replace("0.5", "-1"),
     "trials, 0 is out of range": SWEEP.replace("trials: 2", "trials: 0"),
+    "rates has 2.0 twice": SWEEP.replace("0.5", "2"),
+    "policies has met twice": SWEEP.replace("rr", "met"),
+    "pools has {'cpu': 1} twice": SWEEP.replace("{cpu: 2, fft: 1}", "{cpu: 1}"),
+    "1800000 configurations, needed are at most 1000000": SWEEP.replace(
+        "[0.5, 2]", str([n / 10 for n in range(1, 301)])
+    ).replace("trials: 2", "trials: 1000"),
     "absent.yaml": SWEEP.replace("workload.yaml", "absent.yaml"),
 }
 
@@ -196,6 +203,46 @@ def test_a_sweep_whose_files_have_changed_is_not_continued(
     assert contents(out) == before
     (tmp_path / name).write_text(FILES[name])
     run(capsys, tmp_path / "sweep.yaml", out)
+
+
+@pytest.mark.parametrize("workers", ["0", "-2", "3000000000"])
+def test_workers_that_nobody_has_are_refused(
+    workers: str, sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["simulate", "sweep", str(sweep), "--out", str(sweep.parent / "out")]
+    assert main([*command, "--workers", workers]) == 1
+    assert f"--workers is {workers}" in capsys.readouterr().err
+
+
+def test_a_rate_that_makes_too_many_arrivals_fails_alone(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    many = "arrivals: {period_ms: 1}, duration_ms: 1e9, queue_limit: 1, instances: 1"
+    (sweep.parent / "workload.yaml").write_text(
+        f"pool: {{cpu: 1}}\napplications:\n- {{name: a, costs_ms: {{cpu: 1}}, {many}}}\n"
+        "- {name: b, costs_ms: {cpu: 1}, arrivals: {exponential_ms: 1e-9}, instances: 1}\n"
+    )
+    sweep.write_text("workload: workload.yaml\nrates: [0.5, 1000]\n")
+    result = run(capsys, sweep, sweep.parent / "out")
+    assert (result["finished"], result["failed"]) == (1, 1)
+    journal = (sweep.parent / "out" / "journal.jsonl").read_text()
+    assert "rate 1000, sweep, arrivals every 1e-12 ms" in journal
+
+
+def test_a_sweep_whose_plan_stretches_another_network_is_not_continued(
+    sweep: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(sweep.parent)
+    write_plan_of_small_net(sweep.parent)
+    app = "{name: net, model: plan.yaml, arrivals: {period_ms: 5}, instances: 2}"
+    (sweep.parent / "workload.yaml").write_text(f"soc: mi9\napplications:\n- {app}\n")
+    sweep.write_text("workload: workload.yaml\ntrials: 2\n")
+    out = sweep.parent / "out"
+    run(capsys, sweep, out)
+    with (sweep.parent / "net.py").open("a") as file:
+        file.write("# another\n")
+    assert main(["simulate", "sweep", str(sweep), "--out", str(out)]) == 1
+    assert "net.py:make has changed since" in capsys.readouterr().err
 
 
 def test_a_file_of_a_terabyte_is_refused_before_it_is_read(

@@ -247,3 +247,24 @@ def test_the_mark_that_editors_put_before_a_text_is_none_of_it(tmp_path: Path) -
         path.write_bytes(codecs.BOM_UTF8 + text.encode())
         assert read_text(path, "text") == text
     assert read_json(tmp_path / "tasks.json") == {}
+
+
+@pytest.mark.parametrize("version", [b"\x01\x00", b"\x02\x00", b"\x03\x00"])
+def test_an_array_whose_header_is_cut_off_or_none_is_refused(
+    version: bytes, tmp_path: Path
+) -> None:
+    texts = (
+        "{'descr': '<f4', 'shape': (1, 3",
+        "{" * 2000,
+        "'",
+        "\x00" * 9,
+        "(",
+        "{1L: 2",
+        "9" * 5000,
+    )
+    for text in texts:
+        header = text.encode().ljust(117 + len(text)) + b"\n"
+        size = len(header).to_bytes(2 if version[0] == 1 else 4, "little")
+        (tmp_path / "a.npy").write_bytes(b"\x93NUMPY" + version + size + header)
+        with pytest.raises(BrokenFile, match="broken input"):
+            read_npy(tmp_path / "a.npy")

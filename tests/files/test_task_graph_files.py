@@ -171,6 +171,15 @@ REFUSED_DAGS: dict[str, Any] = {
     "DAG.lfm.platforms[0].nodecost, -6.0 is out of range": correlator(
         lambda d: d["DAG"]["lfm"]["platforms"][0].update(nodecost=-6)
     ),
+    "platform of lfm, cpu is there twice": correlator(
+        lambda d: d["DAG"]["lfm"]["platforms"].append(d["DAG"]["lfm"]["platforms"][0])
+    ),
+    "successor of ifft, peak is there twice": correlator(
+        lambda d: d["DAG"]["ifft"]["successors"].append(d["DAG"]["ifft"]["successors"][0])
+    ),
+    "predecessor of ifft": correlator(
+        lambda d: d["DAG"]["ifft"]["predecessors"].append(d["DAG"]["ifft"]["predecessors"][0])
+    ),
     "DAG.lfm.platforms, 0 items": correlator(lambda d: d["DAG"]["lfm"]["platforms"].clear()),
     "unknown Stream_enable 'tripple'": correlator(lambda d: d.update(Stream_enable="tripple")),
     "unknown key 'Shared_Object'": correlator(lambda d: d.update(Shared_Object="x.so")),
@@ -252,3 +261,10 @@ def test_any_json_is_read_or_refused(
     path.write_text(json.dumps({**SMALL, key: value}))
     with suppress(NnstretchError):
         read_task_graph(path)
+
+
+def test_a_graph_of_more_prices_than_can_be_kept_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "g.stg").write_text("1100\n" + "".join(f"{n} 1 0\n" for n in range(1100)))
+    assert len(read_task_graph(tmp_path / "g.stg", "4").tasks) == 1100
+    with pytest.raises(BrokenFile, match="1100 tasks on 10000 processors, needed are at most"):
+        read_task_graph(tmp_path / "g.stg", "10000")

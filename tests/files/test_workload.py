@@ -46,9 +46,10 @@ def test_a_workload_is_read_with_its_defaults(tmp_path: Path) -> None:
         (", instances: 3", ", duration_ms: 3000000000", "every 2 ms for 3e[+]09 ms, application a"),
         (
             "2}, instances: 3",
-            "1e-308}, duration_ms: 5",
+            "1e-9}, duration_ms: 5",
             "would have more than 1000000000 instances",
         ),
+        ("period_ms: 2", "exponential_ms: 1e-320", "every 1e-320 ms, needed are at least"),
         ("costs_ms: {cpu: 1.0}, ", "", "neither model nor costs_ms"),
         (f"- {APP}", f"- {APP}\n- {APP}", "two applications a, each needs its own name"),
         ("{period_ms: 2}", "{times_ms: [0, 5, 4]}", "time 3 is 4 ms, the one before 5"),

@@ -16,6 +16,8 @@ from nnstretch.schedule.static_schedules.optimal import optimal, ticks_per_us
 from nnstretch.schedule.static_schedules.table import STATIC_POLICIES
 from nnstretch.schedule.task_graphs.lower_bounds import lower_bounds
 from nnstretch.schedule.task_graphs.schedule_faults import schedule_faults
+from nnstretch.soc import Processor
+from nnstretch.task import Task
 from nnstretch.task_graph import TaskGraph, topological_order
 from nnstretch.testing.strategies import costed_task_graphs
 
@@ -42,6 +44,24 @@ def test_without_the_solver_the_refusal_says_what_to_install(
     monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
     with pytest.raises(BadInput, match=r"pip install 'nnstretch\[optimal\]'"):
         optimal(TOPCUOGLU)
+
+
+@pytest.mark.parametrize(("slow_us", "far_us"), [(1e15, 1e15), (4.0, 1e15), (1e15, 2.0)])
+def test_times_far_beyond_the_best_schedule_are_no_trouble(slow_us: float, far_us: float) -> None:
+    pytest.importorskip("ortools")
+    costs = {"a": (3.123456, slow_us), "b": (2.5, 2.7), "c": (2.1, 3.3), "d": (1.7, 1.9)}
+    names = ("p0", "p1")
+    graph = TaskGraph(
+        "far",
+        tuple(Task(name, name, frozenset({"b"} if name == "d" else ())) for name in costs),
+        tuple(Processor(name, name, 1) for name in names),
+        {(task, name): us for task in costs for name, us in zip(names, costs[task], strict=True)},
+        {("b", "d"): far_us},
+    )
+    proven = optimal(graph)
+    assert proven.trace.makespan_us == pytest.approx(proven.lower_bound_us)
+    assert proven.trace.makespan_us < 8
+    assert schedule_faults(proven.trace, graph, exact=True) == ()
 
 
 def test_when_the_time_is_over_the_bound_stays_a_bound() -> None:

@@ -195,3 +195,21 @@ def test_ten_thousand_tasks_take_heft_less_than_two_seconds() -> None:
     trace = heft(graph)
     assert process_time() - began < 2.0
     assert schedule_faults(trace, graph, exact=True) == ()
+
+
+def test_of_many_sets_of_processors_those_with_most_work_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names, random = [f"p{n}" for n in range(8)], Random(1)
+    tasks = tuple(Task(f"t{n}", f"t{n}", frozenset()) for n in range(60))
+    costs: dict[tuple[WorkKey, str], float] = {("t0", "p0"): 500.0}
+    for task in tasks[1:]:
+        for name in random.sample(names, random.randint(1, 8)):
+            costs[task.name, name] = random.uniform(1, 9)
+    graph = TaskGraph("sets", tasks, tuple(Processor(n, n, 1) for n in names), costs)
+    all_us = lower_bounds(graph).work_us
+    assert all_us > 500  # of what only p0 can run
+    monkeypatch.setattr("nnstretch.schedule.task_graphs.lower_bounds.MOST_PAIRS", 200)
+    assert 500 <= lower_bounds(graph).work_us <= all_us
+    monkeypatch.setattr("nnstretch.schedule.task_graphs.lower_bounds.MOST_PAIRS", 1)
+    assert 0 < lower_bounds(graph).work_us < 500

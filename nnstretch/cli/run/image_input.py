@@ -71,6 +71,11 @@ def read_image(path: Path, task: ImageTask, side_px: int) -> np.ndarray:
     short_px = task.resize_px or side_px
     scale = short_px / min(image.size)
     sizes = [max(short_px, round(side * scale)) for side in image.size]
+    if sizes[0] * sizes[1] > MAX_PIXELS:
+        raise BadInput(
+            f"{image.size[0]}x{image.size[1]} pixels, {path}, a side of {short_px} would make them"
+            f" {sizes[0]}x{sizes[1]}, limit {MAX_PIXELS}"
+        )
     resized = image.resize((sizes[0], sizes[1]), Image.Resampling.BILINEAR)
     left_px, top_px = ((side - side_px) // 2 for side in sizes)
     pixels = np.asarray(

@@ -29,7 +29,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.arguments import whole_number
+from nnstretch.cli.arguments import seed_of
 from nnstretch.cli.output_path import check_writable
 from nnstretch.cli.run import pipeline as run_pipeline
 from nnstretch.cli.run import requests as run_requests
@@ -224,11 +224,3 @@ def array_files(
     inputs = manifest.input_names
     outputs = manifest.output_names
     return files_of(args, inputs, outputs, manifest.model)
-
-
-def seed_of(text: str) -> int:
-    """Parse a count from 0. Raises ArgumentTypeError when it is none."""
-    seed = whole_number(text)
-    if seed < 0:
-        raise argparse.ArgumentTypeError(f"{text} is not a count from 0")
-    return seed

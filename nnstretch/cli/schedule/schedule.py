@@ -28,7 +28,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.arguments import plain_number
+from nnstretch.cli.arguments import plain_number, seed_of
 from nnstretch.cli.output_path import check_ending, check_writable
 from nnstretch.cli.schedule.show import show as show
 from nnstretch.errors import BadInput, Mismatch
@@ -61,7 +61,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--trace", type=Path, metavar="FILE.json", help="write what runs when as a Perfetto trace"
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="of policies that draw lots, such as random (0)"
+        "--seed", type=seed_of, default=0, help="of policies that draw lots, such as random (0)"
     )
     parser.add_argument("--svg", type=Path, metavar="FILE.svg", help="write a Gantt chart")
     parser.add_argument(

@@ -40,8 +40,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.arguments import finite_number, whole_number
-from nnstretch.cli.output_path import check_folder, check_writable
+from nnstretch.cli.arguments import finite_number, seed_of, whole_number
+from nnstretch.cli.output_path import check_apart, check_folder, check_writable
 from nnstretch.cli.serve.show import show as show
 from nnstretch.errors import BadInput
 
@@ -69,7 +69,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--soc", help="emulate this chip, before the workload's own: a name or a folder")
     add("--policy", metavar="NAME", help="before the workload's own; see schedule --policies")
-    add("--seed", type=whole_number, metavar="N", help="before the workload's own")
+    add("--seed", type=seed_of, metavar="N", help="before the workload's own")
     add("--backend", metavar="NAME", help="who computes, as in run --backend")
     add("--host", help="address to listen on (127.0.0.1: this machine only)")
     add("--port", type=whole_number, metavar="N", help="0 for a free one (8000)")
@@ -103,11 +103,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> dict[str, Any]:
     """Run the verb and return its result as JSON data. Raises BadInput."""
     from nnstretch.cli.progress import progress_stages
+    from nnstretch.cli.simulate.workload_files import check_no_input
     from nnstretch.schedule.policies.table import find_policy
 
     check(args)
     workload, folder = workload_of(args)
     find_policy(workload.policy)
+    check_no_input(workload, folder, args.record)
     with listening(args) as (listener, address):
         with progress_stages() as tell:
             loaded, factors = load(args, workload, folder, tell)
@@ -135,6 +137,7 @@ def check(args: argparse.Namespace) -> None:
         raise BadInput(f"--body-timeout-s is {args.body_timeout_s:g}, command line, above 0 it is")
     check_writable(args.record, *args.models)
     check_folder(args.log, "--log")
+    check_apart(args.record, args.log)
 
 
 def workload_of(args: argparse.Namespace) -> tuple[WorkloadFile, Path]:

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.arguments import whole_number
+from nnstretch.cli.arguments import seed_of, whole_number
 from nnstretch.cli.output_path import check_writable
 from nnstretch.errors import BadInput
 
@@ -42,11 +42,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, required=True, metavar="FILE.json", help="where the table is written")
     add("--rounds", type=whole_number, default=50, metavar="N", help="runs of each kind (50)")
     add("--record", type=Path, metavar="FILE", help="take times from a record of serve")
-    add("--seed", type=whole_number, default=0, metavar="N", help="of the inputs")
+    add("--seed", type=seed_of, default=0, metavar="N", help="of the inputs")
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
     """Run the verb and return its result as JSON data. Raises BadInput or Mismatch."""
+    from nnstretch.cli.simulate.workload_files import check_no_input
     from nnstretch.files.workload.measured_costs import write_measured_costs
     from nnstretch.files.workload.workload_yaml import read_workload
 
@@ -54,6 +55,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         raise BadInput(f"--rounds is {args.rounds}, command line, write 1 to {MOST_ROUNDS}")
     check_writable(args.out, args.workload, args.record)
     workload = read_workload(args.workload)
+    check_no_input(workload, args.workload.parent, args.out)
     costs = measured(args, workload) if args.record is None else recorded(args, workload)
     write_measured_costs(args.out, costs)
     return result_json(costs, args)

@@ -8,7 +8,11 @@ from typing import Any
 from nnstretch.schedule.simulation.latencies import Latencies
 from nnstretch.schedule.simulation.replications import Measured, measured
 from nnstretch.schedule.simulation.settings import SimulationSettings
-from nnstretch.schedule.simulation.simulate import ApplicationRun, SimulationResult
+from nnstretch.schedule.simulation.simulate import (
+    NO_TIME_US,
+    ApplicationRun,
+    SimulationResult,
+)
 
 
 def result_json(
@@ -119,7 +123,7 @@ def all_latencies(result: SimulationResult) -> Latencies:
 def throughput_per_s(result: SimulationResult) -> float:
     """Return instances that ended, per second of the run."""
     ended = sum(run.latencies.count for run in result.runs)
-    return ended * 1e6 / result.last_event_us if result.last_event_us else 0.0
+    return ended * 1e6 / result.last_event_us if result.last_event_us > NO_TIME_US else 0.0
 
 
 def utilisation(result: SimulationResult, processor: str) -> float:
@@ -147,12 +151,12 @@ def slowdowns(result: SimulationResult) -> list[float] | None:
 def jain_fairness(result: SimulationResult) -> float | None:
     """Return Jain's index of the applications' slowdowns: 1 where all suffer alike.
 
-    None where one of them never ended.
+    None where one of them never ended, or none took any time.
     """
     known = slowdowns(result)
-    if known is None:
+    squares = sum(slowdown**2 for slowdown in known or ())
+    if known is None or not squares:
         return None
-    squares = sum(slowdown**2 for slowdown in known)
     return sum(known) ** 2 / (len(known) * squares)
 
 

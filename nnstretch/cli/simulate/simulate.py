@@ -43,7 +43,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.output_path import check_ending, check_folder, check_writable
+from nnstretch.cli.arguments import seed_of
+from nnstretch.cli.output_path import check_apart, check_ending, check_folder, check_writable
 from nnstretch.cli.simulate.show import show as show
 from nnstretch.cli.simulate.watcher import Watcher, window_us
 from nnstretch.errors import BadInput
@@ -62,7 +63,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("workload", metavar="WORKLOAD.yaml", type=Path, help="applications, pool and policy")
     add("--soc", help="chip, before the workload's own: a name or a folder")
     add("--policy", metavar="NAME", help="before the workload's own; see schedule --policies")
-    add("--seed", type=int, metavar="N", help="before the workload's own")
+    add("--seed", type=seed_of, metavar="N", help="before the workload's own")
     add("--replications", type=int, default=1, metavar="N", help="runs, of seed, seed + 1, ... (1)")
     add("--trace", type=Path, metavar="FILE.json", help="write the first run as a Perfetto trace")
     add("--log", type=Path, metavar="FOLDER", help="write CEDR's log files of the first run")
@@ -79,6 +80,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     """Run the verb and return its result as JSON data. Raises BadInput or Mismatch."""
     from nnstretch.cli.loaded_model import load_soc_of
     from nnstretch.cli.simulate.applications import simulation_settings, source_json
+    from nnstretch.cli.simulate.workload_files import check_no_input
     from nnstretch.files.workload.workload import Durations
     from nnstretch.files.workload.workload_yaml import read_workload
     from nnstretch.schedule.policies.table import find_policy
@@ -90,6 +92,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         options |= {"costs": tuple(args.costs), "durations": Durations("measured")}
     workload = replace(workload, **{key: v for key, v in options.items() if v is not None})
     find_policy(workload.policy)
+    check_no_input(workload, args.workload.parent, args.trace, args.report, args.svg)
     if args.replay is not None:
         return replay(args, workload)
     soc = None if workload.soc is None else load_soc_of(workload.soc)
@@ -145,17 +148,13 @@ def check(args: argparse.Namespace) -> None:
             f"--replications is {args.replications}, command line, write a number from 1 to"
             f" {MOST_REPLICATIONS}"
         )
-    if args.seed is not None and args.seed < 0:
-        raise BadInput(f"--seed is {args.seed}, command line, write 0 or more")
     if args.replay is not None and args.soc is not None:
         raise BadInput(f"--soc {args.soc} beside --replay, command line, a record has its own chip")
     check_ending(args.svg, ".svg", "--svg")
     check_ending(args.report, ".html", "--report")
-    files = [file for file in (args.trace, args.report, args.svg) if file is not None]
-    for file in files:
-        check_writable(file, args.workload)
-    if len({file.resolve() for file in files}) < len(files):
-        raise BadInput(f"{files[-1]} is written twice, command line, name a file for each")
+    for file in (args.trace, args.report, args.svg):
+        check_writable(file, args.workload, args.replay)
+    check_apart(args.trace, args.report, args.svg, args.log)
     window_us(args.window)
     if args.window is not None and args.svg is None and args.report is None:
         raise BadInput(

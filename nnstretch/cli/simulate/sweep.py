@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from nnstretch.files.workload.sweep_yaml import Configuration
     from nnstretch.files.workload.workload import WorkloadFile
 
+MOST_WORKERS = 1024
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments to its parser."""
@@ -127,9 +129,10 @@ def swept(
 
 def check(args: argparse.Namespace) -> None:
     """Refuse arguments that make no sense, before anything is read. Raises BadInput."""
-    if args.workers < 1 and args.workers != -1:
+    if not 1 <= args.workers <= MOST_WORKERS and args.workers != -1:
         raise BadInput(
-            f"--workers is {args.workers}, command line, write 1 or more, or -1 for all cores"
+            f"--workers is {args.workers}, command line, write 1 to {MOST_WORKERS}, or -1 for all"
+            " cores"
         )
     check_folder(args.out, "--out")
 
@@ -196,6 +199,7 @@ def results(
     run = delayed(simulate_one)
     place = folder.resolve()
     calls = (run(workload, configuration, place) for configuration in configurations)
+    workers = min(workers, max(1, len(configurations)))
     yield from Parallel(n_jobs=workers, return_as="generator")(calls)
 
 

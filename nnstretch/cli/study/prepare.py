@@ -79,6 +79,8 @@ def setting_of(
 
     Raises BadInput when a processor is named twice.
     """
+    from nnstretch.files.plan_prediction import graph_sha256
+    from nnstretch.predict.load_soc import soc_sha256
     from nnstretch.stretch.search.constraints import NetworkLimits
     from nnstretch.study.config import StudyConfig
 
@@ -108,6 +110,8 @@ def setting_of(
         recipe=asdict(recipe) if recipe is not None else None,
         weights=weights_sha256(args.weights),
         repeat=args.repeat if args.objective == "measured" else None,
+        soc_sha256=soc_sha256(args.soc),
+        network_sha256=graph_sha256(graph),
     )
 
 

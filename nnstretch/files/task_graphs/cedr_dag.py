@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from nnstretch.errors import BrokenFile, closest
 from nnstretch.files.decode import decode
 from nnstretch.files.limits import Length, OneOf
-from nnstretch.files.task_graphs.cost_table import MOST_TASKS, Amount, Name
+from nnstretch.files.task_graphs.cost_table import MOST_TASKS, Amount, Name, check_prices
 from nnstretch.soc import Processor
 from nnstretch.task import Task, WorkKey
 from nnstretch.task_graph import TaskGraph
@@ -76,6 +76,7 @@ def decode_cedr_dag(document: Any, counts: Mapping[str, int] | None, where: str)
         for platform in node.platforms:
             kinds.setdefault(platform.name, 1)
     processors = processors_of_counts(kinds if counts is None else counts)
+    check_prices(len(file.DAG), len(processors), where)
     tasks: list[Task] = []
     costs_us: dict[tuple[WorkKey, str], float] = {}
     transfer_us: dict[tuple[WorkKey, WorkKey], float] = {}
@@ -99,11 +100,23 @@ def processors_of_counts(counts: Mapping[str, int]) -> tuple[Processor, ...]:
     return tuple(processors)
 
 
+def check_once(names: list[str], what: str) -> None:
+    """Check that each name is there once. Raises BrokenFile naming one that is not."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise BrokenFile(f"{what}, {name} is there twice")
+        seen.add(name)
+
+
 def _require_both_ends(dag: Mapping[str, CedrNode], where: str) -> None:
     """Refuse an edge whose two ends disagree. Raises BrokenFile."""
     forward: dict[tuple[str, str], float] = {}
     backward: dict[tuple[str, str], float] = {}
     for name, node in dag.items():
+        check_once([edge.name for edge in node.successors], f"{where}, successor of {name}")
+        check_once([edge.name for edge in node.predecessors], f"{where}, predecessor of {name}")
+        check_once([each.name for each in node.platforms], f"{where}, platform of {name}")
         for edge in node.successors:
             forward[name, edge.name] = edge.edgecost
         for edge in node.predecessors:

@@ -28,6 +28,8 @@ from nnstretch.task_graph import TaskGraph
 Name = Annotated[str, Length(1, 1000)]
 Amount = Annotated[float, Range(0, 1e15)]
 MOST_TASKS = 1_000_000
+MOST_PRICES = 10_000_000
+"""Tasks times processors: the numbers that a graph keeps."""
 MOST_PROCESSORS = 10_000
 Names = Annotated[tuple[Name, ...], Length(1, MOST_TASKS)]
 
@@ -94,6 +96,15 @@ def decode_cost_table(document: Any, where: str) -> TaskGraph:
     return TaskGraph(file.name, tasks, processors, costs_us, transfer_us)
 
 
+def check_prices(tasks: int, processors: int, where: str) -> None:
+    """Check that a graph is not too large to keep. Raises BrokenFile."""
+    if tasks * processors > MOST_PRICES:
+        raise BrokenFile(
+            f"{where}, {tasks} tasks on {processors} processors, needed are at most {MOST_PRICES}"
+            " pairs of them"
+        )
+
+
 def _processors(listed: tuple[str, ...] | Mapping[str, str]) -> tuple[Processor, ...]:
     """Return the processors; one without a type is a type of its own."""
     if not isinstance(listed, Mapping):
@@ -108,6 +119,7 @@ def _costs(
     columns = [processor.name for processor in processors]
     columns += [processor.kind for processor in processors]
     known = set(columns)
+    check_prices(len(table), len(processors), where)
     costs_us: dict[tuple[WorkKey, str], float] = {}
     for row, costs in table.items():
         if unknown := costs.keys() - known:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from nnstretch.errors import BrokenFile
+from nnstretch.files.task_graphs.cost_table import check_prices
 from nnstretch.soc import Processor
 from nnstretch.task import Task, WorkKey
 from nnstretch.task_graph import TaskGraph
@@ -37,6 +38,7 @@ def parse_standard_task_graph(
             f"{where} has {len(body)} tasks, line {line} says {header[0]}, with or without two"
             " dummies"
         )
+    check_prices(len(body), len(processors), where)
     tasks: list[Task] = []
     costs_us: dict[tuple[WorkKey, str], float] = {}
     for line, row in body:

@@ -217,9 +217,10 @@ def check_header(header: RecordHeader, path: Path) -> None:
     for application in header.applications:
         names = [task.name for task in application.tasks]
         check_once(names, f"task of {application.name}", path)
+        known = set(names)
         for task in application.tasks:
             for need in task.needs:
-                if need not in names:
+                if need not in known:
                     raise BrokenFile(
                         f"{task.name} of {application.name} needs {need}, {path} line 1, there is"
                         " no such task"

@@ -23,6 +23,7 @@ from nnstretch.files.workload.workload import ArrivalSettings, WorkloadFile
 from nnstretch.plan import Name
 
 MOST_BYTES = 1 << 20
+MOST_CONFIGURATIONS = 1_000_000
 Counts = Annotated[dict[Name, Annotated[int, Range(1, 64)]], Length(1, 64)]
 
 
@@ -48,6 +49,21 @@ class SweepFile:
     rates: Annotated[tuple[Annotated[float, Range(1e-6, 1e6)], ...], Length(1, 1000)] = (1.0,)
     trials: Annotated[int, Range(1, 1000)] = 1
 
+    def __post_init__(self) -> None:
+        count = self.trials
+        for name in ("pools", "policies", "rates"):
+            entries: tuple[object, ...] = getattr(self, name) or (None,)
+            count *= len(entries)
+            repeated = [entry for entry in entries if entries.count(entry) > 1]
+            if repeated:
+                raise ValueError(
+                    f"{name} has {repeated[0]} twice, its trials would count as independent ones"
+                )
+        if count > MOST_CONFIGURATIONS:
+            raise ValueError(
+                f"{count} configurations, needed are at most {MOST_CONFIGURATIONS}: vary less"
+            )
+
     def configurations(self, workload: WorkloadFile) -> Iterator[Configuration]:
         """Yield every configuration in order."""
         kinds: set[str] = set()
@@ -62,9 +78,18 @@ class SweepFile:
 
 
 def configured(workload: WorkloadFile, configuration: Configuration) -> WorkloadFile:
-    """Return the workload of one configuration. Raises BadInput for arrivals in a CSV file whose
-    rate is changed.
+    """Return the workload of one configuration.
+
+    Raises BadInput for arrivals in a CSV file whose rate is changed, and for too many arrivals.
     """
+    try:
+        return reconfigured(workload, configuration)
+    except ValueError as error:
+        raise BadInput(f"rate {configuration.rate:g}, sweep, {error}") from None
+
+
+def reconfigured(workload: WorkloadFile, configuration: Configuration) -> WorkloadFile:
+    """Return the workload of one configuration. Raises as `configured`, or ValueError."""
     applications = []
     for application in workload.applications:
         arrivals = application.arrivals

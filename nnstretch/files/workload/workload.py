@@ -11,6 +11,8 @@ from nnstretch.plan import Name
 MOST_APPLICATIONS = 1000
 Milliseconds = Annotated[float, Range(0, 1e12)]
 Positive = Annotated[float, Range(above=0, most=1e12)]
+LEAST_GAP_MS = 1e-9
+"""Less than a computer can tell apart, and far from where divisions overflow."""
 MOST_INSTANCES = 1_000_000_000
 Instances = Annotated[int, Range(1, MOST_INSTANCES)]
 Cut = Literal["whole", "segments", "layers"] | Annotated[int, Range(1, 1000)]
@@ -44,6 +46,9 @@ class ArrivalSettings:
         if len(named) != 1:
             listed = " and ".join(named) or "nothing"
             raise ValueError(f"{listed}, arrivals are one of {', '.join(ways)}")
+        gap_ms = self.period_ms if self.period_ms is not None else self.mean_gap_ms
+        if gap_ms is not None and gap_ms < LEAST_GAP_MS:
+            raise ValueError(f"arrivals every {gap_ms:.4g} ms, needed are at least {LEAST_GAP_MS}")
         if self.times_ms is not None:
             check_order(self.times_ms)
 

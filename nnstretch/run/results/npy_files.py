@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,6 @@ from nnstretch.files.atomic import atomic_write
 from nnstretch.files.checked import checked
 from nnstretch.files.read import MOST_MODEL_BYTES, check_file
 
-READ_ERRORS = (
-    ValueError,
-    OSError,
-    EOFError,
-    SyntaxError,
-    MemoryError,
-    OverflowError,
-    TypeError,
-    zipfile.BadZipFile,
-)
-"""What `np.load` raises for damaged files."""
-
 
 @checked
 def read_npy(path: Path) -> np.ndarray:
@@ -32,7 +19,7 @@ def read_npy(path: Path) -> np.ndarray:
     check_file(path, "input", MOST_MODEL_BYTES)
     try:
         array = np.load(path, allow_pickle=False)
-    except READ_ERRORS as error:
+    except Exception as error:  # numpy answers damaged headers with exceptions of a dozen kinds
         # What numpy says then invites to load it all the same.
         invites = "pickle" in str(error)
         why = "but Python objects or another kind of file" if invites else error

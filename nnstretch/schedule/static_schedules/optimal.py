@@ -132,8 +132,8 @@ def schedule_model(
         end = model.new_int_var(0, horizon, f"end {task}")
         chosen: Numbers = {}
         for processor, cost_us in enumerate(costs_us):
-            if cost_us == float("inf"):
-                continue
+            if cost_us * ticks > horizon:
+                continue  # no schedule that is looked for has room for it
             name = f"{task} on {processor}"
             chosen[processor] = model.new_bool_var(name)
             length = floor(cost_us * ticks + 1e-9)
@@ -148,7 +148,7 @@ def schedule_model(
         model.add_no_overlap(intervals)
     for task, needs in enumerate(graph.needs):
         for need, transfer_us in needs:
-            gap = floor(transfer_us * ticks + 1e-9)
+            gap = floor(min(transfer_us * ticks, horizon + 1) + 1e-9)
             _add_need(model, starts[task], ends[need], gap, (places[need], places[task]))
     model.minimize(makespan)
     return ScheduleModel(model, starts, places)

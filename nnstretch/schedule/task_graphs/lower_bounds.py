@@ -8,6 +8,9 @@ from math import inf
 from nnstretch.schedule.task_graphs.indexed_graph import IndexedGraph, index_graph
 from nnstretch.task_graph import TaskGraph
 
+MOST_PAIRS = 10_000_000
+"""Pairs of sets of processors that are compared."""
+
 
 @dataclass(frozen=True, slots=True)
 class LowerBounds:
@@ -41,13 +44,18 @@ def _critical_path_us(graph: IndexedGraph) -> float:
 
 
 def _work_us(graph: IndexedGraph) -> float:
-    """Return the greatest work by processors, over the sets of processors that some task needs."""
-    least_us: dict[frozenset[int], float] = {frozenset(graph.processors): 0.0}
+    """Return the greatest work by processors, over the sets of processors that some task needs.
+
+    Of many sets, those with the most work of their own are looked at.
+    """
+    everywhere = (1 << len(graph.processors)) - 1
+    least_us: dict[int, float] = {everywhere: 0.0}
     for costs_us in graph.costs_us:
-        able = frozenset(p for p in graph.processors if costs_us[p] < inf)
+        able = sum(1 << p for p, cost_us in enumerate(costs_us) if cost_us < inf)
         least_us[able] = least_us.get(able, 0.0) + min(costs_us)
+    most_first = sorted(least_us, key=lambda able: (able != everywhere, -least_us[able]))
     bounds_us: list[float] = []
-    for processors in least_us:
-        inside_us = [us for able, us in least_us.items() if able <= processors]
-        bounds_us.append(sum(inside_us) / len(processors))
+    for processors in most_first[: max(1, MOST_PAIRS // len(least_us))]:
+        inside_us = [us for able, us in least_us.items() if not able & ~processors]
+        bounds_us.append(sum(inside_us) / processors.bit_count())
     return max(bounds_us)
