@@ -92,6 +92,9 @@ class NetworkBatches:
         """Return example inputs repeated to a batch. Raises BadInput for more than a host holds."""
         repeated: list[torch.Tensor] = []
         for example in self.examples:
+            if not example.dim():
+                repeated.append(example)
+                continue
             times = -(-batch // example.shape[0])
             size_bytes = times * example.numel() * example.element_size()
             if size_bytes > MOST_INPUT_BYTES:
@@ -111,7 +114,8 @@ class NetworkBatches:
         drawn: list[torch.Tensor] = []
         for example in self.inputs(batch):
             if example.dtype.is_floating_point:
-                drawn.append(torch.randn(example.shape, generator=generator))
+                numbers = torch.randn(example.shape, generator=generator)
+                drawn.append(numbers.to(example.dtype))
             else:
                 most = int(example.max()) + 1
                 numbers = torch.randint(0, most, example.shape, generator=generator)

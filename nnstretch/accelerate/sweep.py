@@ -16,7 +16,7 @@ from nnstretch.errors import BadInput, BadPlan
 MOST_VALUES = 24
 KNEE_SHARE = 0.95
 """The knee is the first value with this share of the best rate."""
-NUMBER = re.compile(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)([A-Za-z/]*)")
+NUMBER = re.compile(r"((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)([A-Za-z/]*)")
 
 
 def sweep_values(text: str) -> tuple[str, list[str]]:
@@ -35,16 +35,14 @@ def sweep_values(text: str) -> tuple[str, list[str]]:
     start, stop = float(first[1]), float(last[1])
     if first[2] != last[2]:
         stop *= UNITS[last[2]] / UNITS[first[2]]
-    if not 0 < start <= stop or math.log2(stop / start) > MOST_VALUES:
+    doublings = math.log2(stop / start) if 0 < start <= stop < math.inf else math.inf
+    if doublings > MOST_VALUES:
         raise BadInput(
             f"--sweep is {text!r}, command line, A is more than 0, B is at least A and no more"
             f" than {MOST_VALUES} doublings of it"
         )
-    values: list[str] = []
-    while start <= stop * (1 + 1e-9):
-        values.append(f"{start:.12g}{first[2]}")
-        start *= 2
-    return name, values
+    count = math.floor(doublings + 1e-9) + 1
+    return name, [f"{start * 2**k:.12g}{first[2]}" for k in range(count)]
 
 
 def same_kind(first: str, last: str) -> bool:

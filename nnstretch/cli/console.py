@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich.console import Console, RenderableType
+from rich.errors import MarkupError
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
@@ -41,9 +42,13 @@ class Terminal(Console):
 
     def render_str(self, text: str, *, markup: bool | None = None, **how: Any) -> Text:
         """Render text without reading markup from it."""
+        how |= {"emoji": False}
         if markup or (markup is None and self._markup):
-            text = FOREIGN.sub(r"\1\1\\[", text)
-        return super().render_str(text, markup=markup, **(how | {"emoji": False}))
+            try:
+                return super().render_str(FOREIGN.sub(r"\1\1\\[", text), markup=markup, **how)
+            except MarkupError:  # a name closes a colour that nothing opened
+                markup = False
+        return super().render_str(text, markup=markup, **how)
 
     def print(self, *objects: Any, **how: Any) -> None:
         """Print; what is too wide for its column of a table goes on in the next line, uncut."""

@@ -50,14 +50,15 @@ def check_folder(path: Path | None, option: str) -> None:
         raise BadInput(f"{option} is {path}, command line, it is a file, name a folder")
 
 
-def check_apart(*paths: Path | None) -> None:
+def check_apart(*paths: str | Path | None) -> None:
     """Refuse results that would be written to one place. Raises BadInput."""
-    named: set[Path] = set()
+    named: set[str] = set()
     for path in paths:
-        if path is not None and path.resolve() in named:
+        place = "" if path is None else os.path.realpath(path)
+        if place in named:
             raise BadInput(f"{path} is written twice, command line, name a place for each")
-        if path is not None:
-            named.add(path.resolve())
+        if place:
+            named.add(place)
 
 
 def check_replaceable(

@@ -49,7 +49,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
     as_path(args.folder, "FOLDER")
     out = default_page(args.folder) if args.out is None else args.out
-    check_writable(out, args.folder)
+    check_writable(out, args.folder, *readable_files(args.folder))
     source = story_of(args.folder)
     if source.is_file() and write_special(source, out):
         return {"report": str(out), "differences": []}
@@ -57,6 +57,14 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     largest_differences = largest(report_data.timelines, report_data.runs)
     differences = [{**asdict(d), "ratio": d.ratio} for d in largest_differences]
     return {"report": str(out), "differences": differences}
+
+
+def readable_files(folder: Path) -> list[Path]:
+    """Return the files of a folder that a page may be made of, there or not."""
+    from nnstretch.report.load.folder import ALL_FILES
+    from nnstretch.report.simulations.sweep_data import DECISIONS
+
+    return [folder / name for name in (*ALL_FILES, *ALONE, DECISIONS)]
 
 
 def default_page(source: Path) -> Path:

@@ -169,6 +169,8 @@ def partitions(
     where processors cannot hold the stages, UnknownName for an unknown processor, BadInput for a
     request that does not fit.
     """
+    if not graph.nodes:
+        raise BadInput(f"{graph.name} computes nothing, partition, its outputs are its inputs")
     cost_model = cost_model or CostModel(soc)
     count = stage_count(request, unit_of, graph.name)
     names = request.processors or soc.processor_names

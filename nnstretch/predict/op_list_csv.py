@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from nnstretch.errors import BrokenFile, UnknownName
+from nnstretch.errors import BrokenFile, UnknownName, one_line
 from nnstretch.files.decode import decode
 from nnstretch.files.limits import OneOf, Only, Range
 from nnstretch.files.read import read_text
@@ -66,14 +66,26 @@ def read_rows(path: Path, soc: Soc) -> Iterator[OpListRow]:
     Raises UnknownName when it or a device is unknown; BrokenFile where a row is wrong.
     """
     lines = read_text(path, "operator list").splitlines()
-    reader = csv.reader(lines)
-    header = next(reader, [])
+    reader = csv.reader(lines, strict=True)
+    try:
+        yield from rows_of(reader, path, soc)
+    except csv.Error as error:
+        raise BrokenFile(f"{one_line(error)}, {path} line {reader.line_num}") from None
+
+
+def rows_of(reader: Any, path: Path, soc: Soc) -> Iterator[OpListRow]:
+    """Yield what a reader of CSV finds. Raises as `read_rows`, and what the reader raises."""
+    header: list[str] = next(reader, [])
+    if repeated := [name for name in header if header.count(name) > 1]:
+        raise BrokenFile(f"column {repeated[0][:40]!r} is there twice, {path} line 1")
     if missing := [name for name in COLUMNS if name not in header]:
         raise BrokenFile(
             f"column {missing[0]!r} is missing, {path} line 1, needed are {', '.join(COLUMNS)}"
         )
-    for cells in reader:
-        where = f"{path} line {reader.line_num}"
+    for number, cells in enumerate(reader, 2):
+        where = f"{path} line {number}"
+        if reader.line_num != number:
+            raise BrokenFile(f"a cell that goes on in the next line, {where}")
         if cells and len(cells) != len(header):
             raise BrokenFile(f"{len(cells)} cells, {where}, the header has {len(header)}")
         if cells:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil, floor, log10
+from math import ceil, floor, inf, log10
 
 NBSP = "\u00a0"
 UNKNOWN = "–"
@@ -82,9 +82,12 @@ def tick(value: float) -> str:
     return f"{value:,.6g}"
 
 
+LEAST_SPAN = 1e-300
+
+
 def step_for(span: float, wanted: int) -> float:
     """Return 1, 2 or 5 times a power of ten that cuts `span` into at most `wanted` parts."""
-    if span <= 0:
+    if not LEAST_SPAN <= span < inf:
         return 1.0
     power = 10.0 ** floor(log10(span / wanted))
     return next(power * m for m in (1, 2, 5, 10, 20) if span / (power * m) <= wanted)

@@ -33,6 +33,43 @@ class Tiny(nn.Module):
 def tiny():
     return Tiny()
 
+class Outputs(nn.Module):
+    def __init__(self, wrong=False):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("fixed", torch.arange(6.0).reshape(2, 3))
+        if wrong:
+            with torch.no_grad():
+                self.layer.weight[0, 0] = float("nan")
+
+    def forward(self, x):
+        y = torch.relu(self.layer(x))
+        return y, y, self.fixed, x, y[:, 4:]
+
+def several():
+    return Outputs()
+
+def without_numbers():
+    return Outputs(True)
+
+class OfBytes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return torch.relu(self.layer(x.float()))
+
+def of_bytes():
+    return OfBytes()
+
+class Scaled(nn.Module):
+    def forward(self, x, by):
+        return torch.relu(x * by)
+
+def scaled():
+    return Scaled()
+
 def odd():
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.LPPool2d(2, 3))
 """
@@ -190,6 +227,9 @@ def test_a_sweep_gives_the_rate_at_each_doubling_and_the_knee(
         (("--explain", "groping"), "close to it: grouping"),
         (("--sweep", "local_buffer.size=4MiB:1MiB"), "B is at least A"),
         (("--sweep", "local_buffer.size"), "write FIELD=A:B"),
+        (("--sweep", "local_buffer.size=1.2.3MiB:4MiB"), "write FIELD=A:B"),
+        (("--sweep", "local_buffer.size=1e999MiB:1e999MiB"), "no more than 24 doublings"),
+        (("--sweep", "local_buffer.size=1MiB:1e999MiB"), "no more than 24 doublings"),
         (("--sweep", "clock=1GHz:2KiB"), "A and B in the same unit or in units of one kind"),
         (("--sweep", "local_bufer.size=1MiB:2MiB"), "--sweep local_bufer.size=1MiB; close to"),
         (("--sweep", "ddr.bandwidth=1MiB:2MiB"), "no number of its unit in 'ddr.bandwidth=1MiB'"),
@@ -326,3 +366,41 @@ def test_a_schedule_that_was_carried_out_says_so_to_people(
     sized = ["--accelerator", "stcp920", "--batch", "2", "--check"]
     assert run_verb("accelerate", [f"{networks}:tiny", *sized]) == 0
     assert "carried out on the host: differs from the network by" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["several", "without_numbers"])
+def test_outputs_that_are_odd_are_compared_all_the_same(
+    capsys: pytest.CaptureFixture[str], networks: Path, name: str
+) -> None:
+    """One twice, one that is a buffer, one that is the input, one without elements, and NaN."""
+    asked = (f"{networks}:{name}", "--input", "2,4", "--accelerator", "stcp920", "--batch", 2)
+    assert answer(capsys, *asked, "--check")["max_abs_error"] == pytest.approx(0, abs=1e-5)
+
+
+def test_a_number_may_be_an_input_and_one_of_another_type_is_refused(
+    capsys: pytest.CaptureFixture[str], networks: Path
+) -> None:
+    asked = (f"{networks}:scaled", "--accelerator", "stcp920", "--check", "--input")
+    assert answer(capsys, *asked, "1,4;()")["max_abs_error"] == 0
+    asked = (f"{networks}:of_bytes", "--accelerator", "stcp920", "--check", "--input")
+    refused = refusal(capsys, *asked, "2,4:uint8")
+    assert "cannot be carried out on this host, --check" in refused
+
+
+def test_results_take_the_place_of_no_input_and_of_no_other_result(
+    capsys: pytest.CaptureFixture[str], networks: Path, tmp_path: Path
+) -> None:
+    asked, out = (f"{networks}:tiny", "--accelerator", "stcp920"), tmp_path / "out"
+    assert "unknown accelerator" in refusal(capsys, asked[0], "--accelerator", "no", "--out", out)
+    assert not out.exists()
+    answer(capsys, *asked, "--out", out)
+    schedule = out / "schedule.yaml"
+    before = schedule.read_bytes()
+    for words in (("--out", out), ("--trace", schedule)):
+        refused = refusal(capsys, *asked, "--schedule", schedule, *words)
+        assert f"{schedule}, it is the command's own input" in refused
+    assert "is written twice" in refusal(capsys, *asked, "--out", out, "--trace", out / "chip.json")
+    assert schedule.read_bytes() == before
+    (tmp_path / "bad" / "chip.json").mkdir(parents=True)
+    assert "it is a folder" in refusal(capsys, *asked, "--out", tmp_path / "bad")
+    assert [path.name for path in (tmp_path / "bad").iterdir()] == ["chip.json"]

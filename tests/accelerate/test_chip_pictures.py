@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,3 +63,57 @@ def test_a_chip_json_without_a_chip_is_no_trace(
     for source in (tmp_path, tmp_path / "chip.json"):
         assert run_verb("report", [str(source), "--out", str(tmp_path / "p.html")]) == 1
         assert f"no chip, {tmp_path / 'chip.json'}" in capsys.readouterr().err
+
+
+def test_no_page_takes_the_place_of_what_it_is_made_of(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (folder / "chip.json").read_bytes()
+    assert run_verb("report", [str(folder), "--out", str(folder / "chip.json")]) == 1
+    assert "it is the command's own input" in capsys.readouterr().err
+    assert (folder / "chip.json").read_bytes() == before
+
+
+def changed(key: str, value: object) -> Callable[[dict[str, Any]], object]:
+    return lambda document: document.update({key: value})
+
+
+def with_value(value: str) -> Callable[[dict[str, Any]], object]:
+    return lambda document: document["sweep"]["rows"][0].update(value=value)
+
+
+def with_engines(document: dict[str, Any]) -> None:
+    spans = document["engines"]
+    document["engines"] = [spans[0] | {"engine": f"e{n}"} for n in range(1001)]
+
+
+@pytest.mark.parametrize(
+    ("change", "refused"),
+    [
+        (changed("ddr_bytes_per_us", 0), "ddr_bytes_per_us, 0"),
+        (changed("peak_macs_per_us", 0), "peak_macs_per_us, 0"),
+        (lambda document: document["groups"][0].update(macs=1e308), "groups[0].macs"),
+        (with_engines, "1001 engines, a cluster has at most 1000"),
+        (with_value("1.2.3"), None),
+        (with_value("0"), None),
+        (with_value("1e999"), None),
+        (lambda document: document["sweep"]["rows"][0].update(throughput_per_s=5e-324), None),
+        (lambda document: document["groups"][0].update(taken_us=5e-324), None),
+    ],
+)
+def test_extreme_numbers_are_drawn_or_refused_in_one_line(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    change: Callable[[dict[str, Any]], object],
+    refused: str | None,
+) -> None:
+    document = json.loads((folder / "chip.json").read_text(encoding="utf-8"))
+    change(document)
+    (folder / "chip.json").write_text(json.dumps(document), encoding="utf-8")
+    page = folder / "page.html"
+    status = run_verb("report", [str(folder / "chip.json"), "--out", str(page)])
+    told = capsys.readouterr().err
+    assert (status, told.count("\n"), page.exists()) == (
+        (0, 0, True) if refused is None else (1, 1, False)
+    ), told
+    assert refused is None or refused in told

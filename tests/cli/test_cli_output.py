@@ -293,3 +293,10 @@ def test_heads_of_a_table_are_folded_between_words_where_there_is_room(
     assert max(map(len, lines)) <= width
     words = {cell.strip() for line in lines[:4] for cell in line.split("┃")}
     assert ({"plan", "meeting", "points"} <= words) is is_whole
+
+
+@pytest.mark.parametrize("name", ["n[/red].py", "[bold]n[/red]", "[/bold][/yellow]", "\\\\[/red]"])
+def test_a_name_that_closes_what_nothing_opened_is_printed(name: str) -> None:
+    file = io.StringIO()
+    Terminal(file=file, width=200).print(f"network {name}")
+    assert name in file.getvalue()

@@ -194,5 +194,14 @@ def test_options_that_do_not_go_together_are_one_line(
     assert capsys.readouterr().err.startswith(f"nnstretch: {why}")
 
 
+def test_a_link_to_itself_is_no_traceback(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    argv = ["absent.yaml", "--out", str(tmp_path / "loop"), "--single", str(tmp_path / "q.onnx")]
+    assert run_verb("export", argv) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
 def test_a_files_name_says_its_format() -> None:
     assert (format_of("a/b.onnx"), format_of(Path("b.tflite"))) == ("onnx", "litert")

@@ -213,7 +213,7 @@ def test_views_that_cannot_be_are_refused(
         capsys, "search", model, *COMMON, "--pareto", "macs", "--pareto-steps", "1"
     )
     same = str(tmp_path / "a.svg")
-    assert "a file each" in refused(
+    assert "is written twice" in refused(
         capsys, "search", model, *COMMON, "--pareto", "macs", "--picture", same, "--out", same
     )
     assert measures_of("params,macs,params") == ("params", "macs")

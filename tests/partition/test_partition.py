@@ -218,6 +218,9 @@ def test_wishes_that_do_not_fit_are_refused() -> None:
         one(4)
     with pytest.raises(BadInput, match="3 stages and a split into 2"):
         partitions(GRAPH, MI9, PartitionRequest(3), [0] * 5 + [1] * (len(GRAPH.nodes) - 5))
+    nothing = replace(GRAPH, nodes=(), outputs=(GRAPH.inputs[0].name,))
+    with pytest.raises(BadInput, match="computes nothing, partition"):
+        partitions(nothing, MI9, PartitionRequest(2))
     with pytest.raises(UnknownName):
         instantiate(MI9, ("npu", "npu"))
 
@@ -402,6 +405,7 @@ REFUSED: dict[str, tuple[Callable[[Path], list[str]], str]] = {
         "--split with plan.yaml, command line, a plan places its own branches",
     ),
     "code": (lambda net: [f"{net}/net.py:Detector", "--before", "rm -rf"], "--before is 'rm -rf'"),
+    "no name": (lambda net: [f"{net}/net.py:Detector", "--out", "."], "--out is '.'"),
     "no folder": (
         lambda net: [f"{net}/net.py:Detector", "--out", f"{net}/none/x.nns"],
         "no folder",

@@ -392,6 +392,9 @@ ROW = "mi,A,stem,-1,cpu,stem.conv,conv,3,2,1,3,8,16,8,13824,224"
         (f"{HEADER.replace('device,', '')}\n{ROW}", "column 'device' is missing.* line 1"),
         (HEADER, "0 rows"),
         ("", "column 'config' is missing"),
+        (f"{HEADER},{HEADER.split(',')[1]}\n{ROW},A", "column 'config' is there twice.* line 1"),
+        (f"{HEADER}\n{ROW.replace('stem.conv', 'a' * 200_000)}", "field larger than.* line 2"),
+        (f"{HEADER}\n{ROW.replace(',A,', ',&A,').replace('&', chr(34))}\n{ROW}", "line 3"),
         (
             f"{HEADER}\n{ROW}\n{ROW.replace(',A,', ',B,')}\n{ROW}",
             "configuration A starts a second time",

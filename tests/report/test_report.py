@@ -346,6 +346,8 @@ def test_a_minimal_search_is_shown_with_dashes_for_what_it_does_not_say(tmp_path
             18,
             r"summary\.json, rows\[0\]\.network, '18' is int, expected str",
         ),
+        ("trace_original.json", ("traceEvents", 3, "ts"), 1e308, r"\]\.ts, 1e\+308 is out"),
+        ("training_original.json", ("history", 0, "epoch"), -1e308, r"epoch, -1e\+308 is out"),
         ("summary.json", ("notes",), 10**400, r"summary\.json, notes, .* is int, expected list"),
     ],
 )

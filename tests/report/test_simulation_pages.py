@@ -10,6 +10,7 @@ import pytest
 
 from nnstretch.cli import main
 from nnstretch.report.charts.bar_chart import Bar, BarGroup, bar_chart
+from nnstretch.report.charts.line_chart import ChartAxis, ChartLine, line_chart
 from nnstretch.report.simulations.sweep_pictures import decision_times
 from nnstretch.report.simulations.views import RoundView
 
@@ -143,3 +144,13 @@ def test_a_journal_of_something_else_is_refused(
         journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
         assert main(["report", str(journal), "--out", str(tmp_path / "p.html")]) == 1
         assert words in capsys.readouterr().err
+
+
+def test_charts_of_nothing_and_of_what_has_no_logarithm_are_drawn() -> None:
+    assert "t" in str(bar_chart("t", "ms", ("x",), ()))
+    axes = ChartAxis("x", logarithmic=True), ChartAxis("y")
+    lines = [ChartLine("a", ((0.0, 1.0), (1.0, 2.0), (5e-324, 3.0))), ChartLine("b", ((0.0, 1.0),))]
+    drawn = str(line_chart("t", *axes, lines))
+    assert ">a<" in drawn
+    assert ">b<" not in drawn
+    assert str(line_chart("t", *axes, []))

@@ -33,8 +33,8 @@ from nnstretch.accelerate.engines.dependencies import OVERLAPS
 from nnstretch.accelerate.policies import POLICIES
 from nnstretch.cli.accelerate.schedule_rules import HELP, options_with_rules
 from nnstretch.cli.arguments import add_inputs, add_model
-from nnstretch.cli.output_path import check_writable
-from nnstretch.errors import BadInput
+from nnstretch.cli.output_path import check_apart, check_writable
+from nnstretch.errors import BadInput, UnsupportedOp, one_line
 
 if TYPE_CHECKING:
     from nnstretch.accelerate.accelerate import AccelerateResult
@@ -130,13 +130,14 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.accelerate.machine.rates import ChipRates
     from nnstretch.accelerate.policies import ScheduleOptions
     from nnstretch.accelerate.schedule_file import read_schedule, schedule_yaml
-    from nnstretch.accelerate.sweep import sweep
+    from nnstretch.accelerate.sweep import sweep, sweep_values
     from nnstretch.files.atomic import write_text
     from nnstretch.files.read import as_path
 
     check_budget(args.budget_s)
-    out = None if args.out is None else prepare_folder(args.out)
-    trace_path = check_writable(args.trace, args.accelerator, args.model)
+    if args.sweep is not None:
+        sweep_values(args.sweep)
+    out, trace_path = outputs_of(args)
     machine = load_accelerator(args.accelerator, args.assume, args.policy)
     rates = ChipRates(machine, require_type(machine, args.dtype))
     options = options_with_rules(ScheduleOptions(args.policy, args.overlap), args.rule)
@@ -155,6 +156,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         settings = (args.accelerator, args.assume, args.sweep)
         answer["sweep"] = sweep(network.graph, request, *settings)
     if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
         write_text(out / "schedule.yaml", schedule_yaml(result.schedule))
         write_text(out / "chip.json", json.dumps(chip_document(result, answer)) + "\n")
     if trace_path is not None:
@@ -168,12 +170,21 @@ def check_budget(budget_s: float) -> None:
         raise BadInput(f"--budget-s is {budget_s:g}, command line, write 0 or more")
 
 
-def prepare_folder(folder: Path) -> Path:
-    """Make a folder for results, and return it. Raises BadInput where it cannot be one."""
-    if folder.exists() and not folder.is_dir():
-        raise BadInput(f"cannot write to {folder}, it is a file, name a folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+def outputs_of(args: argparse.Namespace) -> tuple[Path | None, Path | None]:
+    """Return the folder of results and the path of the trace. Raises BadInput.
+
+    What an older run left in the folder is written anew, but never the schedule that is read.
+    """
+    sources = args.accelerator, args.model, args.schedule
+    out = args.out
+    files = [] if out is None else [out / "schedule.yaml", out / "chip.json"]
+    if out is not None and out.exists() and not out.is_dir():
+        raise BadInput(f"cannot write to {out}, it is a file, name a folder")
+    if out is not None and out.is_dir():
+        for file in files:
+            check_writable(file, *sources)
+    check_apart(args.trace, *files)
+    return out, check_writable(args.trace, *sources)
 
 
 def check_numbers(network: NetworkBatches, result: AccelerateResult) -> float:
@@ -190,7 +201,12 @@ def check_numbers(network: NetworkBatches, result: AccelerateResult) -> float:
     examples = network.random_inputs(result.per_cluster)
     inputs = dict(zip(graph.input_names, examples, strict=True))
     weights, cores = network.weights, rates.accelerator.cores
-    return check(placed, cores, weights, inputs, network.outputs(examples))
+    try:
+        return check(placed, cores, weights, inputs, network.outputs(examples))
+    except RuntimeError as error:  # such as inputs of another type than the float32 of a schedule
+        raise UnsupportedOp(
+            f"{network.name} cannot be carried out on this host, --check, {one_line(error)[:200]}"
+        ) from None
 
 
 def write_trace(path: Path, schedule: ClusterSchedule, model: str) -> None:

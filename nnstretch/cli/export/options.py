@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+import os
 
 from nnstretch.bundle.manifest import FORMATS
 from nnstretch.cli.arguments import (
@@ -115,7 +115,7 @@ def check(args: argparse.Namespace) -> None:
     if (
         args.out is not None
         and args.single is not None
-        and Path(args.out).resolve() == Path(args.single).resolve()
+        and os.path.realpath(args.out) == os.path.realpath(args.single)
     ):
         raise BadInput(f"--single is {args.single}, command line, it is --out, too")
     if args.int8 and args.format != "litert":

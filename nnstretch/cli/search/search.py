@@ -29,7 +29,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.output_path import check_writable
+from nnstretch.cli.output_path import check_apart, check_writable
 from nnstretch.cli.progress import progress_stages
 from nnstretch.cli.search.arguments import arguments as arguments
 from nnstretch.cli.search.picture import draw_front
@@ -157,6 +157,5 @@ def outputs(args: argparse.Namespace) -> tuple[Path | None, Path | None]:
         raise BadInput(f"cannot draw {args.picture}, --picture, its name must end in .svg")
     if not 2 <= args.pareto_steps <= 1000:
         raise BadInput(f"--pareto-steps is {args.pareto_steps}, command line, it must be 2 to 1000")
-    if args.picture is not None and args.picture == args.out:
-        raise BadInput(f"cannot write {args.out}, --out and --picture, they need a file each")
+    check_apart(args.out, args.picture)
     return check_writable(args.picture, args.model), check_writable(args.out, args.model)

@@ -46,7 +46,7 @@ def bar_chart(title: str, upward: str, names: Sequence[str], groups: Sequence[Ba
     y = svg.AxisScale(0.0, most or 1.0, TOP_PX + PLOT_PX, TOP_PX)
     height_px = max(TOP_PX + PLOT_PX + 40.0, TOP_PX + LEGEND_ROW_PX * len(names) + 10.0)
     drawn = [svg.text(LEFT_PX - 50, 20, title, class_="strong"), _axis(y, upward)]
-    room_px = (WIDTH_PX - LEGEND_PX - LEFT_PX) / len(groups)
+    room_px = (WIDTH_PX - LEGEND_PX - LEFT_PX) / max(1, len(groups))
     for number, group in enumerate(groups):
         drawn.append(_group(group, names, LEFT_PX + number * room_px, room_px, y))
     for number, name in enumerate(names):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from math import ceil, floor, log10
 
@@ -66,11 +66,24 @@ class ChartScale:
         return tuple(marks)
 
 
+def placed_points(
+    line: ChartLine, across: ChartAxis, upward: ChartAxis
+) -> tuple[tuple[float, float], ...]:
+    """Return the points of a line that have a place on both axes."""
+    return tuple(
+        (x, y)
+        for x, y in line.points
+        if (x > 0 or not across.logarithmic) and (y > 0 or not upward.logarithmic)
+    )
+
+
 def line_chart(
     title: str, across: ChartAxis, upward: ChartAxis, lines: Sequence[ChartLine]
 ) -> Markup:
-    """Draw lines; on a logarithmic axis all values must be positive."""
-    points = list(chain.from_iterable(line.points for line in lines))
+    """Draw lines; what is not above 0 has no place on a logarithmic axis and is left out."""
+    placed = [replace(line, points=placed_points(line, across, upward)) for line in lines]
+    lines = [line for line in placed if line.points]
+    points = list(chain.from_iterable(line.points for line in lines)) or [(1.0, 1.0)]
     x = _scale([a for a, _ in points], across, (LEFT_PX, WIDTH_PX - LEGEND_PX))
     heights = [b for _, b in points]
     if not upward.logarithmic:

@@ -24,6 +24,8 @@ EDGE_PX = 9.0
 TALLEST_PX = 42.0
 SHORTEST_PX = 12.0
 WIDEST_ROW_PX = 240.0
+MOST_BOXES = 100
+"""Boxes of a branch that are drawn, however deep it is."""
 BLOCK_PX = 36.0
 GAP_PX = 3.0
 
@@ -91,7 +93,7 @@ def _row_px(branch: ReportedBranch) -> float:
 
 
 def _branch(branch: ReportedBranch, y: float, frame: SegmentFrame, widest: int) -> Markup:
-    depth = branch.depth or 1
+    depth = min(branch.depth or 1, MOST_BOXES)
     row_px = _row_px(branch)
     tall = 16.0
     if branch.width and widest:

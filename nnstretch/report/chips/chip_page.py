@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import inf
 
 from nnstretch.report.chapters.elements import chapter, definition_list, fact_list, quiet
 from nnstretch.report.charts import svg
@@ -115,7 +116,8 @@ def roofline_chapter(view: ChipView) -> Markup:
 def _intensity(group: ChipGroup) -> tuple[float, float] | None:
     if not (group.macs and group.ddr_bytes and group.taken_us):
         return None
-    return group.macs / group.ddr_bytes, group.macs / group.taken_us / 1000
+    point = group.macs / group.ddr_bytes, group.macs / group.taken_us / 1000
+    return point if max(point) < inf else None
 
 
 def sweep_chapter(sweep: ChipSweep) -> Markup:
@@ -139,8 +141,10 @@ def sweep_chapter(sweep: ChipSweep) -> Markup:
 
 
 def _number(value: str) -> float:
-    digits_of_value = re.match(r"[0-9.]+(?:[eE][+-]?[0-9]+)?", value)
-    return float(digits_of_value[0]) if digits_of_value else 0.0
+    """Return the number at the begin of a value with a unit; 0.0 for one that cannot be drawn."""
+    digits = re.match(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![0-9.])", value)
+    number = float(digits[0]) if digits else 0.0
+    return number if 1e-18 <= number <= 1e18 else 0.0
 
 
 def provenance_chapter(view: ChipView) -> Markup:

@@ -11,6 +11,8 @@ from nnstretch.report.load.pipeline_data import Size
 
 Text = Annotated[str, Length(0, 300)]
 Count = Annotated[int, Range(0)]
+Rate = Annotated[float, Range(1e-9, 1e18)]
+MOST_ENGINES = 1000
 
 
 @tolerant
@@ -121,10 +123,15 @@ class ChipView:
     format: Annotated[int, Range(1, 1)]
     chip: ChipSummary
     latency_us: Size
-    peak_macs_per_us: Size
-    ddr_bytes_per_us: Size
+    peak_macs_per_us: Rate
+    ddr_bytes_per_us: Rate
     groups: Annotated[tuple[ChipGroup, ...], Length(1)]
     kernels: tuple[ChipKernel, ...]
     engines: tuple[EngineSpan, ...]
     buffers: tuple[ChipBuffer, ...]
     sweep: ChipSweep | None = None
+
+    def __post_init__(self) -> None:
+        names = {span.engine for span in self.engines}
+        if len(names) > MOST_ENGINES:
+            raise ValueError(f"{len(names)} engines, a cluster has at most {MOST_ENGINES}")

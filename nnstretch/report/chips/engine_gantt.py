@@ -24,10 +24,9 @@ def engine_gantt(view: ChipView) -> Markup:
     """Draw a row for each engine, with a bar for each layer that it works for."""
     engines = tuple(dict.fromkeys(sorted(span.engine for span in view.engines)))
     length_us = view.latency_us or 1.0
-    busy = {
-        engine: sum(s.busy_us for s in view.engines if s.engine == engine) / length_us
-        for engine in engines
-    }
+    busy = dict.fromkeys(engines, 0.0)
+    for span in view.engines:
+        busy[span.engine] += span.busy_us / length_us
     title = f"Engines of one cluster, {ms(view.latency_us / 1000)} for {view.chip.per_cluster}"
 
     def draw(_: int, place: PlacedPanel) -> Markup:

@@ -12,6 +12,7 @@ from nnstretch.report.load.pipeline_data import PipelineReportData, Size
 from nnstretch.trace import Span, Trace
 
 SizeOrNone = Size | None
+Loss = Annotated[float, Range(-1e100, 1e100)]
 
 
 @tolerant
@@ -205,10 +206,10 @@ class Timeline:
 class ReportedEpoch:
     """Epoch of a training."""
 
-    epoch: float | None = None
+    epoch: Annotated[float, Range(-1e9, 1e9)] | None = None
     """Its index in the history where the file does not say."""
-    train_loss: float | None = None
-    val_loss: float | None = None
+    train_loss: Loss | None = None
+    val_loss: Loss | None = None
     val_accuracy: SizeOrNone = None
     seconds: SizeOrNone = None
 

@@ -32,6 +32,7 @@ FILES = (
     "plan.yaml",
 )
 TRAINED = tuple(f"{kind}/training.json" for kind in NETWORKS)
+ALL_FILES = (*FILES, *TRAINED, *PIPELINE_FILES)
 """In folders that `train --out` filled, in place of what `train --json` printed."""
 
 
@@ -43,13 +44,12 @@ def read_report_data(folder: Path) -> ReportData:
     folder = as_path(folder, "folder")
     if folder.is_file():
         return _read_trace(folder)
-    all_files = (*FILES, *TRAINED, *PIPELINE_FILES)
     if not folder.is_dir():
         needed = "name the one that holds search.json and its neighbours"
         raise UnknownName(f"cannot report {folder}, no such folder, {needed}")
-    present = [name for name in all_files if (folder / name).exists()]
+    present = [name for name in ALL_FILES if (folder / name).exists()]
     if not present:
-        needed = f"it holds none of {', '.join(all_files)}"
+        needed = f"it holds none of {', '.join(ALL_FILES)}"
         raise UnknownName(f"nothing to report in {folder}, {needed}")
     documents = {name: read_json(folder / name) for name in present if name.endswith(".json")}
     files = {name: str(folder / name) for name in present}

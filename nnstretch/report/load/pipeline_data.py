@@ -11,7 +11,7 @@ from nnstretch.files.decode import tolerant
 from nnstretch.files.limits import Range
 from nnstretch.trace import Span
 
-Size = Annotated[float, Range(0)]
+Size = Annotated[float, Range(0, 1e18)]
 """Time, count or share."""
 
 WINDOW = 12

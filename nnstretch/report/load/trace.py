@@ -67,8 +67,8 @@ class SliceEvent:
     """One task on one thread, in microseconds."""
 
     name: str
-    ts: float
-    dur: Annotated[float, Range(0)]
+    ts: Annotated[float, Range(-1e18, 1e18)]
+    dur: Annotated[float, Range(0, 1e18)]
     cat: object = None
     pid: Key | None = None
     tid: Key | None = None
