@@ -28,7 +28,7 @@ ONE_CORE = "pool: {cpu: 1}\nqueueing: false\npolicy: rr\n"
 def _no_thread_stays_behind():
     before = threading.active_count()
     yield
-    assert threading.active_count() == before
+    assert threading.active_count() <= before  # one of an earlier test may end meanwhile
 
 
 def expected(server: NetworkServer, inputs: np.ndarray) -> np.ndarray:

@@ -271,7 +271,7 @@ def test_a_signal_leaves_nothing_unfinished(built: Path, tmp_path: Path) -> None
     trace = tmp_path / "t.json"
     command = [str(built / "build" / "run"), "--repeat", "30000", "--trace", str(trace)]
     ends: list[int] = []
-    while not ends or (ends[-1] == 0 and len(ends) < 30):
+    while not ends or (ends[-1] == 0 and len(ends) < 100):
         runner = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         while runner.poll() is None:
             if list(tmp_path.glob("*.unfinished")):
