@@ -799,3 +799,11 @@ def test_a_report_needs_nothing_heavy() -> None:
         ).stdout.strip()
         == "[]"
     )
+
+
+def test_a_branch_of_any_depth_is_drawn_with_a_hundred_boxes_at_most(folder: Path) -> None:
+    place = ("plans", 0, "segments", 1, "branches", 1, "depth")
+    rewrite(folder / "search.json", *place, value=1 << 20)
+    page = build_report(folder)
+    assert len(page) < 2 * len(build_report(SAMPLE))
+    assert f"depth {1 << 20}" in page
