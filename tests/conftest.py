@@ -22,9 +22,13 @@ sys.path.insert(0, TOO_OLD)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (TOO_OLD, os.environ.get("PYTHONPATH"))))
 
 # A shell has what it starts in the background ignore interrupts, and so would all that tests start:
-# those that interrupt would see nothing.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# those that send signals would see nothing.
+for number, handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGTERM, signal.SIG_DFL),
+):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 MODULES = pytest.StashKey[int]()
 """How many were imported when garbage collections last left out what there was."""

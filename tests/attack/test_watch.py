@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from mmap import mmap
+import signal
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from pathlib import Path
 
-from attack.watch import GROWTH_BYTES, watch
+from attack.watch import GROWTH_BYTES, watch, watch_command
 
-MORE = GROWTH_BYTES + (16 << 20)
-"""More than malloc ever keeps to use again: it is new memory, and leaves with what it held."""
+MORE = GROWTH_BYTES + (128 << 20)
+"""More than what tests of before may still give back meanwhile."""
 
 
 def touched(size: int) -> mmap:
     """Return memory of the system's own, none that this process freed before."""
-    memory = mmap(-1, size)
+    memory = mmap(-1, size, MAP_PRIVATE | MAP_ANONYMOUS)
     memory.write(b"1" * size)
     return memory
 
@@ -37,3 +39,14 @@ def test_memory_that_comes_once_is_no_finding() -> None:
 
     assert watch(case, "a cache") == []
     assert len(cache) == 1
+
+
+def test_what_serves_leaves_the_signals_of_this_process_as_they_were(tmp_path: Path) -> None:
+    def serves(_: list[str]) -> int:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        return 0
+
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    assert watch_command(serves, ["serve"], tmp_path) == []
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before

@@ -77,8 +77,9 @@ def is_tracker(child: str) -> bool:
 
 
 def resident_bytes() -> int:
-    """Return the memory of this process."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    """Return the memory of this process without pages of files, which the kernel may take back."""
+    _, resident, shared, *_ = map(int, Path("/proc/self/statm").read_text().split())
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
 
 
 def settled_bytes() -> int:
@@ -129,7 +130,8 @@ def watch_command(main: Callable[[list[str]], int], argv: list[str], folder: Pat
 def interrupting(said: Path) -> Iterator[None]:
     """Interrupt this process, as Ctrl-C does, once a file says that it serves.
 
-    What serves hears of it; behind its end an interrupt that comes too late is nobody's.
+    What serves hears of it; behind its end an interrupt that comes too late is nobody's. What
+    serves goes on ignoring signals, as its process is to end: here the process goes on.
     """
     over = threading.Event()
 
@@ -139,7 +141,7 @@ def interrupting(said: Path) -> Iterator[None]:
                 os.kill(os.getpid(), signal.SIGINT)
                 return
 
-    before = signal.signal(signal.SIGINT, lambda *_: None)
+    before = signal.signal(signal.SIGINT, lambda *_: None), signal.getsignal(signal.SIGTERM)
     thread = threading.Thread(target=interrupt)
     thread.start()
     try:
@@ -147,7 +149,8 @@ def interrupting(said: Path) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
-        signal.signal(signal.SIGINT, before)
+        for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+            signal.signal(number, handler)
 
 
 def faults_of_end(status: object, said: str) -> list[str]:
