@@ -53,6 +53,14 @@ def test_a_workload_is_read_with_its_defaults(tmp_path: Path) -> None:
         ("costs_ms: {cpu: 1.0}, ", "", "neither model nor costs_ms"),
         (f"- {APP}", f"- {APP}\n- {APP}", "two applications a, each needs its own name"),
         ("{period_ms: 2}", "{times_ms: [0, 5, 4]}", "time 3 is 4 ms, the one before 5"),
+        ("{period_ms: 2}", "{times_ms: [0, 5], first: gap}", "first is gap beside times_ms"),
+        ("{period_ms: 2}", "{csv: t.csv, first: now}", "first is now beside csv, these say"),
+        ("pool:", "durations: {spread: 0.2}\npool:", "spread is 0.2 beside kind: exact"),
+        (
+            "pool:",
+            "durations: {kind: exponential, spread: 1}\npool:",
+            "spread is 1 beside kind: exponential, write kind: spread",
+        ),
         (f"\n- {APP}", " []", "0 items, needed are 1 to 1000"),
     ],
 )

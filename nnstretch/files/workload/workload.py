@@ -49,6 +49,10 @@ class ArrivalSettings:
         gap_ms = self.period_ms if self.period_ms is not None else self.mean_gap_ms
         if gap_ms is not None and gap_ms < LEAST_GAP_MS:
             raise ValueError(f"arrivals every {gap_ms:.4g} ms, needed are at least {LEAST_GAP_MS}")
+        if self.first is not None and gap_ms is None:
+            raise ValueError(
+                f"first is {self.first} beside {named[0]}, these say when the first one arrives"
+            )
         if self.times_ms is not None:
             check_order(self.times_ms)
 
@@ -105,6 +109,12 @@ class Durations:
     """measured: drawn from the samples of `costs`, slower beside other work."""
     spread: Annotated[float, Range(0, 10)] = 0.0
     """Standard deviation of a log-normal factor of mean 1."""
+
+    def __post_init__(self) -> None:
+        if self.spread and self.kind != "spread":
+            raise ValueError(
+                f"spread is {self.spread:g} beside kind: {self.kind}, write kind: spread"
+            )
 
 
 @dataclass(frozen=True, slots=True)
