@@ -44,14 +44,14 @@ def settings_of(rules: list[tuple[str, str]], values: Mapping[str, str]) -> Iter
         if inner is None:
             yield selector, name, value
             continue
-        for other, set_name, set_value in direct:
+        for inner_selector, set_name, set_value in direct:
             if set_name == inner[1]:
-                yield selector + other, name, set_value
+                yield selector + inner_selector, name, set_value
 
 
 def with_values(text: str, values: Mapping[str, str]) -> str:
     """Return text with the variables that have values put in."""
-    return _VARIABLE.sub(lambda found: values.get(found[1], found[0]), text)
+    return _VARIABLE.sub(lambda match: values.get(match[1], match[0]), text)
 
 
 def expanded(selectors: str, body: str, settings: list[Setting]) -> Iterator[str]:
@@ -72,9 +72,9 @@ def expanded(selectors: str, body: str, settings: list[Setting]) -> Iterator[str
 
 def selectors_of(selector: str, setter: str) -> Iterator[str]:
     """Yield what a selector is on an element that sets a variable, and inside of one."""
-    first, space, rest = selector.partition(" ")
-    if space and set(_CLASSES.findall(first)) <= set(_CLASSES.findall(setter)):
-        yield f"{setter} {rest}"
+    outer, space, descendant = selector.partition(" ")
+    if space and set(_CLASSES.findall(outer)) <= set(_CLASSES.findall(setter)):
+        yield f"{setter} {descendant}"
         return
     yield f"{selector}{setter}"
     yield f"{setter} {selector}"
