@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,9 @@ from nnstretch.files.checked import checked
 from nnstretch.files.decode import decode
 from nnstretch.files.json_text import parse_json
 from nnstretch.files.read import MOST_MODEL_BYTES, as_path, read_bytes
+
+PATIENCE_S = 6.0
+"""How long workers of a killed process may stay, which hold what it had locked."""
 
 
 @checked
@@ -72,23 +76,40 @@ def append_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Let no other process write the journals of a folder that is there. Raises BadInput where one
+    """Let no other process write the results of a folder that is there. Raises BadInput where one
     does, or for a folder that cannot be opened. The system forgets it when a process is killed.
     """
-    import fcntl
-
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise BadInput(f"cannot open {folder}, {error.strerror}, name another --out") from None
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not is_locked_in_time(handle):
             raise BadInput(
                 f"{folder} is written by another process, --out, wait for its end or name another"
                 " folder"
-            ) from None
+            )
         yield
     finally:
         os.close(handle)
+
+
+def is_locked_in_time(handle: int) -> bool:
+    """Lock an open folder; return whether that was possible before patience ended.
+
+    True as well on a file system that knows no locks.
+    """
+    import fcntl
+
+    give_up_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= give_up_s:
+                return False
+            time.sleep(0.1)
+        except OSError:
+            return True
+        else:
+            return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +18,7 @@ from torch import nn
 from nnstretch.errors import BadInput, one_line
 from nnstretch.files.atomic import write_text
 from nnstretch.files.checked import checked
+from nnstretch.files.journal import only_writer
 from nnstretch.stretch.weights.branched_module import StretchedNetwork
 from nnstretch.stretch.weights.weights_file import save_weights
 from nnstretch.train.callbacks import Records
@@ -116,8 +117,10 @@ def fit(
         prepare_folder(out, module, recipe, resume)
         records = Records(out, origin, resume)
         classifier = Classifier(module, recipe, pictures.dataset, distillation)
-        train(classifier, pictures, records, out / STATE_FILE if resume else None, progress)
-        return save_results(classifier, records.epochs, out)
+        is_writer = process_rank(recipe.trainer) == 0
+        with only_writer(out) if is_writer else nullcontext():
+            train(classifier, pictures, records, out / STATE_FILE if resume else None, progress)
+            return save_results(classifier, records.epochs, out)
 
 
 def check_module(module: nn.Module, recipe: Recipe, has_teacher: bool) -> None:

@@ -13,6 +13,7 @@ import pytest
 from support.small_plan import write_plan_of_small_net
 
 from nnstretch.cli import main
+from nnstretch.files import journal
 from nnstretch.files.journal import only_writer
 
 pytest.importorskip("joblib")
@@ -262,8 +263,9 @@ def test_a_file_of_a_terabyte_is_refused_before_it_is_read(
 
 
 def test_two_sweeps_do_not_write_one_journal(
-    sweep: Path, capsys: pytest.CaptureFixture[str]
+    sweep: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(journal, "PATIENCE_S", 0.2)
     out = sweep.parent / "out"
     out.mkdir()
     with only_writer(out):

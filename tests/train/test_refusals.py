@@ -30,6 +30,8 @@ from nnstretch.capture import load_model
 from nnstretch.cli import main as command
 from nnstretch.cli.train import networks as train_verb
 from nnstretch.errors import BadInput, Diverged
+from nnstretch.files import journal
+from nnstretch.files.journal import only_writer
 from nnstretch.plan import Plan
 from nnstretch.stretch import stretch, write_plan
 from nnstretch.stretch.weights.weights_file import save_weights
@@ -84,6 +86,16 @@ def test_a_finished_training_is_replaced_only_when_that_is_asked_for(
     assert command([*words, "--overwrite"]) == 1  # the next fault is the network's name
     assert "no_such_network" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+
+
+def test_two_trainings_do_not_write_into_one_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "PATIENCE_S", 0.2)
+    with only_writer(tmp_path), pytest.raises(BadInput, match="is written by another process"):
+        fit(small_net(), ONE_EPOCH, tmp_path, progress=False)
+    assert list(tmp_path.iterdir()) == []
+    fit(small_net(), ONE_EPOCH, tmp_path, progress=False)
 
 
 def test_a_plan_gives_way_to_itself_only(tmp_path: Path) -> None:
