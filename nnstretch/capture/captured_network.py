@@ -9,6 +9,8 @@ import torch
 
 from nnstretch.graph import Graph
 
+SizeRange = tuple[float, float]
+
 
 @dataclass(frozen=True)
 class CapturedNetwork:
@@ -18,5 +20,7 @@ class CapturedNetwork:
     weights: Mapping[str, torch.Tensor]
     stack_traces: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Value -> the lines of Python that computed it, the network's own first, where known."""
+    size_ranges: Mapping[str, tuple[SizeRange, ...]] = field(default_factory=dict)
+    """By input of an exported program: what each size may be, at least and at most."""
     notes: tuple[str, ...] = ()
     """In what the graph differs from the module by intent, a sentence each."""

@@ -25,7 +25,8 @@ def choose_graph_outputs(
     read = {*outputs, *names_read(nodes)}
     weights = tuple(weight for weight in graph.weights if weight.name in read)
     chosen = replace(graph, outputs=outputs, nodes=nodes, weights=weights)
-    return CapturedNetwork(chosen, {w.name: captured.weights[w.name] for w in weights})
+    tensors = {weight.name: captured.weights[weight.name] for weight in weights}
+    return replace(captured, graph=chosen, weights=tensors)
 
 
 def choose_module_outputs(module: nn.Module, wanted: Sequence[str], network: str) -> nn.Module:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import nn
 
+from nnstretch.capture.captured_network import SizeRange
 from nnstretch.capture.onnx.inputs import match_inputs
 from nnstretch.errors import BadInput
-from nnstretch.graph import Graph, InputShape, TensorSpec, ValueRef
+from nnstretch.graph import Graph, InputShape, TensorSpec, Value, ValueRef
 from nnstretch.plan import Plan
 
 DEFAULT_INPUT = (1, 3, 224, 224)
@@ -36,12 +37,29 @@ def example_inputs(
         declared = []
         for value in graph.inputs:
             shape = matched.get(value.name, InputShape(value.spec.shape))
-            declared.append(InputShape(shape.shape, value.name, shape.dtype or value.spec.dtype))
+            check_fits_file(shape, value, spec, getattr(module, "size_ranges", {}))
+            declared.append(InputShape(shape.shape, value.name, value.spec.dtype))
     elif wanted:
         declared = order_inputs(spec, module, wanted)
     else:
         declared = [InputShape(default_input(spec, module))]
     return tuple(zeros(shape, input_dtype(module), spec) for shape in declared)
+
+
+def check_fits_file(
+    wanted: InputShape, value: Value, spec: str, ranges: Mapping[str, Sequence[SizeRange]]
+) -> None:
+    """Check a wanted input against what a file says of it. Raises BadInput."""
+    if wanted.dtype and wanted.dtype != value.spec.dtype:
+        raise BadInput(
+            f"{wanted.dtype} is asked for, {spec}, its input {value.name} is {value.spec.dtype}"
+        )
+    of_file = ranges.get(value.name, ())
+    sizes = "x".join(str(a) if a == b else f"[{a:g} to {b:g}]" for a, b in of_file)
+    fits = [a <= size <= b for size, (a, b) in zip(wanted.shape, of_file, strict=False)]
+    if of_file and (len(wanted.shape) != len(of_file) or not all(fits)):
+        asked = "x".join(map(str, wanted.shape))
+        raise BadInput(f"{asked} is asked for, {spec}, its input {value.name} is {sizes}")
 
 
 def example_input(module: nn.Module, plan: Plan) -> torch.Tensor:

@@ -255,6 +255,7 @@ def module_from_graph(captured: CapturedNetwork) -> nn.Module:
 
     module = build(captured.graph, captured.weights)
     module.captured_graph = captured.graph  # type: ignore[assignment]
+    module.size_ranges = captured.size_ranges  # type: ignore[assignment]
     return module
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from nnstretch.capture.captured_network import CapturedNetwork
+from nnstretch.capture.checks.operand_types import check_operand_types
 from nnstretch.capture.exported_program import eval_mode, export_program
 from nnstretch.capture.host_process import silence_python
 from nnstretch.capture.module_paths import attribute_path
@@ -47,7 +48,10 @@ def trace(
         raise BadInput(f"example input is {empty[0]}, capture of {name}, it holds no number")
     batch = examples[0].shape[0] if examples[0].dim() else 1
     with eval_mode(module), silence_python(), torch.no_grad():
-        return read_program(export_program(module, examples, name), batch, name)
+        captured = read_program(export_program(module, examples, name), batch, name)
+    if not captured.notes:  # autocast converts by itself
+        check_operand_types(captured.graph)
+    return captured
 
 
 def recall_captured(

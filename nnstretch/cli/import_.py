@@ -14,6 +14,9 @@ from typing import Any
 from nnstretch.cli.console import branches_text
 from nnstretch.cli.output_path import check_writable
 
+IMAGE_PX = 224
+"""Side of the images for which MACs and latencies of published plans are known."""
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments to its parser."""
@@ -42,7 +45,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     family = match_published_network(config)
     check_config(config, family)
     analysis = NetworkAnalysis(
-        capture(load_model(family.model), torch.zeros(1, 3, 224, 224), family.model)
+        capture(load_model(family.model), torch.zeros(1, 3, IMAGE_PX, IMAGE_PX), family.model)
     )
     plan = import_plan(config, analysis, family)
     lowered = lower(analysis, plan)
@@ -54,6 +57,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         "macs": lowered.macs,
         "params": lowered.params,
         "plan": str(out) if out else None,
+        **({} if config.image_size == IMAGE_PX else {"configured_px": config.image_size}),
     }
 
 
@@ -65,5 +69,10 @@ def show(result: dict[str, Any], console: Any) -> None:
     )
     for segment in result["segments"]:
         console.print(f"  {segment['start']} -> {segment['end']}  [{branches_text(segment)}]")
+    if "configured_px" in result:
+        console.print(
+            f"[yellow]note:[/yellow] MACs and plan are of {IMAGE_PX} px, the configuration trains"
+            f" at {result['configured_px']} (IM_SIZE)"
+        )
     if result["plan"]:
         console.print(f"plan written to {result['plan']}")

@@ -47,6 +47,15 @@ class LoadedModel:
         return self.captured.graph
 
     @property
+    def is_stale(self) -> bool:
+        """Return whether plan or network have changed since the plan's file was written."""
+        from nnstretch.files.plan_prediction import network_sha256
+
+        if self.plan is None or self.predicted is None:
+            return False
+        return self.predicted.network_sha256 != network_sha256(self.plan, self.graph)
+
+    @property
     def analysis(self) -> NetworkAnalysis:
         """Return the analysis of the network's structure."""
         from nnstretch.stretch import NetworkAnalysis

@@ -81,8 +81,17 @@ def is_same(out: Path, source: str) -> bool:
 
 
 def files_of(source: str) -> list[Path]:
-    """Return the files that an input may mean: itself, or the one of its factory or outputs."""
+    """Return the files that an input may mean: itself, those of its factory, outputs or chip."""
     network = source.partition("#")[0]
     file = Path(network.partition("?")[0])
     candidates = (Path(source), file, Path(network.rpartition(":")[0] or network))
-    return [candidate for candidate in candidates if candidate.is_file()]
+    files = [candidate for candidate in candidates if candidate.is_file()]
+    return files or [path for path in chip_files(source) if path.is_file()]
+
+
+def chip_files(source: str) -> list[Path]:
+    """Return what the folder of a chip holds: of its name or its path."""
+    for folder in (Path(source), Path("latency_predictors") / source):
+        if (folder / "soc.json").is_file():
+            return sorted(folder.rglob("*"))
+    return []

@@ -186,6 +186,7 @@ def plan_terms(subject: LoadedModel, soc: Soc, fallback: str | None) -> dict[str
     from nnstretch.files.trial_json import segments_json
     from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan
     from nnstretch.stretch.lowering.lower import lower
+    from nnstretch.stretch.search.constraints import MemoryLimit
 
     assert subject.plan is not None
     cost_model = CostModel(soc, fallback)
@@ -197,6 +198,9 @@ def plan_terms(subject: LoadedModel, soc: Soc, fallback: str | None) -> dict[str
     graphs = [(branch.graph, (branch.branch.processor,)) for branch in lowered.branches]
     prices = price_kernels(graphs, cost_model)
     segments = segments_json(trial, lowered)
+    doubts = ["plan or network have changed since the search"] if subject.is_stale else []
+    if (violation := MemoryLimit(soc)(trial)) is not None:
+        doubts.append(str(violation))
     return {
         "model": subject.spec,
         "soc": soc.name,
@@ -208,6 +212,7 @@ def plan_terms(subject: LoadedModel, soc: Soc, fallback: str | None) -> dict[str
         "params": lowered.params,
         "segments": segments,
         **prices_json(prices, cost_model, subject.plan.processors),
+        **({"doubts": doubts} if doubts else {}),
     }
 
 
@@ -258,7 +263,9 @@ def show_segments(result: dict[str, Any], console: Any) -> None:
 
 
 def show_doubts(result: dict[str, Any], console: Any) -> None:
-    """Print which kernels have no price, and which one outside of what was measured."""
+    """Print what speaks against a plan, and kernels without a price or outside of the measured."""
+    for doubt in result.get("doubts", ()):
+        console.print(f"[yellow]note:[/yellow] {doubt}")
     doubts: dict[tuple[str, str, str], list[str]] = {}
     for row in result.get("outside", ()):
         what, _, numbers = row["reason"].partition(" ")

@@ -17,7 +17,7 @@ from nnstretch.predict.fusion_rules_json import NamedOrRow
 from nnstretch.predict.kernel_family import ErrorQuantiles, KernelFamily
 from nnstretch.predict.learned import Learned
 from nnstretch.predict.predictor_file import FileUnits, FormName
-from nnstretch.predict.sampled_range import Amount
+from nnstretch.predict.sampled_range import RelativeError
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class LearnedFile:
     form: FormName
     dtype: str
     unit: FileUnits
-    relative_error: Amount
+    relative_error: RelativeError
     fusion: NamedOrRow
     model: LearnedModel
     noisy: Annotated[str, Length(0, 1000)] = ""

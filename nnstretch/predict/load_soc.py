@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -89,12 +90,17 @@ def soc_sha256(name: str | Path) -> str:
 
 
 def find_soc(name: str | Path) -> Path:
-    """Return the folder of a chip. Raises UnknownName where there is none."""
+    """Return the folder of a chip: of a path with a slash that very folder, such as `./mi9`.
+
+    Raises UnknownName where there is none.
+    """
+    is_path = os.sep in str(name)
     name = as_path(name, "soc")
     folder = package_data("latency_predictors") / name
-    if str(name) not in known_socs():
-        local = (Path(name), Path("latency_predictors") / str(name))
-        folder = next((path for path in local if path.is_dir()), folder)
+    if is_path or str(name) not in known_socs():
+        local = (name, Path("latency_predictors") / name)
+        complete = (path for path in local if (path / "soc.json").is_file())
+        folder = next(complete, name if name.is_dir() else folder)
     if not (folder / "soc.json").is_file():
         known = ", ".join(known_socs()) or "none"
         raise UnknownName(

@@ -120,7 +120,15 @@ def split_segments(ops: Iterator[OpListRow], path: Path, soc: Soc) -> Iterator[O
     A shared concat is the merge and no operator. Raises BrokenFile when two branches have one
     processor.
     """
+    begun: list[str] = []
     for (part, shared), group in groupby(ops, key=lambda op: (op.part, op.branch < 0)):
+        if part in begun[:-1]:
+            raise BrokenFile(
+                f"part {part} starts a second time, {path}, the rows of a configuration must be"
+                " those of one network"
+            )
+        if part not in begun:
+            begun.append(part)
         branches: list[OpListBranch] = []
         for _, run in groupby(group, key=lambda op: op.branch):
             branch_ops = [op for op in run if op.kind != "concat" or op.branch >= 0]

@@ -12,7 +12,7 @@ from typing import Annotated
 from nnstretch.files.limits import Length, OneOf
 from nnstretch.predict.fusion_rules_json import NamedOrRow
 from nnstretch.predict.roofline import Rates
-from nnstretch.predict.sampled_range import Amount, Ranges
+from nnstretch.predict.sampled_range import Ranges, RelativeError
 
 PREDICTOR_FORMAT = 2
 UNIT = {"latency": "us", "size": "bytes"}
@@ -37,7 +37,7 @@ class FirstAnalyticFile:
     processor: str
     form: Annotated[str, OneOf(("analytic",))]
     dtype: str
-    relative_error: Amount
+    relative_error: RelativeError
     rates: Rates
 
 
@@ -50,7 +50,7 @@ class AnalyticFile:
     form: FormName
     dtype: str
     unit: FileUnits
-    relative_error: Amount
+    relative_error: RelativeError
     fusion: NamedOrRow
     rates: Rates
     sampled: Annotated[dict[str, Ranges], Length(0, 200)] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class AcceleratorForm:
     unit: FileUnits
     accelerator: Annotated[str, Length(1, 200)]
     """A name under `accelerators/`, or a file NAME.yaml in the chip's folder."""
-    relative_error: Amount | None = None
+    relative_error: RelativeError | None = None
     """Of sums of kernels against whole branches; None for that of the shipped machines."""
     fusion: NamedOrRow = "mobile"
     assume: Annotated[tuple[Annotated[str, Length(1, 200)], ...], Length(0, 60)] = ()

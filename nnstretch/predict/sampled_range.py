@@ -14,6 +14,8 @@ from nnstretch.kernel import Kernel
 LARGEST = 1e300
 """Sums and products of a few such numbers are finite."""
 Amount = Annotated[float, Range(0, LARGEST)]
+RelativeError = Annotated[float, Range(0, 1000)]
+"""As a share of an estimate: beyond a thousand times it says nothing any more."""
 Rising = Only(lambda ends: ends[0] <= ends[1], "the least and the most")
 AmountRange = Annotated[tuple[Amount, Amount], Rising]
 

@@ -6,16 +6,18 @@ import re
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Annotated, Any
 
-from nnstretch.files.limits import Length, OneOf, Only
+from nnstretch.files.limits import Length, OneOf, Only, Range
 from nnstretch.graph import ELEMENT_BYTES
+from nnstretch.plan import Name
 from nnstretch.predict.roofline import AtLeastOne
-from nnstretch.predict.sampled_range import Amount
+from nnstretch.predict.sampled_range import Amount, RelativeError
 from nnstretch.soc import BranchedError, Link, Neighbour, Processor, Soc
 
 SOC_FORMAT = 1
 PROCESSOR_KINDS = ("cpu", "gpu", "dsp", "npu")
 FILE_KEYS = {"enqueue_us": "handover_us", "copies_overlap_compute": "copies_beside"}
 """Fields of a processor that `soc.json` calls otherwise."""
+WholeCount = Annotated[float, Range(1, 1 << 53), Only(float.is_integer, "a whole number")]
 FileName = Annotated[
     str,
     Only(
@@ -39,12 +41,12 @@ class ProcessorRow:
 
     name: FileName
     kind: Annotated[str, OneOf(PROCESSOR_KINDS)]
-    queue_depth: AtLeastOne
+    queue_depth: WholeCount
     asynchronous: bool
     copy_in: LinkRow
     copy_out: LinkRow
     sync_us: Amount
-    memory_bytes: AtLeastOne | None
+    memory_bytes: WholeCount | None
     power_w: Amount | None = None
     handover_us: Amount = 0.0
     blocks_host: bool = False
@@ -81,7 +83,7 @@ class NeighbourRow:
 class BranchedErrorRow:
     """How far off branched networks were."""
 
-    relative_error: Amount
+    relative_error: RelativeError
     interval_factor: AtLeastOne
 
 
@@ -90,7 +92,7 @@ class SocFile:
     """A chip; predictors have files of their own."""
 
     format: int
-    name: str
+    name: Name
     dtype: Annotated[str, OneOf(tuple(ELEMENT_BYTES))]
     calibrated: bool
     provenance: str
@@ -104,9 +106,16 @@ class SocFile:
         names = [processor.name for processor in self.processors]
         if len(set(names)) != len(names):
             raise ValueError(f"processors are {names}, needed is each named once")
+        together: list[set[str]] = []
         for i, row in enumerate(self.contention):
             if not set(row.processors) <= set(names):
                 raise ValueError(f"contention[{i}] is of {list(row.processors)}, known are {names}")
+            together.append(set(row.processors))
+            if len(together[i]) < len(row.processors) or together[i] in together[:i]:
+                raise ValueError(
+                    f"contention[{i}] is of {list(row.processors)}, needed are processors that"
+                    " differ, each set of them once"
+                )
         pairs = [(row.processor, row.beside) for row in self.neighbours]
         for i, pair in enumerate(pairs):
             if not set(pair) <= set(names) or pair[0] == pair[1] or pair in pairs[:i]:

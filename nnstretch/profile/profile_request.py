@@ -10,6 +10,7 @@ from nnstretch.errors import BadInput
 from nnstretch.graph import Graph
 from nnstretch.profile.activity.noise_tally import NoiseTally
 from nnstretch.profile.budget import Budget
+from nnstretch.profile.sampling.journal import NAME as JOURNAL
 from nnstretch.profile.sampling.sample import Sample
 from nnstretch.profile.validation import HeldOutNetwork
 from nnstretch.soc import Soc
@@ -60,7 +61,10 @@ class ProfileResult:
 
 
 def prepare_folder(out: Path) -> Path:
-    """Return the folder, made where its parent is there. Raises BadInput."""
+    """Return the folder, made where its parent is there.
+
+    Raises BadInput where it cannot be written, or holds a chip that no profile measured.
+    """
     try:
         out.mkdir(exist_ok=True)
     except FileNotFoundError:
@@ -69,4 +73,9 @@ def prepare_folder(out: Path) -> Path:
         raise BadInput(f"cannot write {out}, it is a file, name a folder") from None
     except OSError as error:
         raise BadInput(f"cannot write {out}, {error.strerror}") from None
+    if (out / "soc.json").exists() and not (out / JOURNAL).exists():
+        raise BadInput(
+            f"cannot write {out}, its soc.json is of no profile (there is no {JOURNAL}) and would"
+            " be replaced, name another folder"
+        )
     return out

@@ -23,10 +23,18 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.export.pt2_archive import PT2ArchiveReader, PT2ArchiveWriter
 
-from nnstretch.capture import build, load_model, trace
+from nnstretch.capture import build, example_inputs, load_model, trace
 from nnstretch.capture.pt2_file import read_pt2
 from nnstretch.cli import run_verb
-from nnstretch.errors import BrokenFile, CannotCapture, NnstretchError, UnknownName, UnsupportedOp
+from nnstretch.errors import (
+    BadInput,
+    BrokenFile,
+    CannotCapture,
+    NnstretchError,
+    UnknownName,
+    UnsupportedOp,
+)
+from nnstretch.graph import InputShape
 from nnstretch.stretch import stretch
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.lowering.two_branch_plan import two_branches
@@ -375,3 +383,21 @@ def test_a_damaged_file_is_refused_or_read_but_never_crashes(
     (tmp_path / "bad.pt2").write_bytes(bytes(content))
     with suppress(NnstretchError):
         read_pt2(tmp_path / "bad.pt2")
+
+
+def test_what_a_program_fixes_is_not_asked_for_otherwise(tmp_path: Path) -> None:
+    batch = torch.export.Dim("batch", max=64)
+    x, path = torch.zeros(2, 3, 16, 16), tmp_path / "net.pt2"
+    torch.export.save(torch.export.export(Small().eval(), (x,), dynamic_shapes=({0: batch},)), path)
+    module = load_model(str(path))
+    for shape, message in (
+        (InputShape((1, 3, 32, 16)), r"1x3x32x16 is asked for, .* is \[1 to 64\]x3x16x16"),
+        (InputShape((65, 3, 16, 16)), "65x3x16x16 is asked for"),
+        (InputShape((1, 3, 16)), "1x3x16 is asked for"),
+        (InputShape((1, 3, 16, 16), dtype="float16"), "float16 is asked for, .* is float32"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            example_inputs(str(path), module, [shape])
+    for shape in (InputShape((64, 3, 16, 16)), InputShape((7, 3, 16, 16), dtype="float32")):
+        (example,) = example_inputs(str(path), module, [shape])
+        assert example.shape == shape.shape

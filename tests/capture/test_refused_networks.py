@@ -164,3 +164,11 @@ def test_autocast_that_is_off_is_not_noted() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         capture(network(plain), torch.zeros(SHAPE), "net")
+
+
+def test_an_input_of_another_type_than_its_weights_is_refused() -> None:
+    module = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.ReLU())
+    with pytest.raises(CannotCapture, match=r"its input input is float16, conv2d .* needs float32"):
+        capture(module, torch.zeros(1, 3, 8, 8, dtype=torch.float16))
+    half = capture(module.half(), torch.zeros(1, 3, 8, 8, dtype=torch.float16))
+    assert half.inputs[0].spec.dtype == "float16"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from nnstretch.bundle.bundle import read_bundle
 from nnstretch.cli import main
 from nnstretch.cli.loaded_model import load_model_argument
 from nnstretch.errors import BadPlan
+from nnstretch.files.package_data import package_data
 from nnstretch.files.plan_yaml import plan_text, read_plan, read_predicted_plan
 from nnstretch.predict import load_soc
 from nnstretch.predict.load_soc import soc_sha256
@@ -108,3 +110,23 @@ def test_a_section_that_is_none_is_refused_by_its_path(plan: Path) -> None:
     plan.write_text(plan.read_text().replace("sync_us:", "sync_ms:", 1))
     with pytest.raises(BadPlan, match=r"plan\.predicted\.segments\[0\]"):
         read_predicted_plan(plan)
+
+
+def test_what_speaks_against_a_plan_is_told_with_its_latency(
+    plan: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def doubts(soc: str = "mi9") -> list[str]:
+        status, out, err = called(capsys, "predict", str(plan), "--soc", soc, "--json")
+        assert status == 0, err
+        return list(json.loads(out).get("doubts", []))
+
+    assert doubts() == []
+    chip = shutil.copytree(package_data("latency_predictors") / "mi9", plan.parent / "small")
+    data = json.loads((chip / "soc.json").read_text())
+    for processor in data["processors"]:
+        processor["memory_bytes"] = 1000
+    (chip / "soc.json").write_text(json.dumps(data))
+    (memory,) = doubts(str(chip))
+    assert memory.startswith("memory: processor cpu needs")
+    plan.with_name("net.py").write_text(NET.replace("nn.ReLU(", "nn.ReLU6("))
+    assert doubts() == ["plan or network have changed since the search"]

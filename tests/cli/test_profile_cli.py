@@ -140,3 +140,15 @@ def test_an_unknown_backend_is_refused_with_networks(capsys: pytest.CaptureFixtu
     assert main(["profile", "--out", "chip", *words]) == 1
     assert "nowhere" in capsys.readouterr().err
     assert not Path("chip").exists()
+
+
+def test_a_chip_that_no_profile_measured_is_not_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chip = tmp_path / "chip"
+    chip.mkdir()
+    (chip / "soc.json").write_text("{}")
+    for flags in ([], ["--fresh"]):
+        assert main(["profile", "--out", str(chip), "--budget-s", "5", *flags]) == 1
+        assert "its soc.json is of no profile" in capsys.readouterr().err.replace("\n", " ")
+    assert [path.name for path in chip.iterdir()] == ["soc.json"]

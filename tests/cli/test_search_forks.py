@@ -6,6 +6,7 @@ And what it refuses by name, fronts of meeting points, a gap to stop at, every p
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from cli.test_cli import NET, called, refused
 from cli.test_search_cli import COMMON, shown
 
 from nnstretch.cli.loaded_model import load_model_argument
+from nnstretch.files.package_data import package_data
 from nnstretch.files.plan_yaml import read_plan
 from nnstretch.stretch.lowering.lower import lower
 
@@ -95,3 +97,78 @@ def test_a_gap_is_kept_to(searched: Searched) -> None:
     best, near = searched(), searched("--gap", "0.3")
     assert near["gap"] <= 0.3
     assert near["plans"][0]["latency_ms"] * 0.7 <= best["plans"][0]["latency_ms"]
+
+
+STAGES = """
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.a = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.b = nn.Conv2d(width, width, 3, padding=1, bias=False)
+    def forward(self, x):
+        return torch.relu(x + self.b(torch.relu(self.a(x))))
+
+def stage(before, width, depth):
+    down = nn.Conv2d(before, width, 3, 2, 1, bias=False)
+    return nn.Sequential(down, nn.ReLU(), *(Block(width) for _ in range(depth)))
+
+def make():
+    stages = stage(3, 48, 2), stage(48, 96, 3), stage(96, 192, 2)
+    return nn.Sequential(*stages, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(192, 10))
+"""
+
+
+def test_plans_under_a_gap_stand_by_latency(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "net.py").write_text(STAGES)
+    best, plans = tmp_path / "best.yaml", tmp_path / "plans"
+    flags = ("--input", "1,3,128,128", "--top", "2", "--gap", "0.1", "--out-dir", str(plans))
+    argv = ("search", f"{tmp_path}/net.py:make", *COMMON, "--json", *flags, "--out", str(best))
+    status, out, err = called(capsys, *argv)
+    assert status == 0, err
+    latencies_ms = [plan["latency_ms"] for plan in json.loads(out)["plans"]]
+    assert len(latencies_ms) == 2
+    assert latencies_ms == sorted(latencies_ms)
+    assert best.read_text() == (plans / "plan1.yaml").read_text()
+
+
+def test_a_front_ends_where_a_limit_leaves_no_plan(searched: Searched) -> None:
+    flags = ("--pareto", "params", "--pareto-steps", "3", "--max-params", "1.1x")
+    (front,) = searched(*flags)["pareto"]
+    assert front["without"] == [1.2]
+    assert len(front["points"]) >= 1
+
+
+def test_no_plan_takes_the_place_of_the_chip(
+    capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path
+) -> None:
+    chip = shutil.copytree(package_data("latency_predictors") / "mi9", tmp_path / "chip")
+    before = (chip / "soc.json").read_bytes()
+    argv = ["search", model, "--soc", str(chip), "--out", str(chip / "soc.json")]
+    assert "it is the command's own input" in refused(capsys, *argv)
+    assert (chip / "soc.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (("--overwrite",), "--overwrite without --out-dir"),
+        (("--out-dir", "plans", "--overwrite"), "plan1.yaml, it is a folder"),
+        (("--pareto", "meetings", "--processors", "cpu"), "nothing branches on one processor"),
+    ],
+)
+def test_what_cannot_be_written_or_drawn_is_refused_before_the_search(
+    capsys: pytest.CaptureFixture[str],
+    model: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: tuple[str, ...],
+    line: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plans" / "plan1.yaml").mkdir(parents=True)
+    assert line in refused(capsys, "search", model, *COMMON, *flags)

@@ -130,6 +130,21 @@ def test_a_folder_of_the_same_form_is_a_chip(tmp_path: Path) -> None:
     assert load_soc(tmp_path / "mine") == load_soc("mi9") == load_soc(str(tmp_path / "mine"))
 
 
+def test_a_path_is_the_folder_and_a_name_the_chip_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("mi9", "latency_predictors/mine"):
+        folder = shutil.copytree(package_data("latency_predictors") / "mi9", tmp_path / name)
+        data = json.loads((folder / "soc.json").read_text())
+        (folder / "soc.json").write_text(json.dumps(data | {"name": "changed"}))
+    (tmp_path / "mine").mkdir()
+    assert [load_soc(name).name for name in ("mi9", "./mi9", "mi9/", "mine")] == [
+        "mi9",
+        *3 * ["changed"],
+    ]
+
+
 def test_an_unknown_chip_lists_the_known_ones() -> None:
     with pytest.raises(UnknownName, match=r"unknown SoC 'mi99'.*known are .*mi9"):
         load_soc("mi99")
@@ -218,6 +233,34 @@ BROKEN = [
         put([{"processors": ["cpu", "npu"], "factor": 1.5}], "contention"),
         r"contention\[0\] is of .*known are",
     ),
+    (
+        "soc.json",
+        put(
+            [
+                {"processors": ["cpu", "dsp"], "factor": 1.0},
+                {"processors": ["dsp", "cpu"], "factor": 50.0},
+            ],
+            "contention",
+        ),
+        r"contention\[1\] is of .*each set of them once",
+    ),
+    (
+        "soc.json",
+        put([{"processors": ["cpu", "cpu"], "factor": 1.5}], "contention"),
+        r"contention\[0\] is of .*processors that differ",
+    ),
+    (
+        "soc.json",
+        put(1.9, "processors", 1, "queue_depth"),
+        r"queue_depth, 1\.9, needed is a whole number",
+    ),
+    (
+        "soc.json",
+        put(1.9, "processors", 1, "memory_bytes"),
+        r"memory_bytes, 1\.9, needed is a whole number",
+    ),
+    ("soc.json", put("a\x1bb", "name"), r"soc\.name, .* needed is a name"),
+    ("cpu.json", put(1e300, "relative_error"), r"relative_error, 1e\+300 is out of range"),
     ("soc.json", put("gpu", "processors", 0, "name"), "each named once"),
     ("gpu.json", put("dsp", "processor"), "processor 'dsp'.*gpu.json.*expects 'gpu'"),
     (
@@ -398,6 +441,10 @@ ROW = "mi,A,stem,-1,cpu,stem.conv,conv,3,2,1,3,8,16,8,13824,224"
         (
             f"{HEADER}\n{ROW}\n{ROW.replace(',A,', ',B,')}\n{ROW}",
             "configuration A starts a second time",
+        ),
+        (
+            f"{HEADER}\n{ROW}\n{ROW.replace('stem', 'head')}\n{ROW}",
+            "part stem starts a second time",
         ),
         (
             f"{HEADER}\n{ROW.replace('-1', '0')}\n{ROW.replace('-1', '0').replace('cpu', 'gpu')}",

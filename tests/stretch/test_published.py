@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.anynet_yaml import DATA, PUBLISHED_SUMS, configurations, document
 
+from nnstretch.cli import main
 from nnstretch.errors import BadPlan, BrokenFile, NnstretchError, UnknownName
 from nnstretch.plan import Plan
 from nnstretch.stretch import NetworkAnalysis, lower
@@ -261,3 +262,12 @@ def test_any_value_of_any_key_is_read_or_refused(key: str, value: Any, tmp_path:
     except NnstretchError as refusal:
         said = str(refusal)
     assert "\n" not in said
+
+
+def test_a_configuration_of_other_images_is_imported_with_a_note(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = DATA / "example_EN-B5-CG.yaml"
+    assert main(["import", str(path), "--out", str(tmp_path / "plan.yaml")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "plan are of 224 px, the configuration trains at 456 (IM_SIZE)" in said

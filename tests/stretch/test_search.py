@@ -11,6 +11,7 @@ from dataclasses import fields, replace
 from functools import cache
 
 import pytest
+import torch
 from support.brute_force import (
     NETWORK,
     BruteForce,
@@ -20,10 +21,13 @@ from support.brute_force import (
     random_instance,
     within,
 )
+from torch import nn
 
+from nnstretch.capture.torch_export import capture
 from nnstretch.errors import BadInput, NoPlan, UnknownName
 from nnstretch.kernel import MOBILE_FUSION, ChannelBlockedLayout, FusionRules
 from nnstretch.plan import Plan
+from nnstretch.predict import load_soc
 from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan
 from nnstretch.stretch.lowering.lower import lower
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
@@ -477,3 +481,32 @@ def test_refusals_are_counted() -> None:
     result = search(NETWORK, chip(), ("cpu", "dsp"), SegmentLimits(beta=0.05))
     assert Counter(result.refused)["no_stragglers"] > 0
     assert all(len(s.branches) == 1 for s in result.plans[0].trial.segments)
+
+
+class Tied(nn.Module):
+    """Two layers of one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 16, 3, padding=1)
+        self.layers = nn.Sequential(*(nn.Conv2d(16, 16, 3, padding=1) for _ in range(3)))
+        self.layers[1].weight = self.layers[0].weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.layers(torch.relu(self.stem(x))))
+
+
+def test_parameters_of_layers_that_share_weights_are_not_limited() -> None:
+    graph, soc = capture(Tied(), torch.zeros(1, 3, 32, 32)), load_soc("mi9")
+    (shared,) = graph.shared_weights
+    assert shared in ("layers.0.weight", "layers.1.weight")
+    for bounds in ({"min_params": 1.0}, {"max_params": 1e9}):
+        with pytest.raises(BadInput, match=r"share weights .*limit MACs instead"):
+            search(graph, soc, **bounds)
+    assert search(graph, soc).optimal
+
+
+def test_an_unknown_fallback_is_refused() -> None:
+    graph = capture(Tied(), torch.zeros(1, 3, 32, 32))
+    with pytest.raises(BadInput, match="fallback is 'foo', search settings"):
+        search(graph, load_soc("mi9"), fallback="foo")

@@ -293,6 +293,13 @@ def test_a_width_that_groups_cannot_make_is_refused_with_the_nearest() -> None:
         lower(graph, plan)
 
 
+def test_widths_of_a_projection_are_refused_where_there_is_none() -> None:
+    graph = trace(network([Step("grouped", 16)]), X, "grouped").graph
+    plan = Plan("grouped", INPUT, (Segment("input", "output", (Branch("cpu", width_in=8),)),))
+    with pytest.raises(BadPlan, match=r"width_in is 8, .* only branches of a project merge"):
+        lower(graph, plan)
+
+
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=4), st.integers(1, 120))
 def test_reachable_sums_are_those_of_brute_force(steps: list[int], wanted: int) -> None:
     reached = {sum(steps)}

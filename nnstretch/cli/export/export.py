@@ -86,7 +86,7 @@ def write_subject(
 
 def output_files(args: argparse.Namespace) -> tuple[Path | None, Path | None]:
     """Return the paths of --out and --single. Raises BadInput where one cannot be written."""
-    sources = (args.model, args.weights, *args.also)
+    sources = (args.model, args.weights, *args.also, args.soc)
     return check_writable(args.out, *sources), check_writable(args.single, *sources)
 
 

@@ -195,7 +195,7 @@ def outputs(args: argparse.Namespace) -> list[Path]:
         raise BadInput(f"--out is {args.out!r}, command line, name a file")
     others = [out.with_name(f"{out.stem}.{n}{out.suffix}") for n in range(2, args.top + 1)]
     for path in (out, *others):
-        check_writable(path, args.model, args.weights)
+        check_writable(path, args.model, args.weights, args.soc)
     return [out, *others]
 
 

@@ -38,7 +38,7 @@ def plan_stages(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.stretch.lowering.lower import lower
 
     check_plan_arguments(args)
-    out = check_writable(args.out, args.model, args.weights)
+    out = check_writable(args.out, args.model, args.weights, args.soc)
     subject = load_model_argument(args.model)
     soc = load_soc_of(args.soc)
     assert subject.plan is not None

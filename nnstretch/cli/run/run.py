@@ -138,7 +138,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
 def check(args: argparse.Namespace) -> None:
     """Refuse arguments that do not go together, before anything is loaded. Raises BadInput."""
-    check_writable(args.trace, args.bundle)
+    check_writable(args.trace, args.bundle, args.soc)
     run_requests.check(args)
     run_pipeline.check(args)
 

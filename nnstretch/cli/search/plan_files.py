@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,13 +24,19 @@ def check_folder(args: argparse.Namespace) -> None:
     Raises BadInput where it cannot be written, or holds plans that may not be replaced.
     """
     if args.out_dir is None:
+        if args.overwrite:
+            raise BadInput("--overwrite without --out-dir, command line, it replaces its plans")
         return
     folder: Path = args.out_dir
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"cannot write {folder}, it is a file, name a folder")
     if not folder.exists() and not folder.parent.is_dir():
         raise BadInput(f"cannot write {folder}, no folder {folder.parent}, create it first")
+    if not os.access(folder if folder.exists() else folder.parent, os.W_OK):
+        raise BadInput(f"cannot write {folder}, no permission, name another --out-dir")
     plans = [path.name for path in numbered_plans(folder)]
+    if blocked := [path for path in numbered_plans(folder) if path.is_dir()]:
+        raise BadInput(f"cannot write {blocked[0]}, it is a folder, name another --out-dir")
     check_replaceable(folder, ", ".join(plans[:3]) or None, args.overwrite, "--out-dir")
 
 

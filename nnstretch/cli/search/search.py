@@ -157,5 +157,11 @@ def outputs(args: argparse.Namespace) -> tuple[Path | None, Path | None]:
         raise BadInput(f"cannot draw {args.picture}, --picture, its name must end in .svg")
     if not 2 <= args.pareto_steps <= 1000:
         raise BadInput(f"--pareto-steps is {args.pareto_steps}, command line, it must be 2 to 1000")
+    if "meetings" in args.pareto and args.processors and len(args.processors) == 1:
+        raise BadInput(
+            f"--pareto meetings with --processors {args.processors[0]}, command line, nothing"
+            " branches on one processor"
+        )
     check_apart(args.out, args.picture)
-    return check_writable(args.picture, args.model), check_writable(args.out, args.model)
+    sources = args.model, args.soc
+    return check_writable(args.picture, *sources), check_writable(args.out, *sources)

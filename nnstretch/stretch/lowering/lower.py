@@ -222,6 +222,8 @@ def lower_branch(
     width = section.width_out if branch.width is None else branch.width
     if width < 1:
         raise BadPlan(f"width {width} is impossible, {where}, a branch needs at least one channel")
+    if segment.merge != "project":
+        check_no_projection(branch, where)
     depth = branch.depth or analysis.depth(start, end)
     branch = replace(branch, depth=depth, width=width)
     if segment.merge == "project":
@@ -229,6 +231,13 @@ def lower_branch(
         return lower_projected(segment, branch, section, width_in, width, out, where)
     graph, scales = resize_section(section, branch, width_in, width, where)
     return LoweredBranch(branch, graph, section, scales)
+
+
+def check_no_projection(branch: Branch, where: str) -> None:
+    """Check that a branch says nothing of 1x1 convolutions it has not. Raises BadPlan."""
+    for name in ("width_in", "width_out"):
+        if (width := getattr(branch, name)) is not None:
+            raise BadPlan(f"{name} is {width}, {where}, only branches of a project merge have it")
 
 
 def lower_projected(

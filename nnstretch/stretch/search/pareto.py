@@ -73,11 +73,16 @@ class SearchRequest:
         changes = {name: value for name, value in settings.items() if name not in self.bounds}
         limits = replace(self.limits, **changes)
         bounds = {name: max(low, settings.get(name, low)) for name, low in self.bounds.items()}
-        if settings and bounds["min_macs"] > bounds["max_macs"]:
-            raise NoPlan(
-                f"MACs cannot be at least {bounds['min_macs']:.4g} and at most"
-                f" {bounds['max_macs']:.4g}, search bounds"
-            )
+        most_params = math.inf if self.max_params is None else self.max_params
+        pairs = (
+            ("MACs", bounds["min_macs"], bounds["max_macs"]),
+            ("parameters", bounds["min_params"], most_params),
+        )
+        for name, least, most in pairs:
+            if settings and least > most:
+                raise NoPlan(
+                    f"{name} cannot be at least {least:.4g} and at most {most:.4g}, search bounds"
+                )
         return search(
             self.analysis,
             self.soc,

@@ -62,6 +62,7 @@ def search(
     """
     began = time.perf_counter()
     check_settings(soc, processors, top, width_steps, merges)
+    check_fallback(fallback)
     check_bounds(min_macs, max_macs, min_params, max_params)
     check_gap(gap)
     check_time_limit(time_limit_s)
@@ -79,8 +80,7 @@ def search(
         tuple(merges),
     )
     check_meetings(space, min_meetings)
-    if max_params is None:
-        max_params = MAX_PARAMS * max(analysis.graph.params, min_params)
+    max_params = most_params(analysis.graph, min_params, max_params)
     # What is at least less than nothing is no limit; minus infinity would make bounds NaN.
     least = max(0.0, min_macs), max_macs, max(0.0, min_params)
     limits_of_all = NetworkLimits(*least, min_meetings=min_meetings)
@@ -109,6 +109,12 @@ def check_settings(
         raise BadInput(f"merges are {names}, search settings, they are concat and project")
 
 
+def check_fallback(fallback: str | None) -> None:
+    """Check how kernels are priced that were never measured. Raises BadInput."""
+    if fallback not in (None, "nearest"):
+        raise BadInput(f"fallback is {fallback!r:.80}, search settings, it is nearest or None")
+
+
 def check_bounds(
     min_macs: float, max_macs: float, min_params: float, max_params: float | None
 ) -> None:
@@ -120,6 +126,23 @@ def check_bounds(
             raise BadInput(
                 f"{name} cannot be at least {least:.4g} and at most {most:.4g}, search bounds"
             )
+
+
+def most_params(graph: Graph, min_params: float, max_params: float | None) -> float:
+    """Return how many parameters a plan may have.
+
+    Raises BadInput where they are limited and layers share weights: a plan's are then no sum over
+    its layers, as the search counts them.
+    """
+    shared = graph.shared_weights
+    if shared and (min_params > 0 or max_params is not None):
+        raise BadInput(
+            f"parameters are limited, search bounds, layers of {graph.name} share weights"
+            f" ({shared[0]:.80}), so a plan's are no sum over its layers, limit MACs instead"
+        )
+    if max_params is not None:
+        return max_params
+    return math.inf if shared else MAX_PARAMS * max(graph.params, min_params)
 
 
 def check_gap(gap: float) -> None:

@@ -106,9 +106,9 @@ class SearchProblem:
             plans += self.other_plans(search, top)
         scored = [self.score(plan) for plan in plans]
         best = scored[0]
-        if search.is_over and agrees(search, best):
+        if search.is_proven(0.0) and agrees(search, best):
             scored[1:] = sorted(scored[1:], key=latency_us)
-        else:  # the original may be faster
+        else:  # the original, or another plan, may be faster
             originals = self.original_as_fallback()
             scored += [self.score(plan) for plan in originals if plan not in plans]
             scored.sort(key=latency_us)

@@ -1,0 +1,25 @@
+"""Whether an input has the type of the weights that it meets."""
+
+from __future__ import annotations
+
+from nnstretch.errors import CannotCapture
+from nnstretch.graph import Graph
+from nnstretch.structure.cuts import WRITERS
+
+
+def check_operand_types(graph: Graph) -> None:
+    """Check that layers which read an input have weights of its type.
+
+    torch.export does not where a layer has no bias; PyTorch then refuses the first run. Raises
+    CannotCapture.
+    """
+    specs, inputs = graph.specs(), set(graph.input_names)
+    for node in graph.nodes:
+        if node.kind not in WRITERS or node.inputs[0] not in inputs:
+            continue
+        given, needed = (specs[name].dtype for name in node.inputs[:2])
+        if given != needed:
+            raise CannotCapture(
+                f"cannot capture {graph.name}, its input {node.inputs[0]} is {given},"
+                f" {node.kind} {node.name!r} needs {needed}"
+            )
