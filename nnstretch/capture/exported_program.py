@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from nnstretch.capture.checks.source_lines import line_of_error
-from nnstretch.errors import CannotCapture
+from nnstretch.errors import CannotCapture, NnstretchError
 
 BATCH_ARITHMETIC = {
     operator.add: "add",
@@ -67,6 +67,8 @@ def export_fixed(module: nn.Module, examples: tuple[torch.Tensor, ...], name: st
     """
     try:
         return torch.export.export(module, examples)
+    except NnstretchError:  # of an output that was asked for and is not there
+        raise
     except Exception as error:
         shapes = ", ".join("x".join(map(str, e.shape)) for e in examples)
         raise CannotCapture(

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from cli.test_cli import refused
 
 from nnstretch.cli import main
 
@@ -66,6 +67,13 @@ def test_inspect_counts_attention_and_says_by_which_convention(
     assert sum(unit["attention_macs"] for unit in result["units"]) == ATTENTION_MACS
     text = printed(capsys, "inspect", f"{nets}:Attention")
     assert "MMACs of attention" in text
+
+
+def test_an_output_that_is_not_there_is_no_fault_of_the_network(
+    capsys: pytest.CaptureFixture[str], nets: Path
+) -> None:
+    line = refused(capsys, "inspect", f"{nets}:TwoHeads#layer9")
+    assert line.startswith("nnstretch: unknown output 'layer9'")
 
 
 def test_inspect_lists_modules_where_there_is_no_cut(

@@ -85,6 +85,7 @@ def test_the_contract_and_what_is_proven(searched: Callable[..., dict[str, Any]]
 def test_a_gap_is_told_rounded_up(searched: Callable[..., dict[str, Any]]) -> None:
     found = searched() | {"optimal": False, "gap": 0.01201}
     assert "nothing can be more than 1.3% faster (proven)" in shown(found)
+    assert "nothing proven" in shown(found | {"gap": 1.0})
 
 
 @pytest.mark.parametrize("merge", ["concat", "project"])

@@ -57,12 +57,16 @@ def proof_text(best: dict[str, Any]) -> str:
     """Return what is proven; a share that is rounded is rounded up, so that it stays true."""
     if best["optimal"]:
         return "proven optimal"
+    if best["gap"] >= 1:
+        return "nothing proven"
     return f"nothing can be more than {math.ceil(best['gap'] * 1000) / 10:.1f}% faster (proven)"
 
 
 def short_proof_text(best: dict[str, Any]) -> str:
     """Return "optimal", or the gap that is left."""
-    return "optimal" if best["optimal"] else f"within {math.ceil(best['gap'] * 1000) / 10:.1f}%"
+    if best["optimal"]:
+        return "optimal"
+    return "-" if best["gap"] >= 1 else f"within {math.ceil(best['gap'] * 1000) / 10:.1f}%"
 
 
 def plans_table(result: dict[str, Any]) -> Any:
