@@ -68,6 +68,28 @@ def test_an_image_is_resized_by_its_shorter_side_and_cropped(tmp_path: Path) -> 
     assert wide.shape == (1, 3, 10, 10)
 
 
+@pytest.mark.parametrize("mode", ["RGB", "L", "I;16"])
+@pytest.mark.parametrize(
+    "size", [(90, 120), (120, 90), (61, 61), (47, 100), (333, 250), (32, 35), (20, 31), (33, 32)]
+)
+@pytest.mark.parametrize("resize_px", [0, 37])
+def test_an_image_is_seen_as_training_sees_it(
+    tmp_path: Path, size: tuple[int, int], mode: str, resize_px: int
+) -> None:
+    pytest.importorskip("torchvision")
+    from nnstretch.train.data.decode import decode_image
+    from nnstretch.train.data.transforms import ResizeAndCrop
+
+    drawn = np.random.default_rng(0).integers(0, 65536, (size[1], size[0], 3), np.uint16)
+    pixels = {"RGB": drawn >> 8, "L": drawn[..., 0] >> 8, "I;16": drawn[..., 0]}[mode]
+    path = tmp_path / "a.png"
+    Image.fromarray(pixels if mode == "I;16" else pixels.astype(np.uint8)).save(path)
+    task = replace(TASK, mean=(0, 0, 0), std=(1, 1, 1), resize_px=resize_px)
+    trained = ResizeAndCrop(resize_px or 32, 32)(decode_image(path.read_bytes(), "a.png")).numpy()
+    seen = 255 * read_image(path, task, 32)[0]
+    assert np.abs(seen - trained).max() < 1.5
+
+
 def test_an_image_too_thin_to_be_resized_is_refused(tmp_path: Path) -> None:
     Image.new("RGB", (100_000, 1)).save(tmp_path / "thin.png")
     with pytest.raises(BadInput, match=r"100000x1 pixels, .*, a side of 256 would make them"):

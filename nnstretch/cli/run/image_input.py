@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from nnstretch.bundle.eight_bit import to_eight_bit
 from nnstretch.bundle.image_task import ImageTask
 from nnstretch.bundle.manifest import Manifest, Port
 from nnstretch.errors import BadInput, one_line
@@ -65,19 +66,19 @@ def read_image(path: Path, task: ImageTask, side_px: int) -> np.ndarray:
         with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
             if opened.size[0] * opened.size[1] > MAX_PIXELS:
                 raise ValueError(f"{opened.size[0]}x{opened.size[1]} pixels, limit {MAX_PIXELS}")
-            image = ImageOps.exif_transpose(opened).convert("RGB")
+            image = to_eight_bit(ImageOps.exif_transpose(opened)).convert("RGB")
     except Exception as error:  # decoders answer odd bytes with exceptions of a dozen kinds
         raise BadInput(f"not a readable image, {path}, {one_line(error)[:150]}") from None
     short_px = task.resize_px or side_px
-    scale = short_px / min(image.size)
-    sizes = [max(short_px, round(side * scale)) for side in image.size]
+    # Sizes and offsets as torchvision rounds them, on whose images networks were trained.
+    sizes = [int(short_px * side / min(image.size)) for side in image.size]
     if sizes[0] * sizes[1] > MAX_PIXELS:
         raise BadInput(
             f"{image.size[0]}x{image.size[1]} pixels, {path}, a side of {short_px} would make them"
             f" {sizes[0]}x{sizes[1]}, limit {MAX_PIXELS}"
         )
     resized = image.resize((sizes[0], sizes[1]), Image.Resampling.BILINEAR)
-    left_px, top_px = ((side - side_px) // 2 for side in sizes)
+    left_px, top_px = (round((side - side_px) / 2) for side in sizes)
     pixels = np.asarray(
         resized.crop((left_px, top_px, left_px + side_px, top_px + side_px)), np.float32
     )

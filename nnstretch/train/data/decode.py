@@ -15,6 +15,7 @@ import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from nnstretch.bundle.eight_bit import to_eight_bit
 from nnstretch.errors import NnstretchError
 from nnstretch.files.read import read_bytes
 from nnstretch.train.data.dataset import UnreadableImage
@@ -69,13 +70,6 @@ def decode_failure(error: Exception, size_bytes: int) -> str:
         return f"{size_bytes} bytes of no format that is known ({', '.join(IMAGE_FORMATS)})"
     text = " ".join(str(error).split())[:120]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def to_eight_bit(image: Image.Image) -> Image.Image:
-    """Return 16-bit gray as its upper 8 bits; Pillow's own conversion would clip it to white."""
-    if not image.mode.startswith("I"):
-        return image
-    return Image.fromarray((np.clip(np.asarray(image), 0, 65535) // 256).astype(np.uint8))
 
 
 def encode_png(image: Tensor) -> bytes:
