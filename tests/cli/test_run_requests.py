@@ -100,6 +100,23 @@ def test_a_failed_processors_work_runs_elsewhere(
     )
 
 
+@pytest.mark.parametrize("clock", ["virtual", "real"])
+@pytest.mark.parametrize("trouble", [["--deadline-ms", 0.01], ["--fail", "cpu@0,dsp@0,gpu@0"]])
+def test_without_an_answer_there_is_no_output_and_nothing_was_compared(
+    net: Path, capsys: pytest.CaptureFixture[str], clock: str, trouble: list[object]
+) -> None:
+    options = ["--requests", 3, "--clock", clock, *trouble]
+    nobody = ran(capsys, net, *options)
+    assert (nobody["answered"], nobody["max_abs_error"]) == (0, None)
+    output, trace = net.with_name("y.npy"), net.with_name("t.json")
+    told = refused(capsys, net, *options, "--output", output, "--trace", trace)
+    assert told.startswith("no request of 3 was answered (")
+    assert f"{output} is not written" in told
+    assert (output.exists(), trace.exists()) == (False, True)
+    assert run_verb("run", [str(net), *map(str, options)]) == 0
+    assert "nothing to compare" in capsys.readouterr().out
+
+
 def test_what_was_to_go_wrong_later_is_told(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--fail", "dsp@2,gpu@300:400", "--busy", "cpu@200:250"]
     assert ran(capsys, net, "--requests", 5, *options)["not_reached"] == ["cpu@200:250", "gpu@300"]

@@ -282,7 +282,9 @@ def show(result: dict[str, Any], console: Console) -> None:
     ran = ", ".join(f"{name} {number}" for name, number in most_first)
     table.add_row("plans, adaptive" if result["adaptive"] else "plan", ran or "none")
     table.add_row("tasks that ran elsewhere than planned", str(result["replaced"]))
-    table.add_row("largest difference from the sequential run", f"{result['max_abs_error']:.2g}")
+    error = result["max_abs_error"]
+    compared = "nothing to compare" if error is None else f"{error:.2g}"
+    table.add_row("largest difference from the sequential run", compared)
     for name, use in result["processors"].items():
         table.add_row(f"{name} busy", f"{use['busy_ms']:.3f} ms, {use['utilisation']:.0%}")
     console.print(table)

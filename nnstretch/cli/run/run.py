@@ -39,6 +39,7 @@ from nnstretch.cli.run.array_files import (
     write_outputs,
 )
 from nnstretch.cli.run.show import show as show
+from nnstretch.errors import BadInput
 
 if TYPE_CHECKING:
     from nnstretch.bundle.bundle import Bundle
@@ -173,7 +174,10 @@ def run_repeatedly(args: argparse.Namespace, bundle: Bundle, soc: Soc | None) ->
 
 
 def run_requests_of(args: argparse.Namespace, bundle: Bundle, soc: Soc | None) -> dict[str, Any]:
-    """Run many requests; write --output and --trace."""
+    """Run many requests; write --output and --trace.
+
+    Raises BadInput where --output is asked for and no request was answered.
+    """
     from nnstretch.cli.run.image_input import read_input
 
     clock = clock_of(args, bundle.manifest)
@@ -182,9 +186,16 @@ def run_requests_of(args: argparse.Namespace, bundle: Bundle, soc: Soc | None) -
     if sources:
         inputs = read_inputs(sources, lambda path: read_input(path, bundle.manifest))
     result, output, outcome = run_requests.run_load_test(args, bundle, soc, clock, inputs)
-    write_outputs(outputs, output)
     if args.trace:
         run_requests.write_trace(args.trace, outcome)
+    if outputs and not outcome.answered_us:
+        why = ", ".join(f"{kind} {number}" for kind, number in sorted(outcome.errors.items()))
+        raise BadInput(
+            f"no request of {args.requests} was answered ({why}), {args.bundle}, there is no"
+            f" output, {next(iter(outputs.values()))} is not written; leave --output out to see"
+            " the times alone"
+        )
+    write_outputs(outputs, output)
     return {"bundle": str(args.bundle), **result}
 
 
