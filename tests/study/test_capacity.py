@@ -17,6 +17,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 from support.random_networks import Residual, conv
 from torch import nn
 
@@ -344,6 +345,46 @@ def test_a_changed_network_of_the_same_name_is_refused(
     (tmp_path / "net.py").write_text(FACTORY.replace("width=16", "width=32"))
     with pytest.raises(BadInput, match="macs is"):
         run_capacity_study(wanted_of(model, tmp_path / "out"))
+
+
+def photos(folder: Path, images: int) -> Path:
+    for label in ("cat", "dog"):
+        (folder / label).mkdir(parents=True, exist_ok=True)
+        for number in range(images):
+            Image.new("RGB", (16, 16), (number, 0, 0)).save(folder / label / f"{number}.png")
+    return folder
+
+
+def test_another_code_or_other_images_are_refused_where_their_sizes_are_equal(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nnstretch.train.fit", Fits())
+    root = photos(tmp_path / "photos", 8)
+    wanted = wanted_of(model, tmp_path / "out")
+    folder = replace(wanted.recipe.data, name="folder", root=str(root), batch_images=2)
+    wanted = replace(wanted, recipe=replace(wanted.recipe, data=folder))
+    run_capacity_study(wanted)
+    assert run_capacity_study(wanted).reused == 4
+    (root / "dog" / "0.png").rename(root / "dog" / "a.png")
+    with pytest.raises(BadInput, match=r"images_sha256 is .*, the study kept in"):
+        run_capacity_study(wanted)
+    (root / "dog" / "a.png").rename(root / "dog" / "0.png")
+    (tmp_path / "net.py").write_text(FACTORY.replace("nn.Flatten()", "nn.SiLU(), nn.Flatten()"))
+    with pytest.raises(BadInput, match=r"network_sha256 is .*, the study kept in"):
+        run_capacity_study(wanted)
+
+
+def test_a_journal_of_before_its_hashes_goes_on(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nnstretch.train.fit", Fits())
+    wanted = wanted_of(model, tmp_path / "out")
+    path = run_capacity_study(wanted).journal
+    head, *rows = path.read_text().splitlines(keepends=True)
+    old = {key: value for key, value in json.loads(head).items() if "sha256" not in key}
+    assert len(old) == len(json.loads(head)) - 2
+    path.write_text(json.dumps(old) + "\n" + "".join(rows))
+    assert run_capacity_study(wanted).reused == 4
 
 
 # The study, without training

@@ -8,6 +8,7 @@ near the original. All are built by the same code, and a seed means the same bat
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -154,6 +155,7 @@ def capture_original(request: CapacityRequest) -> CapturedNetwork:
 
 def journal_header(request: CapacityRequest, captured: CapturedNetwork) -> dict[str, Any]:
     """Return what trainings must have in common to be compared."""
+    from nnstretch.files.plan_prediction import graph_sha256
     from nnstretch.train.recipe_loader import flatten_keys
 
     header: dict[str, Any] = {
@@ -161,12 +163,22 @@ def journal_header(request: CapacityRequest, captured: CapturedNetwork) -> dict[
         "start": describe_start(request.weights, request.recipe.start),
         "macs": captured.graph.macs,
         "params": captured.graph.params,
+        "network_sha256": graph_sha256(captured.graph),
+        "images_sha256": images_sha256(request.recipe),
     }
     for key, value in flatten_keys(asdict(request.recipe)).items():
         # The number of threads changes times only.
         if key not in ("model", "start", "trainer.threads"):
             header[f"recipe.{key}"] = value
     return header
+
+
+def images_sha256(recipe: Recipe) -> str:
+    """Return the hash of what `train --resume` compares of a recipe's images."""
+    from nnstretch.train.data.datamodule import Pictures
+
+    identity = json.dumps(Pictures(recipe).dataset_identity, sort_keys=True)
+    return hashlib.sha256(identity.encode()).hexdigest()
 
 
 def describe_start(weights: Path | None, start: str) -> str:

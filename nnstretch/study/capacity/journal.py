@@ -12,6 +12,8 @@ from nnstretch.files.limits import Range
 
 JOURNAL_FORMAT = 1
 JOURNAL_FILE = "capacity.jsonl"
+HASHES = ("network_sha256", "images_sha256")
+"""Settings that journals of before do not say: these go on without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def check_same_settings(before: dict[str, Any], now: dict[str, Any], path: Path)
     if "format" not in before:
         raise BrokenFile(f"not a capacity study, {path} line 1, it has no format")
     for key in [*now, *before]:
-        if before.get(key) != now.get(key):
+        if before.get(key) != now.get(key) and (key in before or key not in HASHES):
             old = before.get(key, "not there")
             new = now.get(key, "not there")
             raise BadInput(
