@@ -143,6 +143,10 @@ def test_a_study_trains_and_lists_the_front(net: str, capsys: pytest.CaptureFixt
             "give --set branched.inherit=weights",
         ),
         (("--weights", "nosuch.safetensors"), "nosuch.safetensors"),
+        (
+            ("--objective", "accuracy", "--epochs", "1", "--set", "trainer.max_epochs=3"),
+            "--epochs is 1, command line, --set trainer.max_epochs is given, too",
+        ),
     ],
 )
 def test_bad_input_is_refused_in_one_line(

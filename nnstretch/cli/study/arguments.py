@@ -17,6 +17,8 @@ from nnstretch.cli.arguments import (
 from nnstretch.cli.search.arguments import add_min_meetings, add_segment_limits
 
 OBJECTIVES = ("latency", "measured", "accuracy", "both")
+EPOCHS = 2
+"""Of one trial's training."""
 SAMPLERS = ("tpe", "nsga2", "gp", "random")
 
 
@@ -97,8 +99,7 @@ def add_evaluation(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--epochs",
         type=positive_integer,
-        default=2,
-        help="epochs of one trial's training (default 2)",
+        help=f"epochs of one trial's training (default {EPOCHS})",
     )
     parser.add_argument(
         "--set",

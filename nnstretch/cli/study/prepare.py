@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from nnstretch.cli.arguments import quantity
 from nnstretch.cli.loaded_model import LoadedModel
 from nnstretch.cli.search.request import default_processors, segment_limits
+from nnstretch.cli.study.arguments import EPOCHS
 from nnstretch.errors import BadInput
 from nnstretch.files.read import file_sha256
 from nnstretch.graph import InputShape
@@ -30,13 +31,23 @@ if TYPE_CHECKING:
 
 
 def recipe_of(args: argparse.Namespace) -> Recipe | None:
-    """Return the resolved recipe where accuracy is an objective. Raises what reading it raises."""
+    """Return the resolved recipe where accuracy is an objective.
+
+    Raises BadInput when the number of epochs is given twice, and what reading the recipe raises.
+    """
     if args.objective not in ("accuracy", "both"):
         return None
     from nnstretch.train import load_recipe
+    from nnstretch.train.recipe_loader import split_overrides
 
+    if args.epochs is not None and "trainer.max_epochs" in dict(split_overrides(args.set)):
+        raise BadInput(
+            f"--epochs is {args.epochs}, command line, --set trainer.max_epochs is given, too,"
+            " leave one out"
+        )
+    epochs = EPOCHS if args.epochs is None else args.epochs
     recipe = load_recipe(
-        args.recipe, [f"model={args.model}", f"trainer.max_epochs={args.epochs}", *args.set]
+        args.recipe, [f"model={args.model}", f"trainer.max_epochs={epochs}", *args.set]
     )
     refuse_unheeded(recipe)
     return recipe
