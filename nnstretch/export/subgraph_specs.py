@@ -63,8 +63,8 @@ class ExportRequest:
     """Signal-to-noise ratio that int8 must reach; None asks for that of a sound network."""
     held_out: LabeledBatches | None = None
     """Images whose labels judge int8 instead, where the network knows their classes."""
-    max_drop: float = 1.0
-    """Points of accuracy that int8 may lose on them."""
+    max_drop: float | None = None
+    """Points of accuracy that int8 may lose on them; None allows one."""
     image_task: ImageTask | None = None
     """How the network sees images and what its scores stand for, where that is known."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nnstretch.errors import Mismatch
+from nnstretch.errors import BadInput, Mismatch
 from nnstretch.export.int8_accuracy import LabeledAccuracy, compare_on_labels, refuse_drop
 from nnstretch.export.onnx.convert import check_close, max_abs_difference
 from nnstretch.export.subgraph_files import ExportedFiles
@@ -16,6 +16,7 @@ from nnstretch.export.subgraph_specs import ExportRequest, SubgraphSpec
 
 MIN_SNR_DB = 10.0
 """int8 of a sound network has 20 and more; below 10, noise is a third of the signal."""
+MAX_DROP_POINTS = 1.0
 MAX_SNR_DB = 200.0
 """Stands for no noise at all."""
 
@@ -77,17 +78,38 @@ def judge_int8(
     """Return the signal-to-noise ratio of int8, and its accuracy where labels could judge it.
 
     Raises Mismatch for a loss of accuracy beyond the limit, or too low a ratio where no label says
-    more.
+    more; BadInput for a limit of the one where the other judges.
     """
     name = request.plan.model
-    if request.held_out is not None:
-        batch = request.plan.input_shape[0]
-        accuracy = compare_on_labels(request.module, run, request.held_out, batch)
-        if accuracy is not None and accuracy.says_something:
-            shares = (accuracy.float_accuracy, accuracy.int8_accuracy)
-            refuse_drop(*shares, accuracy.images, request.max_drop, name)
-            return snr_db(np.stack(expected), np.stack(actual)), accuracy
-    return check_snr(expected, actual, name, request.least_snr_db), None
+    accuracy = labeled_accuracy(request, run)
+    if accuracy is None:
+        if request.max_drop is not None:
+            raise BadInput(
+                f"--max-drop is {request.max_drop:g}, int8 of {name}, no label judges it (images"
+                " without labels, or classes that the network does not know) but --min-snr, leave"
+                " --max-drop out"
+            )
+        return check_snr(expected, actual, name, request.least_snr_db), None
+    if request.least_snr_db is not None:
+        raise BadInput(
+            f"--min-snr is {request.least_snr_db:g}, int8 of {name}, the labels of"
+            f" {accuracy.images} held-out images judge it by --max-drop, leave --min-snr out"
+        )
+    shares = (accuracy.float_accuracy, accuracy.int8_accuracy)
+    max_drop = MAX_DROP_POINTS if request.max_drop is None else request.max_drop
+    refuse_drop(*shares, accuracy.images, max_drop, name)
+    return snr_db(np.stack(expected), np.stack(actual)), accuracy
+
+
+def labeled_accuracy(
+    request: ExportRequest, run: Callable[[np.ndarray], np.ndarray]
+) -> LabeledAccuracy | None:
+    """Return the accuracy on held-out images; None where their labels say nothing."""
+    if request.held_out is None:
+        return None
+    batch = request.plan.input_shape[0]
+    accuracy = compare_on_labels(request.module, run, request.held_out, batch)
+    return accuracy if accuracy is not None and accuracy.says_something else None
 
 
 def check_snr(

@@ -176,6 +176,20 @@ def test_a_plan_without_trained_weights_says_so(place: Path) -> None:
             "--calibration digits without --int8, command line, float needs no calibration",
         ),
         (["--out", "a.nns", "--max-drop", "3"], "--max-drop 3.0 without --int8, command line"),
+        (
+            [
+                "--out",
+                "a.nns",
+                "--format",
+                "litert",
+                "--int8",
+                "--calibration",
+                ".",
+                "--max-drop",
+                "3",
+            ],
+            "--max-drop 3 with --calibration ., command line, a folder has no labels, --min-snr",
+        ),
         (["--out", "a.nns", "--min-snr", "9"], "--min-snr 9.0 without --int8, command line"),
         (
             ["--out", "a.nns", "--calibration-images", "9"],

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from nnstretch.errors import Mismatch
+from nnstretch.errors import BadInput, Mismatch
 from nnstretch.export.int8_accuracy import LabeledAccuracy
 from nnstretch.export.subgraph_specs import ExportRequest
 from nnstretch.export.verify import judge_int8
@@ -46,7 +46,7 @@ def held(right: float) -> Held:
 
 def request(held_out: Held | None, **fields: float) -> ExportRequest:
     plan = SimpleNamespace(model="net", input_shape=(1, 1, 1, CLASSES))
-    settings = {"least_snr_db": None, "max_drop": 1.0, **fields}
+    settings = {"least_snr_db": None, "max_drop": None, **fields}
     made = SimpleNamespace(module=scores_of, plan=plan, held_out=held_out, int8=True, **settings)
     return cast("ExportRequest", made)
 
@@ -90,3 +90,11 @@ def test_the_noise_decides_where_no_label_says_anything(held_out: Held | None) -
         judge_int8(EXPECTED, [3 * EXPECTED[0]], request(held_out), loud)
     judged = judge_int8(EXPECTED, [3 * EXPECTED[0]], request(held_out, least_snr_db=-7), loud)
     assert judged[1] is None
+
+
+def test_a_limit_of_what_does_not_judge_is_refused_and_says_what_does() -> None:
+    drop = request(held(0.1), max_drop=5)
+    with pytest.raises(BadInput, match=r"^--max-drop is 5, int8 of net, no label .* --min-snr"):
+        judge_int8(EXPECTED, EXPECTED, drop, loud)
+    with pytest.raises(BadInput, match=r"^--min-snr is 30, .* of 200 held-out .* --max-drop"):
+        judge_int8(EXPECTED, EXPECTED, request(held(0.9), least_snr_db=30), loud)

@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any
 from nnstretch.bundle.variants import load_variants, merge_bundles
 from nnstretch.cli.arguments import CALIBRATION_IMAGES, naming_fallback
 from nnstretch.cli.export.cpp import FORMAT, check_cpp, write_cpp, write_whole_cpp
-from nnstretch.cli.export.options import MAX_DROP_POINTS, check
 from nnstretch.cli.export.options import arguments as arguments
+from nnstretch.cli.export.options import check
 from nnstretch.cli.export.result import result_of
 from nnstretch.cli.export.result import show as show
 from nnstretch.cli.export.whole_network import export_whole_network, is_whole
@@ -185,7 +185,7 @@ def export_request(
         *(module, plan, file_format, args.int8, calibration, trial, soc),
         least_snr_db=args.min_snr,
         held_out=held_out,
-        max_drop=MAX_DROP_POINTS if args.max_drop is None else args.max_drop,
+        max_drop=args.max_drop,
         image_task=task,
     )
 

@@ -18,8 +18,6 @@ from nnstretch.cli.arguments import (
 from nnstretch.cli.export.cpp import FORMAT, add_cpp_arguments
 from nnstretch.errors import BadInput
 
-MAX_DROP_POINTS = 1.0
-
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments to its parser."""
@@ -86,7 +84,7 @@ def add_int8_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="POINTS",
         help=(
             "accuracy that int8 may lose on held-out images, where --calibration is a recipe that"
-            f" has labels and the network knows its classes (default {MAX_DROP_POINTS:.0f})"
+            " has labels and the network knows its classes (default 1)"
         ),
     )
     parser.add_argument(
@@ -127,6 +125,11 @@ def check(args: argparse.Namespace) -> None:
             "--int8 without --calibration, command line, ranges of activations are measured on"
             " images: --calibration FOLDER of images, or a recipe such as digits (its training"
             " images)"
+        )
+    if args.int8 and args.max_drop is not None and os.path.isdir(args.calibration):
+        raise BadInput(
+            f"--max-drop {args.max_drop:g} with --calibration {args.calibration}, command line, a"
+            " folder has no labels, --min-snr judges int8, leave --max-drop out"
         )
     if not args.int8:
         for option in ("calibration", "calibration_images", "max_drop", "min_snr"):
