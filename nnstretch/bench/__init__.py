@@ -3,6 +3,7 @@
     interleaved.py  interleaved rounds
     statistics.py   median, quartiles, sign-test interval
     prepare.py      original and branches as contenders
+    same_network.py whether a bundle is of the network that is there now
     contenders.py   original vs branches
     pipelines.py    pipelines against each other
     bench_page.py   results as Markdown / JSON

@@ -45,7 +45,7 @@ from nnstretch.bench.prepare import (
 from nnstretch.bench.statistics import Interval, order_statistic_rank, quartiles, speedup
 from nnstretch.bundle.bundle import Bundle, write_bundle
 from nnstretch.bundle.manifest import Manifest, Port
-from nnstretch.cli import run_verb
+from nnstretch.cli import main, run_verb
 from nnstretch.cli.bench.result import options
 from nnstretch.errors import BrokenFile
 from nnstretch.files.plan_yaml import plan_text, read_plan
@@ -304,6 +304,37 @@ def test_branches_of_another_plan_are_not_measured_as_these(
     write_bundle(tmp_path / "whole.nns", manifest, branched_bundle().files)
     told = refused(capsys, plan, "--bundle", tmp_path / "whole.nns")
     assert "whole.nns has other branches than" in told
+
+
+INNER = """
+from torch import nn
+
+def make(inner=8, outer=8):
+    first = nn.Sequential(nn.Conv2d(3, inner, 3, 2, 1), nn.ReLU(), nn.Conv2d(inner, outer, 3, 2, 1), nn.ReLU())
+    return nn.Sequential(first, nn.Flatten(), nn.Linear(outer * 16, 10))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["onnx", "litert"])
+def test_branches_of_an_older_network_are_not_measured_beside_the_present_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    network, plan, bundle = (tmp_path / name for name in ("net.py", "plan.yaml", "net.nns"))
+    network.write_text(INNER)
+    plan.write_text(
+        f"format: 1\nmodel: {network}:make\ninput: [1, 3, 16, 16]\nsegments:\n"
+        "  - {end: '0', processor: cpu}\n  - {end: output, processor: cpu}\n"
+    )
+    argv = ["export", str(plan), "--out", str(bundle), "--format", form, "--json"]
+    assert main(argv) == 0
+    capsys.readouterr()
+    network.write_text(INNER.replace("inner=8", "inner=6"))
+    told = refused(capsys, plan, "--bundle", bundle)
+    assert "than the one that is there now, bench, sub-graph s0.cpu has a kernel of 216" in told
+    network.write_text(INNER.replace("outer=8", "outer=6"))
+    told = refused(capsys, plan, "--bundle", bundle)
+    assert "sub-graph s0.cpu writes 128 numbers and its branch now 96, export it again" in told
 
 
 @pytest.mark.slow

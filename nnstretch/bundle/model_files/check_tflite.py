@@ -101,6 +101,24 @@ def check_tflite(data: bytes, subgraph: Subgraph, where: str) -> None:
     check_order(where, "writes", subgraph.outputs, [tensors[index].info for index in outputs])
 
 
+def constant_kernels(data: bytes) -> list[int]:
+    """Return the elements of each convolution's kernel in a file that was checked."""
+    model = root_table(memoryview(data), IDENTIFIER, "the model")
+    (graph,) = model.tables(MODEL_GRAPHS, "a graph")
+    tensors, codes = read_tensors(graph, read_buffers(model)), read_codes(model)
+    kernels: list[int] = []
+    for operator in graph.tables(GRAPH_OPERATORS, "an operator"):
+        if codes[operator.number(OPERATOR_CODE, "I")] in (
+            CONV_2D,
+            DEPTHWISE_CONV_2D,
+            TRANSPOSE_CONV,
+        ):
+            kernel = tensors[operator.numbers(OPERATOR_INPUTS, "i")[1]]
+            if kernel.constant:
+                kernels.append(prod(size or 0 for size in kernel.info.shape or ()))
+    return kernels
+
+
 def read_buffers(model: Table) -> tuple[int, ...]:
     """Return the bytes of each buffer. Raises ValueError where one lies outside the file."""
     sizes: list[int] = []

@@ -159,6 +159,7 @@ def check(args: argparse.Namespace) -> None:
 def load_network(args: argparse.Namespace) -> BenchNetwork:
     """Load what the command line names. Raises BadInput where plan and bundle do not belong."""
     from nnstretch.bench.prepare import BenchNetwork, random_inputs
+    from nnstretch.bench.same_network import check_same_network
     from nnstretch.bundle.bundle import read_bundle
     from nnstretch.stretch.lowering.lower import lower
     from nnstretch.stretch.weights.weights_file import read_image_task
@@ -177,6 +178,8 @@ def load_network(args: argparse.Namespace) -> BenchNetwork:
             f"{args.bundle} has other branches than {args.model}, bench, name the plan that it was"
             " exported from"
         )
+    if bundle is not None:
+        check_same_network(bundle, lower(subject.graph, plan))
     calibration: Any = None
     if args.int8 and args.calibration == RANDOM:
         calibration = random_inputs(plan.input_shape)
