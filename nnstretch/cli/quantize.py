@@ -15,6 +15,7 @@ refused and nothing is written.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from nnstretch.cli.arguments import finite_number, recipe_overrides, whole_number
 from nnstretch.cli.output_path import check_writable
 from nnstretch.cli.progress import progress_stages
+from nnstretch.errors import NnstretchError, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -107,6 +109,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     require_packages()
     settings = recipe_overrides(args)
     recipe = load_recipe(args.recipe, [f"{key}={value}" for key, value in settings.items()])
+    tell_other_images(recipe, args.weights)
     module = load_trained(recipe, args.plan, settings.get("model"), args.weights)
     dataset = open_dataset(recipe.data)
     check_same_classes(args.weights, scored_classes(args.weights), dataset)
@@ -124,6 +127,31 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
             image_task=image_task_of(dataset, recipe.data),
         )
     return result_json(result, paths, len(calibration))
+
+
+def tell_other_images(recipe: Recipe, weights: str) -> None:
+    """Say on standard error where the training beside the weights drew its images otherwise."""
+    from nnstretch.train.preflight import is_training_folder
+    from nnstretch.train.recipe_loader import load_recipe
+    from nnstretch.train.training_folder import RECIPE_FILE
+
+    trained_by = Path(weights).parent / RECIPE_FILE
+    if not is_training_folder(trained_by.parent):
+        return
+    try:
+        before = load_recipe(trained_by).data
+    except NnstretchError:  # of a later version: it is no input of this verb
+        return
+    for key in ("name", "root", "held_out", "split_seed"):
+        old, new = getattr(before, key), getattr(recipe.data, key)
+        same = Path(old).resolve() == Path(new).resolve() if key == "root" else old == new
+        if not same:
+            said = (
+                f"note: data.{key} is {new!r} and was {old!r} in {trained_by}, held-out images may"
+                f" be among those that {weights} was trained on"
+            )
+            print(f"nnstretch: {one_line(said)}", file=sys.stderr)
+            return
 
 
 def result_json(result: QuantizedNetwork, paths: Sequence[Path], images: int) -> dict[str, Any]:

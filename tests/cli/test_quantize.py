@@ -41,6 +41,7 @@ from nnstretch.stretch.weights.weights_file import load_weights, save_weights
 from nnstretch.train.data import open_dataset, prepare_images
 from nnstretch.train.data.calibration import select_images, shuffle_images
 from nnstretch.train.recipe import DataSettings
+from nnstretch.train.recipe_loader import load_recipe, recipe_yaml
 
 DIGITS = DataSettings(name="digits", image_px=16)
 NETWORK = """
@@ -252,6 +253,30 @@ def test_the_original_needs_no_plan_and_its_file_is_the_same_twice(
     assert json.loads(printed[0])["images"] == 40
     assert "40 held-out images" in " ".join(printed[1].split())
     assert (tmp_path / "a.tflite").read_bytes() == (tmp_path / "b.tflite").read_bytes()
+
+
+def test_images_drawn_otherwise_than_by_the_training_beside_the_weights_are_told(
+    place: Path,
+    original: bytes,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(litert, "to_litert", lambda *_: original)
+    weights = tmp_path / "weights.safetensors"
+    weights.write_bytes((place / "original.safetensors").read_bytes())
+    few = ("--images", "40", "--calibration", "16", "--max-drop", "100")
+    said = []
+    for recipe in (None, load_recipe(place / "recipe.yaml")):
+        if recipe is not None:
+            (tmp_path / "recipe.yaml").write_text(recipe_yaml(recipe))
+        for seed in ("0", "1"):
+            more = (*few, "--data.split_seed", seed)
+            assert quantize(place, str(weights), tmp_path / "net.tflite", *more) == 0
+            said.append([line for line in capfd.readouterr().err.splitlines() if "note" in line])
+    note = f"nnstretch: note: data.split_seed is 1 and was 0 in {tmp_path}/recipe.yaml, held-out "
+    assert said[:3] == [[], [], []]
+    assert [line.startswith(note) for line in said[3]] == [True]
 
 
 def test_int8_that_loses_accuracy_is_refused_and_nothing_is_written(
