@@ -13,6 +13,7 @@
     training_folder.py  files of a training
     checkpoints.py      training states in safetensors
     failures.py         errors in a user's words
+    unsaved_buffers.py  buffers that no file keeps
     hardware.py         accelerator, processes, precision
     sync_batchnorm.py   sync batch norm on CPUs too
     data/               data sets, order, transforms

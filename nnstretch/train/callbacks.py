@@ -34,6 +34,7 @@ from nnstretch.train.training_folder import (
     origin_comments,
     resume_results,
 )
+from nnstretch.train.unsaved_buffers import UnsavedBuffers
 
 STEPS_BETWEEN_LOSS_LOGS = 50
 
@@ -59,6 +60,7 @@ class Records(Callback):
         self._learning_rate = 0.0
         self._saved_step = 0
         self._logged_step = 0
+        self._unsaved = UnsavedBuffers()
 
     def on_fit_start(self, trainer: Trainer, module: LightningModule) -> None:
         """Check a resumed training. Raises BadInput when it cannot go on."""
@@ -79,6 +81,7 @@ class Records(Callback):
         """Start the clocks, and take over the folder of a resumed training."""
         self._saved_step = trainer.global_step
         self._logged_step = trainer.global_step
+        self._unsaved.refuse_changed(module.network)
         # An epoch that is resumed is not started again.
         self._started_s = perf_counter()
         # Only now has Lightning accepted the state.
@@ -115,6 +118,9 @@ class Records(Callback):
     ) -> None:
         """Save the state and log the loss, each every few steps."""
         step = trainer.global_step
+        if batch_idx == 0:
+            # Soon, so that no epoch is computed in vain.
+            self._unsaved.refuse_changed(module.network)
         # Within a step of several micro-batches.
         if step == self._saved_step:
             return
@@ -165,9 +171,11 @@ class Records(Callback):
     def save_state(self, trainer: Trainer, module: Classifier, best: bool = False) -> None:
         """Save the state from which a run is resumed, after the best weights that belong to it.
 
-        Raises Diverged when a loss or weight is not finite, and keeps the state before.
+        Raises Diverged when a loss or weight is not finite, BadInput when a buffer would be lost,
+        and keeps the state before.
         """
         module.refuse_diverged(together=True)
+        self._unsaved.refuse_changed(module.network)
         if not all(bool(torch.isfinite(weight).all()) for weight in module.network.parameters()):
             raise module.divergence_error(f"step {trainer.global_step}", "a weight is not finite")
         self._saved_step = trainer.global_step
