@@ -54,6 +54,8 @@ def load_weights(module: nn.Module, path: str | Path) -> None:
     weights, _ = read_tensors(as_path(path, "weights"))
     if reason := first_mismatch(module, weights):
         raise BadInput(f"weights {path} do not fit the network, {reason}")
+    if reason := first_not_finite(module, weights):
+        raise BadInput(f"weights {path} cannot be used, {reason}, take those of another save")
     module.load_state_dict(weights)
 
 
@@ -76,6 +78,38 @@ def first_mismatch(module: nn.Module, weights: Mapping[str, Tensor]) -> str | No
             f"{key} has shape {format_shape(weights[key])}, the network wants"
             f" {format_shape(state[key])}, as do {len(misshaped) - 1} more"
         )
+    if cast := [key for key in state if number_kind(state[key]) != number_kind(weights[key])]:
+        key = cast[0]
+        return (
+            f"{key} holds {number_kind(weights[key])} numbers, the network wants"
+            f" {number_kind(state[key])}, as do {len(cast) - 1} more"
+        )
+    return None
+
+
+def number_kind(tensor: Tensor) -> str:
+    """Return the kind of a tensor's numbers, among which a cast loses precision at most."""
+    if tensor.is_complex():
+        return "complex"
+    return "floating-point" if tensor.is_floating_point() else "whole"
+
+
+def first_not_finite(module: nn.Module, weights: Mapping[str, Tensor]) -> str | None:
+    """Return in words the first weight that is not finite, as the network would hold it.
+
+    None where all are. Buffers and frozen weights may be infinite, as masks are, but are numbers.
+    """
+    trained = {
+        key
+        for key, weight in module.named_parameters(remove_duplicate=False)
+        if weight.requires_grad
+    }
+    for key, value in module.state_dict().items():
+        cast = weights[key].to(value.dtype)
+        if bool(cast.isnan().any()):
+            return f"{key} holds values that are no numbers (NaN)"
+        if key in trained and not bool(cast.isfinite().all()):
+            return f"{key} holds values that are infinite as {str(value.dtype)[6:]}"
     return None
 
 

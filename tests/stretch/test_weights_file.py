@@ -1,0 +1,53 @@
+"""Weights files: kinds of numbers, and numbers that are none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from support.trainings import small_net
+
+from nnstretch.errors import BadInput
+from nnstretch.stretch.weights.weights_file import load_weights, write_tensors
+
+
+@pytest.mark.parametrize(
+    ("key", "change", "reason"),
+    [
+        ("0.weight", torch.Tensor.cfloat, "0.weight holds complex numbers, the network wants fl"),
+        ("0.weight", torch.Tensor.bool, "0.weight holds whole numbers, the network wants floating"),
+        ("1.running_mean", torch.Tensor.long, "1.running_mean holds whole numbers"),
+        ("1.num_batches_tracked", torch.Tensor.float, "tracked holds floating-point numbers, the"),
+        ("8.bias", lambda bias: bias * torch.nan, "8.bias holds values that are no numbers"),
+        (
+            "8.bias",
+            lambda bias: bias.double() + 1e39,
+            "8.bias holds values that are infinite as float32",
+        ),
+        ("1.running_var", lambda buffer: buffer * torch.nan, "1.running_var holds values that are"),
+    ],
+)
+def test_weights_of_another_kind_or_not_finite_are_refused(
+    tmp_path: Path, key: str, change: Callable[[torch.Tensor], torch.Tensor], reason: str
+) -> None:
+    path, network = tmp_path / "w.safetensors", small_net()
+    state = {name: value.clone() for name, value in network.state_dict().items()}
+    write_tensors(state | {key: change(state[key])}, path)
+    with pytest.raises(BadInput, match=rf"weights .*w\.safetensors .*{re.escape(reason)}"):
+        load_weights(network, path)
+    assert all(torch.equal(state[name], value) for name, value in network.state_dict().items())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_weights_of_another_precision_and_infinite_buffers_are_taken(
+    tmp_path: Path, dtype: torch.dtype
+) -> None:
+    network = small_net()
+    network.register_buffer("mask", torch.full((2,), -torch.inf))
+    state = {name: value.clone() for name, value in network.state_dict().items()}
+    write_tensors(state | {"8.bias": state["8.bias"].to(dtype)}, tmp_path / "w.safetensors")
+    load_weights(network, tmp_path / "w.safetensors")
+    assert torch.equal(network[8].bias, state["8.bias"].to(dtype).float())
