@@ -159,10 +159,27 @@ def convert_network(
     check_fit(module, example, classes, name)
     plain = litert.to_litert(module, (example,), name)
     singles = chain.from_iterable(batch.split(1) for batch in chain([first], batches))
-    inputs = ((image,) for image in singles)
+    # LiteRT crashes where ranges are not finite.
+    inputs = ((with_finite_scores(module, image, name),) for image in singles)
     total = len(calibration)
     small = litert.to_int8(plain, inputs, name, lambda done: tell("calibrating", done, total))
     return plain, small
+
+
+def with_finite_scores(module: nn.Module, image: torch.Tensor, name: str) -> torch.Tensor:
+    """Return an image as it is. Raises BadInput where the network's scores are not finite."""
+    with torch.inference_mode():
+        refuse_not_finite(module(image).numpy(), "calibration", name)
+    return image
+
+
+def refuse_not_finite(scores: np.ndarray, images: str, name: str) -> None:
+    """Refuse scores of float32 PyTorch that no int8 can hold. Raises BadInput."""
+    if not np.isfinite(scores).all():
+        raise BadInput(
+            f"{name} gives scores that are not finite, {images} images, int8 needs their range,"
+            " mend its weights or statistics"
+        )
 
 
 def check_fit(module: nn.Module, example: torch.Tensor, classes: int, name: str) -> None:
@@ -206,7 +223,7 @@ def check_accuracy(
     largest = 0.0
     tell("checking", 0, len(held_out))
     for images, labels in labeled_images(held_out, "held_out"):
-        exact, from_float, from_int8 = scores(module, runners, images)
+        exact, from_float, from_int8 = scores(module, runners, images, name)
         worst = max(worst, largest_difference(exact, from_float))
         largest = max(largest, float(np.abs(exact).max()))
         columns = [labels.numpy(), *(score.argmax(1) for score in (exact, from_float, from_int8))]
@@ -222,11 +239,16 @@ def check_accuracy(
 
 
 def scores(
-    module: nn.Module, runners: Sequence[LiteRTRunner], images: torch.Tensor
+    module: nn.Module, runners: Sequence[LiteRTRunner], images: torch.Tensor, name: str
 ) -> Iterator[np.ndarray]:
-    """Yield the scores [images, classes] of PyTorch, then of each runner."""
+    """Yield the scores [images, classes] of PyTorch, then of each runner.
+
+    Raises BadInput where PyTorch's are not finite.
+    """
     with torch.inference_mode():
-        yield module(images).numpy()
+        exact = module(images).numpy()
+    refuse_not_finite(exact, "held-out", name)
+    yield exact
     for runner in runners:
         yield np.concatenate([runner.run(image.numpy()) for image in images.split(1)])
 

@@ -342,6 +342,23 @@ def test_what_is_no_batch_of_images_and_labels_is_told_by_its_argument() -> None
                 list(labeled_images(odd, name))
 
 
+@pytest.mark.parametrize("place", ["calibration", "held-out"])
+def test_scores_that_are_not_finite_are_refused(place: str, tmp_path: Path) -> None:
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 3))
+    sound = torch.rand(2, 3, 4, 4), torch.zeros(2, dtype=torch.long)
+    broken = sound[0] * torch.inf, sound[1]
+    with pytest.raises(BadInput, match=f"^network gives scores that are not finite, {place} "):
+        nnstretch.quantize(
+            network,
+            tmp_path / "net.tflite",
+            calibration=[broken if place == "calibration" else sound],
+            held_out=[sound if place == "calibration" else broken],
+            classes=3,
+            max_drop=100.0,
+        )
+    assert not list(tmp_path.iterdir())
+
+
 def test_networks_of_several_inputs_or_outputs_are_refused_by_what_they_lack() -> None:
     class Two(nn.Module):
         def forward(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:

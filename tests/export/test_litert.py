@@ -119,6 +119,12 @@ def test_int8_without_calibration_inputs_is_refused(merge: tuple[Merge, bytes, b
         to_int8(merge[1], [], "merge")
 
 
+def test_int8_of_values_that_are_no_numbers_is_refused(merge: tuple[Merge, bytes, bytes]) -> None:
+    broken = [(a * torch.nan, b) for a, b in maps(1, 2)]
+    with pytest.raises(BadInput, match=r"^merge computes values that are no numbers \(NaN\), "):
+        to_int8(merge[1], broken, "merge")
+
+
 def test_inputs_of_another_shape_or_number_are_refused(merge: tuple[Merge, bytes, bytes]) -> None:
     runner, (a, b) = LiteRTRunner(merge[1], "merge"), maps(0, 1)[0]
     with pytest.raises(BadInput, match=r"^1 inputs, LiteRT file, it takes 2$"):

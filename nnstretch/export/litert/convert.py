@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -105,12 +106,19 @@ class LiteRTCalibration:
     def watch(self, inputs: Sequence[Sequence[torch.Tensor]]) -> None:
         """Run the file on the inputs of one inference after another, in PyTorch's order.
 
-        Ranges move.
+        Ranges move. Raises BadInput where they are none, of which int8 could be made, though it
+        crashes where it runs.
         """
         feeds = {SIGNATURE: [name_inputs(input_) for input_ in inputs]}
         with converter_errors(self.name, "int8"), silent():
             self.ranges = self._worker.calibrate(
                 feeds, previous_calibration_result=self.ranges or None, num_threads=1
+            )
+        bounds = [np.minimum(held["min"], held["max"]) for held in self.ranges.values()]
+        if any(np.isnan(bound).any() for bound in bounds):
+            raise BadInput(
+                f"{self.name} computes values that are no numbers (NaN), calibration inputs, int8"
+                " needs their ranges, mend its weights or statistics"
             )
 
     def quantize(self, ranges: Ranges | None = None) -> bytes:
