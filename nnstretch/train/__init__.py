@@ -7,6 +7,7 @@
     branched_start.py   how a branched network begins
     classifier.py       LightningModule
     losses.py           losses, distillation teacher
+    network_scores.py   a network's scores, checked
     optimizers.py       optimizer, schedule, EMA
     callbacks.py        records of a training
     progress_bar.py     progress on standard error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ from nnstretch.train.data.sampling_order import seed_global_generators
 from nnstretch.train.data.transforms import augment_batch, make_mixer, normalize_images
 from nnstretch.train.hardware import precision_name, tensor_memory_format
 from nnstretch.train.losses import DistillationTeacher, class_scores, training_loss
+from nnstretch.train.network_scores import network_scores
 from nnstretch.train.optimizers import (
     average_decay,
     is_warming_up,
@@ -89,6 +91,8 @@ class Classifier(LightningModule):
             channels = teacher.compared_channels(network)
             self._teacher_digest = weights_digest(teacher.network)
             self._compared_digest = arrays_digest(*(index.numpy() for index in channels))
+        classes, data = len(dataset.classes), recipe.data.name
+        self._scores = partial(network_scores, classes=classes, data=data)
         self._reported: set[str] = set()
         self._validated_images = 0
 
@@ -142,10 +146,12 @@ class Classifier(LightningModule):
         settings = self.recipe.loss
         network = self._compiled[0] if self._compiled else self.network
         if not self._teacher:
-            return training_loss(class_scores(network(images)).float(), labels, None, settings)
-        comparison = self._teacher[0].compare(network, images)  # type: ignore[arg-type]
-        student = comparison.student.float()
-        loss = training_loss(student, labels, comparison.teacher.float(), settings)
+            return training_loss(self._scores(network, images).float(), labels, None, settings)
+        # Features are a branched network's, which is called within.
+        student = network if settings.features > 0 else partial(self._scores, network)
+        comparison = self._teacher[0].compare(student, images)
+        scores = comparison.student.float()
+        loss = training_loss(scores, labels, comparison.teacher.float(), settings)
         if comparison.distance is None:
             return loss
         return loss + settings.features * comparison.distance
@@ -213,7 +219,7 @@ class Classifier(LightningModule):
         self._validated_images += len(batch)
         images = self.to_memory_format(normalize_images(batch.images, self.dataset))
         with torch.autocast(self.device.type, enabled=False):
-            scores = class_scores(self.evaluated_network(images)).float()
+            scores = self._scores(self.evaluated_network, images).float()
         self.val_loss.update(functional.cross_entropy(scores, batch.labels, reduction="none"))
         self.top1.update(scores, batch.labels)
         self.top5.update(scores, batch.labels)

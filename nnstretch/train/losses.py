@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -81,7 +83,7 @@ class DistillationTeacher:
         """Move the teacher to a device."""
         self.network.to(device=device, memory_format=layout)  # type: ignore[call-overload]
 
-    def compare(self, student: nn.Module, images: Tensor) -> TeacherComparison:
+    def compare(self, student: Callable[[Tensor], Any], images: Tensor) -> TeacherComparison:
         """Return the scores of student and teacher, and the distance of their features."""
         if self.feature_teacher is None or not isinstance(student, StretchedNetwork):
             with torch.no_grad():

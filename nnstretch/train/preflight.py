@@ -18,6 +18,7 @@ from nnstretch.train.data.dataset import Dataset
 from nnstretch.train.data.image_folder import ImageFiles
 from nnstretch.train.hardware import lightning_settings
 from nnstretch.train.losses import class_scores
+from nnstretch.train.network_scores import check_scores
 from nnstretch.train.recipe import Recipe, TrainerSettings
 from nnstretch.train.recipe_loader import flatten_keys, load_recipe, parse_recipe_file
 from nnstretch.train.training_folder import (
@@ -49,20 +50,7 @@ def check_image_side(module: nn.Module, key: str, side: int, data: str, classes:
     except Exception as error:
         where = f"an image of 3x{side}x{side}, {key} {side}"
         raise BadInput(f"the network refuses {where}, {error}") from error
-    if not isinstance(output, torch.Tensor):
-        raise BadInput(
-            f"the network gives a {type(output).__name__}, data set {data} needs a tensor of class"
-            " scores, or a tuple that begins with it"
-        )
-    shape = tuple(output.shape)
-    if shape != (1, classes):
-        scores = "x".join(map(str, shape))
-        advice = "it must give scores of classes"
-        if len(shape) == 2:
-            advice = f"make it with ?num_classes={classes}"
-        raise BadInput(
-            f"the network gives {scores} for one image, data set {data} needs 1x{classes}, {advice}"
-        )
+    check_scores(output, 1, classes, data)
 
 
 def check_processes(settings: TrainerSettings, pictures: Pictures) -> None:
