@@ -26,7 +26,10 @@ from nnstretch.train.data.batches import (
     report_skipped,
 )
 from nnstretch.train.data.dataset import Dataset, arrays_digest
-from nnstretch.train.data.sampling_order import seed_global_generators
+from nnstretch.train.data.sampling_order import (
+    seed_global_generators,
+    seed_library_generators,
+)
 from nnstretch.train.data.transforms import augment_batch, make_mixer, normalize_images
 from nnstretch.train.hardware import precision_name, tensor_memory_format
 from nnstretch.train.losses import DistillationTeacher, class_scores, training_loss
@@ -123,9 +126,9 @@ class Classifier(LightningModule):
 
     def on_train_batch_start(self, batch: ImageBatch, batch_number: int) -> None:
         """Seed dropout and mixing: alike in a resumed run, differently in each process."""
-        seed_global_generators(
-            self.device, self.recipe.seed, self.current_epoch, batch_number, self.global_rank
-        )
+        numbers = self.recipe.seed, self.current_epoch, batch_number, self.global_rank
+        seed_global_generators(self.device, *numbers)
+        seed_library_generators(*numbers)
 
     def training_step(self, batch: ImageBatch, batch_number: int) -> Tensor:
         """Return the loss of a batch."""

@@ -26,6 +26,7 @@ from nnstretch.train.checkpoints import SafeCheckpoint
 from nnstretch.train.classifier import Classifier
 from nnstretch.train.data.batches import no_readable_image_error, refuse_unreadable
 from nnstretch.train.data.datamodule import Pictures
+from nnstretch.train.data.sampling_order import fork_library_generators
 from nnstretch.train.data.transforms import normalize_images
 from nnstretch.train.failures import explain_failures, keep_keyboard_interrupt, silence_lightning
 from nnstretch.train.hardware import (
@@ -101,6 +102,7 @@ def fit(
         silence_lightning(),
         torch_threads(recipe.trainer.threads),
         torch.random.fork_rng(devices=[]),
+        fork_library_generators(),
         explain_failures(out),
     ):
         pictures = Pictures(recipe)

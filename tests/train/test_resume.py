@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 import signal
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -91,6 +93,36 @@ def test_a_resumed_training_ends_in_the_same_weights(
         for result in (uninterrupted, resumed)
     ]
     assert untimed[0] == untimed[1]
+
+
+class Noisy(nn.Module):
+    """Draws on generators that are not PyTorch's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = small_net()
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        noise = random.random() + float(np.random.rand()) if self.training else 1.0
+        scores: torch.Tensor = self.inner(images) * noise
+        return scores
+
+
+def test_draws_on_the_generators_of_python_and_numpy_are_seeded_and_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, halves = Noisy(), Noisy()
+    before = random.getstate(), np.random.get_state()[1].tolist()
+    fit(whole, SMALL, tmp_path / "whole", progress=False)
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before
+    random.random()
+    np.random.rand()
+    with monkeypatch.context() as patch:
+        patch.setattr(Classifier, "training_step", stop_in_epoch(Classifier.training_step, epoch=1))
+        with pytest.raises(Stopped):
+            fit(halves, SMALL, tmp_path / "halves", progress=False)
+    fit(halves, SMALL, tmp_path / "halves", resume=True, progress=False)
+    assert same_weights(whole, halves)
 
 
 @pytest.mark.slow

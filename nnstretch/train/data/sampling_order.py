@@ -6,9 +6,12 @@ the same batches, and a resumed run goes on with the next batch of the epoch.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch.utils.data import Sampler
 
@@ -63,6 +66,23 @@ def seed_global_generators(device: torch.device, *numbers: int) -> None:
     torch.default_generator.manual_seed(mix_seeds(*numbers))
     if device.type == "cuda":
         torch.cuda.manual_seed(mix_seeds(*numbers))
+
+
+def seed_library_generators(*numbers: int) -> None:
+    """Seed the generators of `random` and NumPy, on which a network's own code may draw."""
+    random.seed(mix_seeds(*numbers))
+    np.random.seed(mix_seeds(*numbers) % 2**32)
+
+
+@contextmanager
+def fork_library_generators() -> Iterator[None]:
+    """Restore the generators of `random` and NumPy behind what is done within."""
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
 
 
 def mix_seeds(*numbers: int) -> int:
