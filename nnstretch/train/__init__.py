@@ -7,14 +7,12 @@
     branched_start.py   how a branched network begins
     classifier.py       LightningModule
     losses.py           losses, distillation teacher
-    network_scores.py   a network's scores, checked
     optimizers.py       optimizer, schedule, EMA
     callbacks.py        records of a training
     progress_bar.py     progress on standard error
     training_folder.py  files of a training
     checkpoints.py      training states in safetensors
     failures.py         errors in a user's words
-    unsaved_buffers.py  buffers that no file keeps
     hardware.py         accelerator, processes, precision
     sync_batchnorm.py   sync batch norm on CPUs too
     data/               data sets, order, transforms

@@ -17,6 +17,7 @@ from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.files.atomic import write_text
 from nnstretch.stretch.weights.branched_module import StretchedNetwork
 from nnstretch.stretch.weights.weights_file import save_weights
+from nnstretch.train.checkpoints import UnsavedBuffers
 from nnstretch.train.classifier import Classifier
 from nnstretch.train.data.batches import ImageBatch
 from nnstretch.train.training_folder import (
@@ -34,7 +35,6 @@ from nnstretch.train.training_folder import (
     origin_comments,
     resume_results,
 )
-from nnstretch.train.unsaved_buffers import UnsavedBuffers
 
 STEPS_BETWEEN_LOSS_LOGS = 50
 

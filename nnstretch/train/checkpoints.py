@@ -1,13 +1,14 @@
 """Training states in safetensors, which cannot run code.
 
 The state of an interrupted training is its tensors, with everything around them as JSON in the
-header. Lightning's own checkpoints are pickles and are never read.
+header. Lightning's own checkpoints are pickles and are never read. A buffer that no file keeps must
+not change.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 from lightning_fabric.plugins.io.checkpoint_io import CheckpointIO
 from torch import Tensor, nn
 
-from nnstretch.errors import BrokenFile
+from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.stretch.weights.weights_file import read_tensors, write_tensors
 from nnstretch.train.data.dataset import arrays_digest
 
@@ -103,3 +104,51 @@ def unpack_state(value: Any, tensors: Mapping[str, Tensor]) -> Any:
     if "tuple" in value:
         return tuple(unpack_state(item, tensors) for item in value["tuple"])
     return {key: unpack_state(item, tensors) for key, item in value["dict"]}
+
+
+RELATIVE, ABSOLUTE = 1e-4, 1e-6
+"""Differences of a buffer that was computed anew, perhaps on another device."""
+
+
+def unsaved_buffers(network: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield name and value of every buffer that is registered with persistent=False."""
+    for prefix, module in network.named_modules():
+        for name in sorted(module._non_persistent_buffers_set):
+            buffer = module._buffers.get(name)
+            if buffer is not None:
+                yield f"{prefix}.{name}".removeprefix("."), buffer
+
+
+class UnsavedBuffers:
+    """What unsaved buffers of a network held when they were first seen.
+
+    One that is rebuilt for images of another size has another shape, and is compared with itself.
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[str, torch.Size, torch.dtype], Tensor] = {}
+
+    def refuse_changed(self, network: nn.Module) -> None:
+        """Note buffers not seen before, and compare the rest.
+
+        Raises BadInput for one whose values have changed.
+        """
+        for name, buffer in unsaved_buffers(network):
+            now = buffer.detach().cpu()
+            key = (name, now.shape, now.dtype)
+            if key not in self._first:
+                self._first[key] = now.clone()
+            elif not is_unchanged(self._first[key], now):
+                raise BadInput(
+                    f"buffer {name} changes in training, it is registered with persistent=False,"
+                    " which weights and saved states leave out, register it with persistent=True"
+                )
+
+
+def is_unchanged(before: Tensor, now: Tensor) -> bool:
+    """Return whether two tensors of a kind hold the same values, but for rounding."""
+    if torch.equal(before, now):
+        return True
+    return now.is_floating_point() and torch.allclose(
+        before, now, rtol=RELATIVE, atol=ABSOLUTE, equal_nan=True
+    )

@@ -32,8 +32,7 @@ from nnstretch.train.data.sampling_order import (
 )
 from nnstretch.train.data.transforms import augment_batch, make_mixer, normalize_images
 from nnstretch.train.hardware import precision_name, tensor_memory_format
-from nnstretch.train.losses import DistillationTeacher, class_scores, training_loss
-from nnstretch.train.network_scores import network_scores
+from nnstretch.train.losses import DistillationTeacher, class_scores, network_scores, training_loss
 from nnstretch.train.optimizers import (
     average_decay,
     is_warming_up,

@@ -17,8 +17,7 @@ from nnstretch.train.data.datamodule import Pictures, class_change
 from nnstretch.train.data.dataset import Dataset
 from nnstretch.train.data.image_folder import ImageFiles
 from nnstretch.train.hardware import lightning_settings
-from nnstretch.train.losses import class_scores
-from nnstretch.train.network_scores import check_scores
+from nnstretch.train.losses import check_scores, class_scores
 from nnstretch.train.recipe import Recipe, TrainerSettings
 from nnstretch.train.recipe_loader import flatten_keys, load_recipe, parse_recipe_file
 from nnstretch.train.training_folder import (

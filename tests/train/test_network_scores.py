@@ -16,7 +16,7 @@ from nnstretch.capture import load_model
 from nnstretch.errors import BadInput
 from nnstretch.stretch import stretch
 from nnstretch.train import fit
-from nnstretch.train.network_scores import network_scores
+from nnstretch.train.losses import network_scores
 from nnstretch.train.recipe import LossSettings
 
 
