@@ -6,12 +6,14 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from itertools import takewhile
 from pathlib import Path
 
 from nnstretch.errors import NnstretchError
 from nnstretch.files.atomic import UNFINISHED, write_text
+from nnstretch.files.json_text import parse_json
 from nnstretch.files.plan_yaml import read_plan, write_plan
 from nnstretch.files.read import read_text
 from nnstretch.plan import Plan
@@ -81,6 +83,19 @@ def read_recipe_comments(recipe: Path) -> str:
     """Return the comments at the head of a recipe. Raises UnknownName or BrokenFile."""
     lines = read_text(recipe, "recipe").splitlines(keepends=True)
     return "".join(takewhile(lambda line: line.startswith("#"), lines))
+
+
+def read_origin(recipe: Path) -> dict[str, str]:
+    """Return what `origin_comments` wrote at the head of a recipe. Raises as its reader does."""
+    origin: dict[str, str] = {}
+    for line in read_recipe_comments(recipe).splitlines():
+        what, colon, where = line.removeprefix("# ").partition(": ")
+        # Other comments are a user's.
+        with suppress(ValueError):
+            text = parse_json(where) if colon else None
+            if isinstance(text, str):
+                origin[what] = text
+    return origin
 
 
 def holds_plan(path: Path, plan: Plan) -> bool:

@@ -140,9 +140,8 @@ def test_a_recipe_takes_two_steps(
             "2",
             "--data.image_px",
             "32",
-            "--data.batch_images",
-            "60",
         ]
+        words[words.index("--data.batch_images") + 1] = "60"
     assert command(words) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["epochs"] == 1

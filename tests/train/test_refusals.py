@@ -313,7 +313,8 @@ def test_a_resumed_training_does_not_rescale_again(
         "nnstretch.stretch.weights.reconstruction.reconstruct",
         lambda *_: pytest.fail("rescaled again"),
     )
-    assert command([*words, "--resume", "--trainer.max_epochs", "2"]) == 0
+    words[words.index("--trainer.max_epochs") + 1] = "2"
+    assert command([*words, "--resume"]) == 0
     assert load_recipe(tmp_path / "out" / "recipe.yaml").branched == BranchedSettings(
         inherit="rescaled", calibration_images=32
     )

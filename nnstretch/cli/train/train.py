@@ -26,6 +26,11 @@ from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.arguments import recipe_overrides
 from nnstretch.cli.output_path import check_folder, check_replaceable
+from nnstretch.cli.train.ignored_options import (
+    StoreOnce,
+    refuse_ignored,
+    refuse_unlike_weights,
+)
 from nnstretch.cli.train.networks import networks, teacher_text
 from nnstretch.errors import BadInput
 from nnstretch.files.read import file_sha256
@@ -41,6 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments to its parser."""
     from nnstretch.train.recipe_loader import shipped_recipes
 
+    parser.register("action", None, StoreOnce)
     parser.add_argument(
         "recipe",
         metavar="RECIPE",
@@ -59,10 +65,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     where = "where the result goes (trained)"
     parser.add_argument("--out", metavar="FOLDER", type=Path, default=Path("trained"), help=where)
-    parser.add_argument(
+    begins = parser.add_mutually_exclusive_group()
+    begins.add_argument(
         "--overwrite", action="store_true", help="replace a finished training in FOLDER"
     )
-    parser.add_argument(
+    begins.add_argument(
         "--resume", action="store_true", help="continue the interrupted training in FOLDER"
     )
     parser.add_argument(
@@ -112,8 +119,11 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         raise BadInput(
             f"--teacher {args.teacher} would not be asked, {teacher_text(recipe)}, set one of them"
         )
+    refuse_ignored(settings, recipe, plan_file, args.weights)
     files = {"plan": plan_file, "weights": args.weights, "teacher": args.teacher}
-    if not args.resume:
+    if args.resume:
+        refuse_unlike_weights(args.out, args.weights, recipe)
+    else:
         check_replaceable(args.out, finished_training(args.out), args.overwrite)
         refuse_own_input(args.out, {"weights": args.weights, "teacher": args.teacher})
     begun = resumed_recipe(recipe) if args.resume else recipe
