@@ -53,13 +53,15 @@ def class_scores(output: Tensor | tuple[Tensor, ...]) -> Tensor:
     return output[0] if isinstance(output, tuple) else output
 
 
-def network_scores(network: nn.Module, images: Tensor, classes: int, data: str) -> Tensor:
+def network_scores(
+    network: Callable[[Tensor], Any], images: Tensor, classes: int, data: str
+) -> Tensor:
     """Return a network's scores of images. Raises BadInput for what its own code raises or gives.
 
     Errors of the machine pass, and so do those of branched networks, whose code is ours.
     """
     # What torch.compile has wrapped.
-    inner = getattr(network, "_orig_mod", network)
+    inner: Any = getattr(network, "_orig_mod", network)
     mode = f" in {'training' if inner.training else 'evaluation'} mode"
     try:
         output = network(images)
