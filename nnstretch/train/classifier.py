@@ -147,10 +147,11 @@ class Classifier(LightningModule):
         """Return the loss of images and labels, with the teacher's parts."""
         settings = self.recipe.loss
         network = self._compiled[0] if self._compiled else self.network
+        score = partial(self._scores, self.network, compiled=network)
         if not self._teacher:
-            return training_loss(self._scores(network, images).float(), labels, None, settings)
+            return training_loss(score(images).float(), labels, None, settings)
         # Features are a branched network's, which is called within.
-        student = network if settings.features > 0 else partial(self._scores, network)
+        student = network if settings.features > 0 else score
         comparison = self._teacher[0].compare(student, images)
         scores = comparison.student.float()
         loss = training_loss(scores, labels, comparison.teacher.float(), settings)

@@ -54,21 +54,23 @@ def class_scores(output: Tensor | tuple[Tensor, ...]) -> Tensor:
 
 
 def network_scores(
-    network: Callable[[Tensor], Any], images: Tensor, classes: int, data: str
+    network: nn.Module,
+    images: Tensor,
+    classes: int,
+    data: str,
+    compiled: Callable[[Tensor], Any] | None = None,
 ) -> Tensor:
     """Return a network's scores of images. Raises BadInput for what its own code raises or gives.
 
     Errors of the machine pass, and so do those of branched networks, whose code is ours.
     """
-    # What torch.compile has wrapped.
-    inner: Any = getattr(network, "_orig_mod", network)
-    mode = f" in {'training' if inner.training else 'evaluation'} mode"
+    mode = f" in {'training' if network.training else 'evaluation'} mode"
     try:
-        output = network(images)
+        output = (compiled or network)(images)
     except (NnstretchError, OSError):
         raise
     except Exception as error:
-        if isinstance(inner, StretchedNetwork) or explain_error(error) is not None:
+        if isinstance(network, StretchedNetwork) or explain_error(error) is not None:
             raise
         shape = "x".join(map(str, images.shape[1:]))
         raise BadInput(
