@@ -50,7 +50,9 @@ ENVIRONMENT = {
 
 
 def words_of(words: str) -> list[str]:
-    return ["train", "digits", "--model", "net.py:make", *QUICK.split(), *words.split()]
+    batch = "--data.batch_images"
+    quick = QUICK.replace(f"{batch} 64 ", "") if batch in words else QUICK
+    return ["train", "digits", "--model", "net.py:make", *quick.split(), *words.split()]
 
 
 def begin(folder: Path, words: str, ranks: int = 1) -> ForkedVerb:
