@@ -156,7 +156,6 @@ def test_no_plan_takes_the_place_of_the_chip(
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
-        (("--overwrite",), "--overwrite without --out-dir"),
         (("--out-dir", "plans", "--overwrite"), "plan1.yaml, it is a folder"),
         (("--pareto", "meetings", "--processors", "cpu"), "nothing branches on one processor"),
     ],

@@ -24,8 +24,6 @@ def check_folder(args: argparse.Namespace) -> None:
     Raises BadInput where it cannot be written, or holds plans that may not be replaced.
     """
     if args.out_dir is None:
-        if args.overwrite:
-            raise BadInput("--overwrite without --out-dir, command line, it replaces its plans")
         return
     folder: Path = args.out_dir
     if folder.exists() and not folder.is_dir():
