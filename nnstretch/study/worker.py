@@ -45,6 +45,7 @@ ACCURACY_CURVE_KEY = "accuracy_by_epoch"
 INFEASIBLE_PLAN_ERRORS = (BadPlan, CannotCapture, Diverged, Mismatch, UnsupportedOp)
 """Errors of a plan, not of the study."""
 POLL_S = 0.2
+TOLD_AFTER_POLLS = 10
 
 
 @dataclass
@@ -63,10 +64,13 @@ class StudyWorker:
     """A trial without a heartbeat for so long is run again."""
     artifact_writer: ArtifactWriter | None = None
     progress: StudyProgress | None = None
+    tell_waiting: Callable[[int], None] | None = None
+    """Told once that so many trials of other workers, perhaps dead ones, are waited for."""
     lease_monitor: LeaseMonitor = field(init=False)
 
     def __post_init__(self) -> None:
         self.lease_monitor = LeaseMonitor(self.lease_s)
+        self._waits = 0
 
     def run(self) -> None:
         """Run trials until the study has all. Raises KeyboardInterrupt when interrupted."""
@@ -83,7 +87,14 @@ class StudyWorker:
             if can_start_trial(trials, self.target_trials):
                 self.run_trial()
             else:
-                time.sleep(POLL_S)
+                self.wait_for_others(trials)
+
+    def wait_for_others(self, trials: list[FrozenTrial]) -> None:
+        """Wait a moment, since trials of other workers are all that is missing."""
+        self._waits += 1
+        if self._waits == TOLD_AFTER_POLLS and self.tell_waiting:
+            self.tell_waiting(sum(trial.state == TrialState.RUNNING for trial in trials))
+        time.sleep(POLL_S)
 
     def fail_stale_trials(self, trials: list[FrozenTrial]) -> int:
         """Fail the trials of dead workers, and return their number."""

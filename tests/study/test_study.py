@@ -99,6 +99,17 @@ def test_a_worker_killed_in_mid_trial_loses_nothing(tmp_path: Path) -> None:
     assert states(survivor.study) == {"COMPLETE": wanted, "FAIL": 1}
 
 
+def test_who_waits_for_a_trial_of_another_worker_says_so_once() -> None:
+    storage = memory()
+    survivor = worker(storage, 2, lease_s=3.0)
+    survivor.study.ask()  # of a worker that dies here
+    told: list[int] = []
+    survivor.tell_waiting = told.append
+    survivor.run()
+    assert told == [1]
+    assert len(finished_trials(survivor.study.trials)) == 2
+
+
 def test_a_worker_that_was_only_slow_drops_its_result() -> None:
     storage = memory()
     slow = worker(storage, 1)

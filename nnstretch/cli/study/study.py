@@ -27,6 +27,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     try:
         with progress("trials") as tick:
             worker.progress = tick
+            worker.tell_waiting = partial(tell_waiting, worker.lease_s)
             worker.run()
     except KeyboardInterrupt:
         tell_interrupted(save_result(worker, soc, args.model, name, out))
@@ -157,6 +159,15 @@ def save_result(worker: StudyWorker, soc: Soc, model: str, name: str, out: Path)
 def plan_of_trial(study: Study, number: int) -> str:
     """Return the text of a trial's plan."""
     return str(study.get_trials(deepcopy=False)[number].user_attrs["plan"])
+
+
+def tell_waiting(lease_s: float, running: int) -> None:
+    """Say on standard error what a worker without a trial of its own waits for."""
+    print(
+        f"waiting for {running} trials that others began; one that gives no sign for {lease_s:g} s"
+        " is run again",
+        file=sys.stderr,
+    )
 
 
 def tell_interrupted(result: dict[str, Any]) -> None:
