@@ -17,9 +17,9 @@ def check_operand_types(graph: Graph) -> None:
     for node in graph.nodes:
         if node.kind not in WRITERS or node.inputs[0] not in inputs:
             continue
-        given, needed = (specs[name].dtype for name in node.inputs[:2])
-        if given != needed:
+        dtype, needed = (specs[name].dtype for name in node.inputs[:2])
+        if dtype != needed:
             raise CannotCapture(
-                f"cannot capture {graph.name}, its input {node.inputs[0]} is {given},"
+                f"cannot capture {graph.name}, its input {node.inputs[0]} is {dtype},"
                 f" {node.kind} {node.name!r} needs {needed}"
             )

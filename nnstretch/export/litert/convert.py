@@ -114,7 +114,7 @@ class LiteRTCalibration:
             self.ranges = self._worker.calibrate(
                 feeds, previous_calibration_result=self.ranges or None, num_threads=1
             )
-        bounds = [np.minimum(held["min"], held["max"]) for held in self.ranges.values()]
+        bounds = [np.minimum(ends["min"], ends["max"]) for ends in self.ranges.values()]
         if any(np.isnan(bound).any() for bound in bounds):
             raise BadInput(
                 f"{self.name} computes values that are no numbers (NaN), calibration inputs, int8"
