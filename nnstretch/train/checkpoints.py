@@ -2,13 +2,13 @@
 
 The state of an interrupted training is its tensors, with everything around them as JSON in the
 header. Lightning's own checkpoints are pickles and are never read. A buffer that no file keeps must
-not change.
+not change, and where a training goes on, precision, teacher and the network's code are as before.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,16 @@ import torch
 from lightning_fabric.plugins.io.checkpoint_io import CheckpointIO
 from torch import Tensor, nn
 
+from nnstretch.capture.exported_program import eval_mode
 from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.stretch.weights.weights_file import read_tensors, write_tensors
 from nnstretch.train.data.dataset import arrays_digest
+from nnstretch.train.data.sampling_order import (
+    fork_library_generators,
+    seed_library_generators,
+    seeded_generator,
+)
+from nnstretch.train.losses import class_scores
 
 
 def weights_digest(module: nn.Module) -> str:
@@ -152,3 +159,72 @@ def is_unchanged(before: Tensor, now: Tensor) -> bool:
     return now.is_floating_point() and torch.allclose(
         before, now, rtol=RELATIVE, atol=ABSOLUTE, equal_nan=True
     )
+
+
+PROBE_SEED = 1
+SCORES_DIFFER = 0.05
+"""Difference of scores, over the largest of them, that no other device or precision explains."""
+
+
+def probe_scores(network: nn.Module, side_px: int) -> list[float]:
+    """Return the scores that a network gives one drawn image in evaluation mode.
+
+    No generator of the caller moves.
+    """
+    parameter = next(network.parameters())
+    image = torch.randn(1, 3, side_px, side_px, generator=seeded_generator(PROBE_SEED))
+    with (
+        eval_mode(network),
+        torch.no_grad(),
+        torch.random.fork_rng(devices=[]),
+        fork_library_generators(),
+    ):
+        torch.default_generator.manual_seed(PROBE_SEED)
+        seed_library_generators(PROBE_SEED)
+        scores = class_scores(network(image.to(parameter.device, parameter.dtype)))
+    return [float(score) for score in scores.flatten().float().cpu()]
+
+
+def check_same_scores(before: Sequence[float], now: Sequence[float]) -> None:
+    """Check what a network with saved weights gives a drawn image. Raises BadInput.
+
+    With the same weights only other code gives other scores. What is not finite tells nothing.
+    """
+    then, scores = torch.tensor(before), torch.tensor(now)
+    if not (torch.isfinite(then).all() and torch.isfinite(scores).all()):
+        return
+    is_like = then.shape == scores.shape
+    if is_like and (then - scores).abs().max() <= SCORES_DIFFER * then.abs().max():
+        return
+    raise BadInput(
+        "cannot resume, with the saved weights the network gives an image other scores than before,"
+        " its code has changed, go on with the code of before or begin anew in another folder"
+    )
+
+
+def check_same_precision(before: str | None, now: str, asked: str) -> None:
+    """Check the precision of a saved state. Raises BrokenFile or BadInput."""
+    if before is None:
+        raise BrokenFile(
+            "training state of another version, it does not name the precision it began in, begin"
+            " anew in another folder"
+        )
+    if before != now:
+        raise BadInput(
+            f"cannot resume, it began in {before}, trainer.precision {asked} is {now} here, ask for"
+            f" {before}"
+        )
+
+
+def check_same_teacher(state: Mapping[str, Any], taught_by: str, compared: str) -> None:
+    """Check that a saved state was distilled from the same weights. Raises BadInput."""
+    if state.get("taught_by", taught_by) != taught_by:
+        raise BadInput(
+            "cannot resume, the weights to distil from are others than before, give the same"
+            " --teacher or --weights"
+        )
+    if state.get("compared", compared) != compared:
+        raise BadInput(
+            "cannot resume, features would be compared with other channels of the original than"
+            " before, give the same --weights"
+        )

@@ -14,10 +14,16 @@ from torch.nn import functional
 from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
-from nnstretch.errors import BadInput, BrokenFile, Diverged
+from nnstretch.errors import BadInput, Diverged
 from nnstretch.stretch.weights.precise_bn import norms_with_statistics, precise_bn
 from nnstretch.stretch.weights.weights_file import first_mismatch
-from nnstretch.train.checkpoints import weights_digest
+from nnstretch.train.checkpoints import (
+    check_same_precision,
+    check_same_scores,
+    check_same_teacher,
+    probe_scores,
+    weights_digest,
+)
 from nnstretch.train.data.batches import (
     ImageBatch,
     image_task_of,
@@ -97,6 +103,8 @@ class Classifier(LightningModule):
         self._scores = partial(network_scores, classes=classes, data=data)
         self._reported: set[str] = set()
         self._validated_images = 0
+        self._saved_scores: list[float] = []
+        """Of a state that is resumed."""
 
     @property
     def evaluated_network(self) -> nn.Module:
@@ -114,6 +122,12 @@ class Classifier(LightningModule):
             torch.set_num_threads(self.recipe.trainer.threads)
         for teacher in self._teacher:
             teacher.to(self.device, tensor_memory_format(self.recipe.trainer))
+        if self._saved_scores:
+            check_same_scores(self._saved_scores, self.probe_scores())
+
+    def probe_scores(self) -> list[float]:
+        """Return the network's scores of one drawn image, which its code and weights decide."""
+        return probe_scores(self.network, self.recipe.data.validation_px)
 
     def on_train_start(self) -> None:
         """Match the layout of resumed momenta to their weights', as fused steps need it."""
@@ -261,6 +275,7 @@ class Classifier(LightningModule):
             "precision": precision_name(self.trainer.precision),
             "taught_by": self._teacher_digest,
             "compared": self._compared_digest,
+            "scores": self.probe_scores(),
         }
         if self.trainer.world_size > 1:
             state = checkpoint["state_dict"]
@@ -269,8 +284,9 @@ class Classifier(LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Check that a saved state fits. Raises BadInput when it does not."""
-        self.check_same_precision(checkpoint.get("precision"))
-        self.check_same_teacher(checkpoint)
+        now, asked = precision_name(self.trainer.precision), self.recipe.trainer.precision
+        check_same_precision(checkpoint.get("precision"), now, asked)
+        check_same_teacher(checkpoint, self._teacher_digest, self._compared_digest)
         state = checkpoint["state_dict"]
         if self.global_rank:
             for key in LOSS_SUM_KEYS:
@@ -279,30 +295,4 @@ class Classifier(LightningModule):
         weights = {key.removeprefix(NETWORK_PREFIX): state[key] for key in keys}
         if reason := first_mismatch(self.network, weights):
             raise BadInput(f"cannot resume, the saved training is of another network, {reason}")
-
-    def check_same_precision(self, before: str | None) -> None:
-        """Check the precision of a saved state. Raises BrokenFile or BadInput."""
-        now = precision_name(self.trainer.precision)
-        if before is None:
-            raise BrokenFile(
-                "training state of another version, it does not name the precision it began in,"
-                " begin anew in another folder"
-            )
-        if before != now:
-            raise BadInput(
-                f"cannot resume, it began in {before}, trainer.precision"
-                f" {self.recipe.trainer.precision} is {now} here, ask for {before}"
-            )
-
-    def check_same_teacher(self, checkpoint: dict[str, Any]) -> None:
-        """Check that a saved state was distilled from the same weights. Raises BadInput."""
-        if checkpoint.get("taught_by", self._teacher_digest) != self._teacher_digest:
-            raise BadInput(
-                "cannot resume, the weights to distil from are others than before, give the same"
-                " --teacher or --weights"
-            )
-        if checkpoint.get("compared", self._compared_digest) != self._compared_digest:
-            raise BadInput(
-                "cannot resume, features would be compared with other channels of the original than"
-                " before, give the same --weights"
-            )
+        self._saved_scores = checkpoint.get("scores", [])

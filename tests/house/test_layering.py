@@ -43,7 +43,7 @@ ALSO = {
     "serve": {"run", "schedule", "capture"},
     "bench": {"run", "schedule", "capture", "stretch", "export"},
     "stretch": {"capture"},
-    "train": {"stretch"},
+    "train": {"stretch", "capture"},
     "export": {"capture"},
     "profile": {"predict", "capture", "export", "run"},
     "partition": {"capture", "stretch", "export"},

@@ -22,7 +22,13 @@ from nnstretch.capture import load_model
 from nnstretch.errors import BadInput, BrokenFile, UnknownName
 from nnstretch.stretch import read_plan, stretch
 from nnstretch.train import fit, load_recipe, save_weights
-from nnstretch.train.checkpoints import SafeCheckpoint, pack_state, unpack_state
+from nnstretch.train.checkpoints import (
+    SafeCheckpoint,
+    check_same_scores,
+    pack_state,
+    probe_scores,
+    unpack_state,
+)
 from nnstretch.train.classifier import Classifier
 from nnstretch.train.data import InMemoryImages, open_dataset
 from nnstretch.train.data.shard_writer import write_dataset
@@ -275,6 +281,42 @@ def test_a_training_goes_on_with_the_teacher_it_began_with(tmp_path: Path) -> No
         BadInput, match="cannot resume, the weights to distil from are others than before"
     ):
         fit(small_net(), recipe, tmp_path, teacher=small_net(seed=2), resume=True, progress=False)
+
+
+class Rectified(nn.Module):
+    """Rectifies scores, or squashes them: other code around equal weights."""
+
+    def __init__(self, last: nn.Module) -> None:
+        super().__init__()
+        self.inner, self.last = small_net(), last
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.last(self.inner(images))
+        return scores
+
+
+def test_a_training_goes_on_with_the_code_it_began_with(tmp_path: Path) -> None:
+    recipe = replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1))
+    fit(Rectified(nn.ReLU()), recipe, tmp_path, progress=False)
+    before = (tmp_path / "resume.safetensors").read_bytes()
+    with pytest.raises(BadInput, match="an image other scores than before, its code has changed"):
+        fit(Rectified(nn.Sigmoid()), recipe, tmp_path, resume=True, progress=False)
+    assert (tmp_path / "resume.safetensors").read_bytes() == before
+    fit(Rectified(nn.ReLU()), recipe, tmp_path, resume=True, progress=False)
+
+
+def test_the_image_that_tells_code_apart_moves_nothing() -> None:
+    network = small_net(dropout=0.5)
+    network[1].eval()
+    state, modes = torch.random.get_rng_state(), [m.training for m in network.modules()]
+    scores = probe_scores(network, 16)
+    assert probe_scores(network, 16) == scores
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert [m.training for m in network.modules()] == modes
+    check_same_scores(scores, [1.01 * score for score in scores])  # another device, or precision
+    check_same_scores([*scores[:-1], float("nan")], [0.0] * len(scores))
+    with pytest.raises(BadInput, match="its code has changed"):
+        check_same_scores(scores, scores[:-1])
 
 
 def test_a_training_goes_on_with_the_plan_it_began_with(tmp_path: Path) -> None:
