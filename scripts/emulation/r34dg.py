@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -189,10 +189,14 @@ def drawn(emulation: Emulation, traces: list[Trace]) -> str:
         ("virtual clock", emulation.virtual()),
         ("real clock, median run", median_trace(traces)),
     ):
-        spans = [*trace.spans, *emulation.hand_overs(trace)]
+        begin_us = min(span.start_us for span in trace.spans)
         parts = tuple(
-            TimelineSpan(span, span.task.name.partition(".")[0], ".merge" in span.task.name)
-            for span in spans
+            TimelineSpan(
+                replace(span, start_us=span.start_us - begin_us, end_us=span.end_us - begin_us),
+                span.task.name.partition(".")[0],
+                ".merge" in span.task.name,
+            )
+            for span in (*trace.spans, *emulation.hand_overs(trace))
         )
         rows.append(NetworkTimeline("branched", Timeline(source, parts, 0, 1)))
     return stand_alone(network_gantt(tuple(rows), (HOST, "gpu", "dsp")))
