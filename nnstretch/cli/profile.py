@@ -35,7 +35,7 @@ import re
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.arguments import plain_number, whole_number
+from nnstretch.cli.arguments import plain_number, seed_of, whole_number
 from nnstretch.errors import BadInput
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default=KERNELS,
         help=f"most kernels to measure on one core (default {KERNELS})",
     )
-    parser.add_argument("--seed", type=whole_number, default=0, help="of the draw of kernels")
+    parser.add_argument("--seed", type=seed_of, default=0, help="of the draw of kernels")
 
 
 def add_folders(parser: argparse.ArgumentParser) -> None:

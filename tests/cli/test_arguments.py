@@ -71,6 +71,14 @@ def test_a_number_that_nobody_can_mean_is_refused_by_its_option(
         assert len(said) < 400
 
 
+@pytest.mark.parametrize("verb", [verb for verb, option in OPTIONS if option == "--seed"])
+def test_a_seed_below_zero_is_refused_in_one_line(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of([*verb.split(), "x", "--seed=-1"]) == 1
+    assert capsys.readouterr().err == "nnstretch: --seed is -1, command line, needed is 0 or more\n"
+
+
 def status_of(words: list[str]) -> int:
     """Return the exit status of a command."""
     try:

@@ -260,7 +260,6 @@ def test_every_other_refusal_is_one_line(
         ["--repeat", "many"],
         ["--mode", "sideways"],
         ["--requests", "0"],
-        ["--seed", "-1"],
     ],
 )
 def test_wrong_usage_is_status_2(net: Path, argv: list[str]) -> None:

@@ -29,7 +29,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.arguments import whole_number
+from nnstretch.cli.arguments import seed_of
 from nnstretch.cli.output_path import check_writable
 from nnstretch.cli.run import pipeline as run_pipeline
 from nnstretch.cli.run import requests as run_requests
@@ -85,7 +85,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="one of several; without it the main plan, and of many requests the best now",
     )
     add_files(parser)
-    add("--seed", type=input_seed, default=0, help="of the random input (0)")
+    add("--seed", type=seed_of, default=0, help="of the random input (0)")
     run_requests.add_arguments(parser)
     run_pipeline.add_arguments(parser)
 
@@ -235,11 +235,3 @@ def array_files(
     inputs = manifest.input_names
     outputs = manifest.output_names
     return files_of(args, inputs, outputs, manifest.model)
-
-
-def input_seed(text: str) -> int:
-    """Parse a count from 0. Raises ArgumentTypeError when it is none."""
-    seed = whole_number(text)
-    if seed < 0:
-        raise argparse.ArgumentTypeError(f"{text} is not a count from 0")
-    return seed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from nnstretch.schedule.simulation.latencies import Latencies
@@ -45,7 +46,7 @@ def result_json(
             "rounds": mean(lambda result: result.decisions.rounds),
         },
         "utilisation": {
-            processor.name: mean(lambda r, name=processor.name: utilisation(r, name))  # type: ignore[misc]
+            processor.name: mean(partial(utilisation, processor=processor.name))
             for processor in settings.processors
         },
         "tasks": tasks / len(results),

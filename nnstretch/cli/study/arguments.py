@@ -12,6 +12,7 @@ from nnstretch.cli.arguments import (
     add_model,
     finite_number,
     names_of,
+    seed_of,
     whole_number,
 )
 from nnstretch.cli.search.arguments import add_min_meetings, add_segment_limits
@@ -73,9 +74,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sampler", choices=SAMPLERS, default="tpe", help="who proposes trials (default tpe)"
     )
-    parser.add_argument(
-        "--seed", type=whole_number, help="of the sampler; give every worker its own"
-    )
+    parser.add_argument("--seed", type=seed_of, help="of the sampler; give every worker its own")
     parser.add_argument(
         "--warm",
         type=whole_number,
