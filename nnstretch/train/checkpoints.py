@@ -202,6 +202,17 @@ def check_same_scores(before: Sequence[float], now: Sequence[float]) -> None:
     )
 
 
+def saved_scores(state: Mapping[str, Any]) -> list[float]:
+    """Return the scores that a state was saved with; none of one that has none.
+
+    Raises BrokenFile where they are no numbers.
+    """
+    scores = state.get("scores", [])
+    if not (isinstance(scores, list) and all(type(score) is float for score in scores)):
+        raise BrokenFile("training state, its scores of an image are no numbers, it is damaged")
+    return scores
+
+
 def check_same_precision(before: str | None, now: str, asked: str) -> None:
     """Check the precision of a saved state. Raises BrokenFile or BadInput."""
     if before is None:

@@ -22,6 +22,7 @@ from nnstretch.train.checkpoints import (
     check_same_scores,
     check_same_teacher,
     probe_scores,
+    saved_scores,
     weights_digest,
 )
 from nnstretch.train.data.batches import (
@@ -295,4 +296,4 @@ class Classifier(LightningModule):
         weights = {key.removeprefix(NETWORK_PREFIX): state[key] for key in keys}
         if reason := first_mismatch(self.network, weights):
             raise BadInput(f"cannot resume, the saved training is of another network, {reason}")
-        self._saved_scores = checkpoint.get("scores", [])
+        self._saved_scores = saved_scores(checkpoint)

@@ -415,6 +415,16 @@ def test_a_state_that_lacks_a_part_is_refused(tmp_path: Path, key: str) -> None:
         fit(small_net(), recipe, tmp_path, resume=True, progress=False)
 
 
+@pytest.mark.parametrize("scores", ["0.1", [0.1, "x"], [[0.1]], {"a": 0.1}, [True]])
+def test_scores_of_a_state_that_are_no_numbers_are_refused(tmp_path: Path, scores: object) -> None:
+    recipe = replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1))
+    fit(small_net(), recipe, tmp_path, progress=False)
+    state = SafeCheckpoint().load_checkpoint(tmp_path / "resume.safetensors")
+    SafeCheckpoint().save_checkpoint({**state, "scores": scores}, tmp_path / "resume.safetensors")
+    with pytest.raises(BrokenFile, match="its scores of an image are no numbers"):
+        fit(small_net(), recipe, tmp_path, resume=True, progress=False)
+
+
 def test_ctrl_c_stays_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
