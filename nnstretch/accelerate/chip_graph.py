@@ -22,6 +22,8 @@ _SPATIAL = "conv2d max_pool2d avg_pool2d adaptive_avg_pool2d upsample_nearest2d 
 SPATIAL = frozenset(_SPATIAL.split())
 ELEMENT_TYPES = {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1}
 """Bytes of an element by the name that descriptions of accelerators use."""
+MOST_KNOWN = 50_000
+"""Parts of outputs for which a graph remembers what they read."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +118,23 @@ class ChipGraph:
         types = {"float" if "float" in spec.dtype else spec.dtype for spec in specs}
         return len(types) == 1 and specs[0].shape == specs[1].shape
 
-    def read_boxes(self, name: str, box: Box) -> dict[str, Box]:
+    @cached_property
+    def _boxes_read(self) -> dict[tuple[str, Box], Mapping[str, Box]]:
+        """What `read_boxes` has returned: schedules of one graph ask for the same parts."""
+        return {}
+
+    def read_boxes(self, name: str, box: Box) -> Mapping[str, Box]:
         """Return the part of each tensor, weights included, behind a part of a node's output."""
+        known = self._boxes_read
+        boxes = known.get((name, box))
+        if boxes is None:
+            if len(known) >= MOST_KNOWN:
+                known.clear()
+            boxes = known[name, box] = self.find_read_boxes(name, box)
+        return boxes
+
+    def find_read_boxes(self, name: str, box: Box) -> dict[str, Box]:
+        """Compute `read_boxes`."""
         boxes: dict[str, Box] = {}
         for source, area in input_boxes(self.nodes[name], box, self.specs).items():
             for root, behind in self.root_boxes(source, area).items():
