@@ -48,6 +48,7 @@ struct Outcome {
   std::vector<double> latency_us;
   double seconds = 0.0;
   long too_late = 0;
+  bool last_is_late = false;  // Its outputs are not complete.
 };
 
 // Inferences with as many under way as there are places; the oldest is waited for first.
@@ -76,7 +77,8 @@ Outcome run_all(Runtime& runtime, const RunArguments& arguments, const Arrays& i
       Status status = Status::ok;
       runtime.wait(oldest.ticket, status);
       outcome.latency_us.push_back(runtime.now_us() - oldest.start_us);
-      if (status == Status::too_late) ++outcome.too_late;
+      outcome.last_is_late = status == Status::too_late;
+      if (outcome.last_is_late) ++outcome.too_late;
       if (status == Status::failed) throw Error(Status::failed, runtime.failure());
     }
     if (i < total) {
@@ -179,11 +181,14 @@ RuntimeOptions runtime_options(const Network& network, const RunArguments& argum
   return options;
 }
 
-void write_all(const RunArguments& arguments, const Runtime& runtime, const Arrays& outputs) {
+void write_outputs(const RunArguments& arguments, const Runtime& runtime, const Arrays& outputs) {
   const std::vector<Port>& ports = runtime.network(0).outputs();
   const std::vector<std::string> paths = paths_by_port(arguments.outputs, ports, "--output");
   for (std::size_t i = 0; i < paths.size(); ++i)
     if (!paths[i].empty()) write_npy(paths[i], ports[i].shape, outputs[i]);
+}
+
+void write_spans(const RunArguments& arguments, const Runtime& runtime) {
   if (arguments.trace.empty()) return;
   const std::size_t kept = write_trace(arguments.trace, runtime);
   if (kept < runtime.tasks_run())
@@ -212,8 +217,14 @@ void infer(Runtime& runtime, const std::shared_ptr<const Network>& network, std:
   const std::chrono::duration<double, std::milli> start = std::chrono::steady_clock::now() - begun;
   const Outcome outcome = run_all(runtime, arguments, inputs, outputs);
   const Arrays& last = outputs[static_cast<std::size_t>(arguments.repeat - 1) % places];
-  write_all(arguments, runtime, last);
+  if (!outcome.last_is_late) write_outputs(arguments, runtime, last);
+  write_spans(arguments, runtime);
   print(*network, arguments, runtime, outcome, start.count());
+  if (outcome.last_is_late) {
+    if (arguments.outputs.empty() && arguments.expected.empty()) return;
+    std::fflush(stdout);
+    refuse("--deadline-ms, command line, the last inference was too late: it has no outputs");
+  }
   for (const std::string& line : compare_outputs(expected, last))
     if (!arguments.json) std::printf("%s\n", line.c_str());
 }

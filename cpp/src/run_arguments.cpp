@@ -34,7 +34,7 @@ constexpr const char* kHelp =
   --no-queueing      only idle elements get work
   --repeat N         inferences (default 1)
   --places N         how many may be under way at once (default 1)
-  --deadline-ms X    inferences that end later are counted as too late
+  --deadline-ms X    inferences that take longer are given up, and counted as too late
   --costs FILE       microseconds of every call by element type; without, calls are measured first
   --profile FILE     measure, all elements of the host at work, write that table, and end
   --graph FILE       write the tasks with their costs, for `nnstretch simulate` and `schedule`, and end

@@ -120,7 +120,7 @@ class ChipGraph:
 
     @cached_property
     def _boxes_read(self) -> dict[tuple[str, Box], Mapping[str, Box]]:
-        """What `read_boxes` has returned: schedules of one graph ask for the same parts."""
+        """Return known answers of `read_boxes`: schedules of one graph ask for the same parts."""
         return {}
 
     def read_boxes(self, name: str, box: Box) -> Mapping[str, Box]:
@@ -134,7 +134,7 @@ class ChipGraph:
         return boxes
 
     def find_read_boxes(self, name: str, box: Box) -> dict[str, Box]:
-        """Compute `read_boxes`."""
+        """Find the part of each tensor behind a part of a node's output, by rules of slices."""
         boxes: dict[str, Box] = {}
         for source, area in input_boxes(self.nodes[name], box, self.specs).items():
             for root, behind in self.root_boxes(source, area).items():

@@ -6,6 +6,7 @@ import argparse
 from collections import Counter
 from hashlib import sha256
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.progress import progress
@@ -151,7 +152,8 @@ def show_cpp(result: dict[str, Any], console: Any) -> None:
         console.print(", ".join(f"{count:,} {api}" for api, count in counts.items()))
     if result["not_built"]:
         console.print(f"not built here ({result['not_built']}), so not compared with the module")
-        console.print(f"  cmake --preset release -S {folder} && cmake --build {folder}/build")
+        source, build = quote(folder), quote(f"{folder}/build")
+        console.print(f"  cmake --preset release -S {source} && cmake --build {build}")
     else:
         console.print(f"built; differs from the module by {result['max_abs_error']:.1e} at most")
-        console.print(f"  {folder}/build/run --help")
+        console.print(f"  {quote(f'{folder}/build/run')} --help")

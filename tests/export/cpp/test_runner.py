@@ -226,6 +226,18 @@ def test_a_result_without_room_is_a_refusal_and_leaves_nothing(built: Path, tmp_
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_inference_that_was_too_late_has_no_outputs(built: Path, tmp_path: Path) -> None:
+    late = f"--repeat 2 --deadline-ms 0 --output {tmp_path / 'y.npy'} --trace {tmp_path / 't.json'}"
+    status, _, said = run(built, *late.split())
+    assert (status, said) == (
+        1,
+        "run: --deadline-ms, command line, the last inference was too late: it has no outputs\n",
+    )
+    assert not (tmp_path / "y.npy").exists()
+    assert (tmp_path / "t.json").exists()
+    assert run(built, "--repeat", "2", "--deadline-ms", "0")[0] == 0  # counted only
+
+
 @pytest.mark.slow
 def test_a_trace_is_as_long_as_report_reads(built: Path, tmp_path: Path) -> None:
     path = tmp_path / "t.json"
