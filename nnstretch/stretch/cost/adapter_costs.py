@@ -29,6 +29,7 @@ class AdapterCosts:
     spec: TensorSpec
     layouts: LayoutModel
     forms: dict[tuple[int, int, BoundaryLayouts], KernelPolynomials] = field(default_factory=dict)
+    narrow: dict[tuple[tuple[int, int], BoundaryLayouts], CostArrays] = field(default_factory=dict)
 
     def costs(
         self,
@@ -41,14 +42,30 @@ class AdapterCosts:
         width_in, width_out = np.broadcast_arrays(width_in, width_out)
         needed = np.full(width_in.shape, True) if always else width_in != width_out
         result = CostArrays.zeros(self.layouts.processors, width_in.shape)
+        is_narrow = np.full(width_in.shape, False)
+        if self.layouts.blocked:
+            is_narrow = needed & (np.minimum(width_in, width_out) < BLOCK)
         classes = self.layouts.pair_residues(width_in, width_out)
-        for number in np.unique(classes[needed]).tolist():
-            rows = (classes == number) & needed
+        for number in np.unique(classes[needed & ~is_narrow]).tolist():
+            rows = (classes == number) & needed & ~is_narrow
             widths = [width_in[rows], width_out[rows]]
             form = self.polynomials(int(widths[0][0]), int(widths[1][0]), ends)
             part = self.layouts.estimate_polynomials(form, widths, widths[0].shape)
             result.assign(rows.ravel(), part)
+        pairs = zip(width_in[is_narrow].tolist(), width_out[is_narrow].tolist(), strict=True)
+        for row, pair in zip(np.flatnonzero(is_narrow), pairs, strict=True):
+            result.assign(np.array([row]), self.narrow_costs(pair, ends))
         return result
+
+    def narrow_costs(self, widths: tuple[int, int], ends: BoundaryLayouts) -> CostArrays:
+        """Return costs where fewer channels than a block are read or written, priced one by one."""
+        if (widths, ends) not in self.narrow:
+            graph, _ = self.lower(widths, ends)
+            times_us = self.layouts.estimate_graph(graph, ends)
+            latency_us = {p: np.array(us) for p, us in times_us.items()}
+            costs = CostArrays(latency_us, np.array(graph.macs), np.array(graph.params))
+            self.narrow[widths, ends] = costs
+        return self.narrow[widths, ends]
 
     def polynomials(
         self, width_in: int, width_out: int, ends: BoundaryLayouts

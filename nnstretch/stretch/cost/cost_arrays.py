@@ -62,7 +62,11 @@ def select_costs(where: Array, first: CostArrays, second: CostArrays) -> CostArr
 
 @dataclass(frozen=True)
 class TailCosts:
-    """Costs of the units behind a segment's first, over (depth, width of the branch)."""
+    """Costs of the units behind a segment's first, over (depth, width of the branch).
+
+    Latencies have an axis before these: one row, or where layouts of maps decide, one behind first
+    units with an adapter and one behind those without.
+    """
 
     depths: Array
     widths: Array
@@ -93,7 +97,11 @@ class BranchTable:
     """What one branch may be, flat over (depth, width), apart from what its input decides."""
 
     us: Array
-    """Compute behind the first unit, contention included, and the copy out."""
+    """Compute behind the first unit, contention included, and the copy out: the least of both."""
+    adapted_us: Array
+    """The same behind a first unit with an adapter."""
+    plain_us: Array
+    """Behind one that needs none."""
     copy_out_us: Array
     macs: Array
     params: Array

@@ -84,7 +84,7 @@ def price_behind(adapter: LaidOutCosts, unit: CostsByEntry) -> LaidOutCosts:
 
 @dataclass(frozen=True)
 class WalkedUnits:
-    """Latency of the units behind a branch's first on one processor, `[depth, width]`."""
+    """Latency of the units behind a branch's first on one processor, `[..., depth, width]`."""
 
     us: Array
     exit_us: Array
@@ -112,26 +112,44 @@ def walk_units(
     return WalkedUnits(us, exit_us)
 
 
-def least_walk(
-    units: Sequence[CostsByEntry], kept: Array, processor: str, first: LaidOutCosts
+def walk_kinds(
+    units: Sequence[CostsByEntry],
+    kept: Array,
+    processor: str,
+    first: LaidOutCosts,
+    is_plain: Array,
 ) -> WalkedUnits:
-    """Walk units behind a first one, priced over `[input, width]`, that may leave either layout.
+    """Walk units behind first ones, priced over `[input, width]`, by their kind of entry.
 
-    Exact for every width at which it leaves the same whatever it reads; where it does not, the
-    least of both, which no branch beats.
+    Returns `[kind, depth, width]`: behind first units with an adapter, and where `is_plain`, behind
+    those that need none; what a unit leaves follows from that. Infinite where no such unit exists.
     """
     exists = np.isfinite(first.costs.latency_us[processor])
     copies_us = first.exit_us[processor]
+    kinds = [exists & ~is_plain, exists & is_plain]
+    walks = [least_walk(units, kept, processor, copies_us, kind) for kind in kinds]
+    return WalkedUnits(
+        np.stack([walk.us for walk in walks]), np.stack([walk.exit_us for walk in walks])
+    )
+
+
+def least_walk(
+    units: Sequence[CostsByEntry], kept: Array, processor: str, copies_us: Array, exists: Array
+) -> WalkedUnits:
+    """Walk units behind the first ones that exist, of which a copy takes `copies_us`.
+
+    Exact for every width at which these leave one layout whatever they read; where they do not, the
+    least of both, which no branch beats.
+    """
     highest_us = np.where(exists, copies_us, 0.0).max(axis=0)
     lowest_us = np.where(exists, copies_us, highest_us).min(axis=0)
-    behind_highest = walk_units(units, kept, processor, highest_us)
-    if np.array_equal(lowest_us, highest_us):
-        return behind_highest
-    behind_lowest = walk_units(units, kept, processor, lowest_us)
-    return WalkedUnits(
-        np.minimum(behind_highest.us, behind_lowest.us),
-        np.minimum(behind_highest.exit_us, behind_lowest.exit_us),
-    )
+    walk = walk_units(units, kept, processor, highest_us)
+    if not np.array_equal(lowest_us, highest_us):
+        behind_lowest = walk_units(units, kept, processor, lowest_us)
+        walk = WalkedUnits(
+            np.minimum(walk.us, behind_lowest.us), np.minimum(walk.exit_us, behind_lowest.exit_us)
+        )
+    return WalkedUnits(np.where(exists.any(axis=0), walk.us, np.inf), walk.exit_us)
 
 
 def select_exit(exit_us: Array, adapter: CostsByEntry, processor: str) -> Array:

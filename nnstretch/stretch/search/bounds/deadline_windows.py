@@ -98,13 +98,14 @@ class DeadlineWindow:
         columns = list[Array]()
         shape = len(relaxations), len(self.first_us)
         early = EarlyOptions(np.full(shape, -np.inf), np.full(shape[1], -np.inf))
-        for kind in [entry] if entry.plain is None else [entry, entry.plain]:
+        kinds = [entry] if entry.plain is None else [entry, entry.plain]
+        for kind, behind_us in zip(kinds, (table.adapted_us, table.plain_us), strict=False):
             exists = np.isfinite(kind.us)
             early_us, late_us = np.full((2, *kind.us.shape), np.inf)
             np.subtract(self.first_us[:, None], kind.us, out=early_us, where=exists)
             np.subtract(kind.us, self.last_us[:, None], out=late_us, where=exists)
-            is_early = table.us < early_us.min(axis=0)[table.first]
-            is_late = table.us > -late_us.min(axis=0)[table.first]
+            is_early = behind_us < early_us.min(axis=0)[table.first]
+            is_late = behind_us > -late_us.min(axis=0)[table.first]
             columns.append(np.flatnonzero(~is_early & ~is_late))
             if is_early.any():
                 best = best_of_kind(option, table, kind, is_early, relaxations, multipliers)

@@ -83,8 +83,16 @@ def exact_entries(option: SegmentOption, width: int) -> list[EntryBins] | None:
     entries = option.entry_costs(width)
     if entries is None:
         return None
-    spans = np.zeros(1)
-    return [EntryBins(e.us[None], e.macs[None], e.params[None], spans) for e in entries]
+    is_plain, spans = option.needs_no_adapter(width), np.zeros(1)
+    bins: list[EntryBins] = []
+    for entry in entries:
+        us, work = entry.us[None], (entry.macs[None], entry.params[None])
+        if is_plain is None:
+            bins.append(EntryBins(us, *work, spans))
+            continue
+        plain = EntryBins(np.where(is_plain, us, np.inf), *work, spans)
+        bins.append(EntryBins(np.where(is_plain, np.inf, us), *work, spans, plain=plain))
+    return bins
 
 
 def bin_entries(option: SegmentOption, starts: Array) -> list[EntryBins] | None:

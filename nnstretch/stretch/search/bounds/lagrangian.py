@@ -93,6 +93,7 @@ def branch_work(
     `columns` are the options to look at of either kind, all by default.
     """
     kinds = [entry] if entry.plain is None else [entry, entry.plain]
+    behind_us = table.adapted_us, table.plain_us
     if columns is None:
         columns = [np.arange(len(table.us))]
         if entry.plain is not None:
@@ -101,7 +102,8 @@ def branch_work(
     choice = np.concatenate(columns)
     width = entry.us.shape[1]
     first = np.concatenate([table.first[c] + n * width for n, c in enumerate(columns)])
-    us = np.concatenate([kind.us for kind in kinds], axis=1).take(first, axis=1) + table.us[choice]
+    us = np.concatenate([kind.us for kind in kinds], axis=1).take(first, axis=1)
+    us += np.concatenate([times[c] for times, c in zip(behind_us, columns, strict=False)])
     if option.branched:
         keeps_pace = option.bounds.keeps_pace(us - entry.tilt.us * entry.spans[:, None])
         if not keeps_pace.all():

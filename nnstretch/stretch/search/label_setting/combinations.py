@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array, take_rows
-from nnstretch.stretch.search.bounds.entry_bins import EntryBins, exact_entries
+from nnstretch.stretch.search.bounds.entry_bins import exact_entries
 from nnstretch.stretch.search.bounds.lagrangian import DeadlineTable, deadline_costs, offsets_us
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, SegmentMultipliers
 from nnstretch.stretch.search.constraints import NetworkLimits
@@ -51,7 +51,7 @@ def candidate_combinations(
     tails_us = offsets_us(option, relaxations, values).min(axis=0)
     row = int((costs[:, 0].min(axis=1) + tails_us).argmax())
     best, tail_us = relaxations.take([row]), float(tails_us[row])
-    branches = branch_options(option, entries, best, values)
+    branches = branch_options(option, width, best, values)
     join = BranchJoin(option, table.take(row), branches, limits, slack_us - tail_us, most)
     options = join.run()
     return options, join.discarded_us + tail_us
@@ -91,22 +91,15 @@ class BranchOptions:
 
 
 def branch_options(
-    option: SegmentOption,
-    entries: Sequence[EntryBins],
-    relaxation: SegmentMultipliers,
-    values: CostToGo,
+    option: SegmentOption, width: int, relaxation: SegmentMultipliers, values: CostToGo
 ) -> list[BranchOptions]:
-    """Return every option of every branch, under one relaxation."""
+    """Return every option of every branch that reads one width, under one relaxation."""
     multipliers = values.multipliers
     per_mac = multipliers.per_mac + float(relaxation.per_mac[0])
     per_channel = float(relaxation.per_channel[0]) + option.merge_us_per_channel
     options = []
-    for table, entry in zip(option.branch_tables, entries, strict=True):
-        us = entry.us[0, table.first] + table.us
-        if option.branched:
-            us = np.where(option.bounds.keeps_pace(us), us, np.inf)
-        macs = entry.macs[0, table.first] + table.macs
-        params = entry.params[0, table.first] + table.params
+    totals = option.branch_totals(width) or []
+    for table, (us, macs, params) in zip(option.branch_tables, totals, strict=True):
         work_us = per_mac * macs + multipliers.per_param * params
         reward = work_us - per_channel * table.channels_out
         options.append(BranchOptions(us, reward, table.channels_out, macs, macs, params))

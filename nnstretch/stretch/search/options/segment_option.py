@@ -166,10 +166,10 @@ class SegmentOption:
         """Compute the table of branch b."""
         tail, price_key = self.tail, self.price_keys[b]
         chosen = slice(None) if self.branched else slice(-1, None)  # alone, the original layers
-        us = tail.us[price_key][chosen, chosen]
+        us = tail.us[price_key][:, chosen, chosen]
         channels_out = tail.widths[chosen]
         if self.merge == "concat":
-            us = us + tail.exit_us[price_key][chosen, chosen]
+            us = us + tail.exit_us[price_key][:, chosen, chosen]
             macs, params = tail.macs[chosen, chosen], tail.params[chosen, chosen]
             first = tail.first[chosen]
         else:
@@ -180,9 +180,24 @@ class SegmentOption:
             first = np.arange(len(tail.widths))
         link = self.copies_out[b]
         copy_us = link.fixed_us + link.us_per_kib * self.bytes_out * channels_out / 1024
-        rows = [self.tables.repeat_row(row, len(us)) for row in (copy_us, channels_out, first)]
-        total_us = (self.slowdown * us + copy_us).ravel()
-        return BranchTable(total_us, rows[0], macs.ravel(), params.ravel(), rows[1], rows[2])
+        rows = [self.tables.repeat_row(row, len(macs)) for row in (copy_us, channels_out, first)]
+        kinds_us = [kind.ravel() for kind in self.slowdown * us + copy_us]
+        least_us = kinds_us[0] if len(kinds_us) == 1 else np.minimum(*kinds_us)
+        behind_us = least_us, kinds_us[0], kinds_us[-1]
+        return BranchTable(*behind_us, rows[0], macs.ravel(), params.ravel(), rows[1], rows[2])
+
+    def needs_no_adapter(self, width_in: int) -> Array | None:
+        """Return which first units need no adapter; None where that changes nothing behind them."""
+        if self.merge == "project" or not self.space.layout_model.blocked:
+            return None
+        return self.tables.needs_no_adapter(self.i)[self.head.row(width_in)]
+
+    def times_behind(self, table: BranchTable, width_in: int) -> Array:
+        """Return what a branch that reads one width takes behind its first unit, us."""
+        is_plain = self.needs_no_adapter(width_in)
+        if is_plain is None:
+            return table.adapted_us
+        return np.where(is_plain[table.first], table.plain_us, table.adapted_us)
 
     def entry_costs(self, width_in: int) -> list[EntryCost] | None:
         """Return costs of each branch's first unit on a width; None where it cannot start there."""
@@ -212,7 +227,7 @@ class SegmentOption:
             return None
         costs = []
         for table, entry in zip(self.branch_tables, entries, strict=True):
-            us = entry.us[table.first] + table.us
+            us = entry.us[table.first] + self.times_behind(table, width_in)
             macs = entry.macs[table.first] + table.macs
             costs.append(OptionCosts(us, macs, entry.params[table.first] + table.params))
         return costs

@@ -12,11 +12,11 @@ from nnstretch.stretch.cost.cost_arrays import Array, BranchTable, CostArrays, H
 from nnstretch.stretch.cost.layout_states import (
     CostsByEntry,
     LaidOutCosts,
-    least_walk,
     price_behind,
     price_both,
     price_entered,
     select_exit,
+    walk_kinds,
 )
 from nnstretch.stretch.cost.unit_costs import UnitCostModel
 from nnstretch.stretch.lowering.width_scaling import round_channels
@@ -122,17 +122,17 @@ class CostTables:
         numbers = kept.astype(np.float64)
         if units.us is None:
             inner = [self.inner_unit_costs(k, j) for k in range(i + 1, j)]
-            first = self.first_units(i, j, merge, columns)
+            first, is_plain = self.first_units(i, j, merge, columns)
             keys = space.layout_model.processors
-            walks = {key: least_walk(inner, kept, key, first) for key in keys}
+            walks = {key: walk_kinds(inner, kept, key, first, is_plain) for key in keys}
             us = {key: walk.us for key, walk in walks.items()}
             exit_us = {key: walk.exit_us for key, walk in walks.items()}
         else:
-            us = {key: numbers @ table[rows] for key, table in units.us.items()}
-            exit_us = dict.fromkeys(us, np.broadcast_to(0.0, (len(kept), len(widths))))
+            us = {key: (numbers @ table[rows])[None] for key, table in units.us.items()}
+            exit_us = dict.fromkeys(us, np.broadcast_to(0.0, (1, len(kept), len(widths))))
         cannot_meet = (1 - numbers) @ units.differs[rows] > 0  # without a unit between
         for times_us in us.values():
-            times_us[cannot_meet] = np.inf
+            times_us[:, cannot_meet] = np.inf
         macs, params = numbers @ units.macs[rows], numbers @ units.params[rows]
         depths = np.array(space.depths(i, j))
         return TailCosts(depths, widths, columns, us, exit_us, macs, params)
@@ -158,11 +158,16 @@ class CostTables:
             )
         return self._passed[j]
 
-    def first_units(self, i: int, j: int, merge: str, columns: Array) -> LaidOutCosts:
-        """Return the first units of branches from cut i to cut j, `[input, width]`."""
+    def first_units(self, i: int, j: int, merge: str, columns: Array) -> tuple[LaidOutCosts, Array]:
+        """Return the first units of branches from cut i to cut j, and which need no adapter.
+
+        Both are `[input, width]`.
+        """
         if merge == "project":
-            return self.projected_first_units(i, j).rows(np.newaxis)
-        return self._laid_out_heads[i].rows((slice(None), columns))
+            first = self.projected_first_units(i, j).rows(np.newaxis)
+            return first, np.zeros(first.costs.macs.shape, dtype=bool)
+        first = self._laid_out_heads[i].rows((slice(None), columns))
+        return first, self.needs_no_adapter(i)[:, columns]
 
     def inner_unit_costs(self, k: int, j: int) -> CostsByEntry:
         """Return the costs of unit k inside branches that end at cut j, over their widths."""
@@ -232,7 +237,7 @@ class CostTables:
         return price_behind(adapter, work)
 
     def adapted_tail(self, i: int, j: int, share: int) -> CostArrays:
-        """Return adapters that make branches `share` channels wide, over depths and widths.
+        """Return adapters that make branches `share` channels wide, over kinds, depths and widths.
 
         Their latency, and the work of the units before them, too. Known for the last segment asked
         for, whose options share it.
