@@ -24,7 +24,7 @@ from nnstretch.profile.activity.noise_tally import (
 )
 from nnstretch.profile.backends.meter import Meter
 from nnstretch.profile.backends.registry import cuda_devices, meter_at
-from nnstretch.profile.budget import GROW_S, Budget, Clock, plan_budget
+from nnstretch.profile.budget import GROW_FAMILY_S, GROW_SAMPLE_S, Budget, Clock, plan_budget
 from nnstretch.profile.card import CardFacts, card, provenance
 from nnstretch.profile.fitting.fit_predictor import fit
 from nnstretch.profile.machine import (
@@ -197,7 +197,7 @@ class ProfileRun:
     def may_grow(self, family: str, count: int) -> bool:
         """Return whether there is time to grow trees for a family of so many samples."""
         what = f"trees of {family}, {count} kernels"
-        return self.budget.allows("fitting", GROW_S * count, what)
+        return self.budget.allows("fitting", GROW_FAMILY_S + GROW_SAMPLE_S * count, what)
 
     def describe_soc(
         self,

@@ -21,7 +21,7 @@ from nnstretch.predict.features import COLUMNS, feature_batch
 from nnstretch.predict.learned import Learned, estimate_many
 from nnstretch.predict.sampled_range import WIDER
 from nnstretch.profile.fitting.fit_predictor import fit
-from nnstretch.profile.fitting.trees import convert_forest
+from nnstretch.profile.fitting.trees import TreeSettings, grow_forest
 from nnstretch.profile.sampling.sample import Sample
 from nnstretch.testing.strategies import KernelForm, KernelSize, kernel_of_form
 
@@ -195,22 +195,31 @@ def test_any_predictor_answers_for_many() -> None:
 
 
 @settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 2**31), leaves=st.integers(2, LEAVES), trees=st.integers(1, 40))
+@given(
+    seed=st.integers(0, 2**31),
+    leaves=st.integers(2, LEAVES),
+    trees=st.integers(1, 40),
+    values=st.sampled_from((1, 2, 50, 254, 255, 256, 2000)),
+)
 def test_trees_answer_exactly_as_the_library_that_grew_them(
-    seed: int, leaves: int, trees: int
+    seed: int, leaves: int, trees: int, values: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    rows, wanted = rng.integers(0, 50, (300, 4)).astype(float), rng.normal(size=300)
+    rows, wanted = rng.integers(0, values, (700, 4)).astype(float), rng.normal(size=700)
+    weight = rng.uniform(0.1, 1, 700)
     grown = HistGradientBoostingRegressor(
         max_iter=trees,
         max_leaf_nodes=leaves,
         min_samples_leaf=2,
+        monotonic_cst=[1, 0, 0, 0],
         early_stopping=False,
         random_state=0,
     )
-    grown.fit(rows, wanted)
-    asked = np.vstack([rows, rng.uniform(-10, 60, (1500, 4)), rows + 1e-12])
-    assert np.array_equal(convert_forest(grown).predict(asked.T), grown.predict(asked))
+    grown.fit(rows, wanted, sample_weight=weight)
+    growth = TreeSettings(1.0, trees, leaves, least=2)
+    forest = grow_forest(list(rows.T), wanted, weight, growth, [1, 0, 0, 0])
+    asked = np.vstack([rows, rng.uniform(-10, 1.2 * values, (1500, 4)), rows + 1e-12])
+    assert np.array_equal(forest.predict(asked.T), grown.predict(asked))
 
 
 LEAF = Tree((-1,), (0.0,), (0,), (0,), (1.5,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -55,6 +56,8 @@ class TreeSettings:
     """Samples in a leaf."""
 
 
+BINS = 255
+"""Values of a feature that trees tell apart, as many as scikit-learn has."""
 GROWTHS = (TreeSettings(0.85), TreeSettings(0.95))
 """What is tried, beside no trees at all."""
 
@@ -69,18 +72,33 @@ def grow_trees(
     columns = tree_columns(data)
     if not columns:
         return family
+    target = np.log(data.latency_us) - growth.power * np.log(size)
+    rises = [int(name in GROWS) for name in columns]
+    forest = grow_forest(list(columns.values()), target, data.weight, growth, rises)
+    return replace(family, power=growth.power, inputs=tuple(columns), forest=forest)
+
+
+def grow_forest(
+    columns: Sequence[Numbers],
+    target: Numbers,
+    weight: Numbers,
+    growth: TreeSettings,
+    rises: Sequence[int],
+) -> Forest:
+    """Return the boosted trees of scikit-learn over some features; 1 in `rises` where they rise."""
     trees = HistGradientBoostingRegressor(
         max_iter=growth.trees,
         max_leaf_nodes=growth.leaves,
         learning_rate=growth.rate,
         min_samples_leaf=growth.least,
-        monotonic_cst=[int(name in GROWS) for name in columns],
+        monotonic_cst=list(rises),
         early_stopping=False,
         random_state=0,
     )
-    target = np.log(data.latency_us) - growth.power * np.log(size)
-    trees.fit(np.stack(list(columns.values()), axis=1), target, sample_weight=data.weight)
-    return replace(family, power=growth.power, inputs=tuple(columns), forest=convert_forest(trees))
+    edges = [bin_edges(values, weight) for values in columns]
+    bins = [np.searchsorted(e, values) for e, values in zip(edges, columns, strict=True)]
+    trees.fit(np.stack(bins, axis=1), target, sample_weight=weight)
+    return convert_forest(trees, edges)
 
 
 def tree_columns(data: TrainingKernels) -> dict[str, Numbers]:
@@ -92,20 +110,38 @@ def tree_columns(data: TrainingKernels) -> dict[str, Numbers]:
     return {name: values for name, values in columns.items() if values.min() < values.max()}
 
 
-def convert_forest(trees: HistGradientBoostingRegressor) -> Forest:
-    """Return scikit-learn's forest as arrays that need no library."""
+def bin_edges(values: Numbers, weight: Numbers) -> Numbers:
+    """Return what separates the bins of a feature, each value below or equal to its bin's.
+
+    Between neighbours, or where there are too many, at quantiles of equal weight. They are
+    scikit-learn's own, which finds them one by one: most of the time that small forests take.
+    """
+    distinct = np.unique(values)
+    if len(distinct) <= BINS:
+        return np.asarray((distinct[:-1] + distinct[1:]) / 2)
+    order = np.argsort(values)
+    total = np.cumsum(weight[order])
+    shares = np.linspace(0, 1, BINS + 1)[1:-1] * total[-1]
+    sides = [np.searchsorted(total, shares, side) for side in ("left", "right")]  # type: ignore[call-overload]
+    low, high = (values[order[np.minimum(side, len(order) - 1)]] for side in sides)
+    return np.unique((low + high) / 2)
+
+
+def convert_forest(trees: HistGradientBoostingRegressor, edges: Sequence[Numbers]) -> Forest:
+    """Return scikit-learn's forest over bins as arrays that need no library."""
     return Forest(
         float(np.ravel(trees._baseline_prediction)[0]),
-        tuple(convert_tree(predictor[0].nodes) for predictor in trees._predictors),
+        tuple(convert_tree(predictor[0].nodes, edges) for predictor in trees._predictors),
     )
 
 
-def convert_tree(nodes: NDArray[np.void]) -> Tree:
-    """Return a tree of scikit-learn as flat arrays."""
+def convert_tree(nodes: NDArray[np.void], edges: Sequence[Numbers]) -> Tree:
+    """Return a tree of scikit-learn over bins as flat arrays over what they hold."""
     leaf = nodes["is_leaf"].astype(bool)
+    splits = zip(leaf, nodes["feature_idx"], nodes["num_threshold"], strict=True)
     return Tree(
         tuple(np.where(leaf, -1, nodes["feature_idx"]).tolist()),
-        tuple(np.where(leaf, 0.0, nodes["num_threshold"]).tolist()),
+        tuple(0.0 if ends else float(edges[column][int(bin)]) for ends, column, bin in splits),
         tuple(np.where(leaf, 0, nodes["left"]).tolist()),
         tuple(np.where(leaf, 0, nodes["right"]).tolist()),
         tuple(np.where(leaf, nodes["value"], 0.0).tolist()),
