@@ -15,6 +15,15 @@ namespace nnstretch {
 namespace {
 
 constexpr std::size_t kMostBytes = 64 << 20;
+constexpr double kMostUs = 1e18;
+
+[[noreturn]] void refuse_idle(const ElementOptions& element, const Network& network) {
+  if (element.emulated)
+    refuse("element " + element.name + " has no costs, emulated elements take theirs from --costs:"
+           " calls of " + network.name() + " there need a " + quoted(element.type));
+  refuse("element " + element.name + " can run no task of " + network.name() +
+         ", it supports none or has no costs");
+}
 
 }  // namespace
 
@@ -30,9 +39,9 @@ CostTable read_costs(const std::string& path) {
     if (types.kind != Json::Kind::object)
       refuse(path + ", costs of " + quoted(call) + " are no object of element types");
     for (const auto& [type, cost] : types.members) {
-      if (cost.kind != Json::Kind::number || cost.number < 0)
+      if (cost.kind != Json::Kind::number || cost.number < 0 || cost.number > kMostUs)
         refuse(path + ", cost of " + quoted(call) + " on " + quoted(type) +
-               " is no number of microseconds, 0 or more");
+               " is no number of microseconds from 0 to 1e18");
       table[call][type] = cost.number;
     }
   }
@@ -83,9 +92,7 @@ std::vector<CostRow> task_costs(const Network& network, const CostTable& table,
     rows.push_back(std::move(row));
   }
   for (std::size_t i = 0; i < elements.size(); ++i)
-    if (!used[i])
-      refuse("element " + elements[i].name + " can run no task of " +
-             network.name() + ", it supports none or has no costs");
+    if (!used[i]) refuse_idle(elements[i], network);
   return rows;
 }
 

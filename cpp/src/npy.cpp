@@ -54,7 +54,10 @@ Header header_of(const RegularFile& file, const std::string& path) {
   const std::string start = file.read(0, 12 + kLongestHeader);
   if (start.size() < 10 || std::memcmp(start.data(), kArrayMagic, 6) != 0)
     refuse_array(path, start.empty() ? "it is empty, no .npy file" : "this is no .npy file");
-  const std::size_t begin = start[6] == 1 ? 10 : 12;
+  const int version = static_cast<unsigned char>(start[6]);
+  if (version < 1 || version > 3)
+    refuse_array(path, "its version of .npy is " + std::to_string(version) + ", 1 to 3 are known");
+  const std::size_t begin = version == 1 ? 10 : 12;
   std::size_t length = 0;
   for (std::size_t at = std::min(begin, start.size()); at-- > 8;)
     length = length << 8 | static_cast<unsigned char>(start[at]);
@@ -103,8 +106,11 @@ std::vector<float> read_npy(const std::string& path, const std::vector<std::int6
   if (type != "'<f4'" && !(whole && (type == "'<i4'" || type == "'<i8'")))
     refuse_array(path, "its numbers are " + text_of_field(type) + ", float32 ('<f4')" +
                            (whole ? ", int32 or int64 is wanted" : " is wanted"));
-  if (field(header.text, "fortran_order") != "False")
-    refuse_array(path, "it is in Fortran order");
+  const std::string order = field(header.text, "fortran_order");
+  if (order != "False")
+    refuse_array(path, order == "True" ? "it is in Fortran order"
+                                       : "whether it is in Fortran order is " +
+                                             text_of_field(order) + ", False is wanted");
   const std::string actual_shape = field(header.text, "shape");
   if (actual_shape != python_shape(shape))
     refuse_array(path, "its shape is " + text_of_field(actual_shape) + ", wanted is " +

@@ -169,6 +169,10 @@ void write_profile(const Network& network, const RunArguments& arguments) {
   write_costs(arguments.profile, costs);
   std::printf("%s: costs of %zu different calls, median of 11\n", arguments.profile.c_str(),
               costs.size());
+  for (const ElementOptions& element : arguments.elements)
+    if (element.emulated)
+      std::printf("%s: none of %s, it is emulated: add to calls what they shall take there as \"%s\"\n",
+                  arguments.profile.c_str(), element.name.c_str(), element.type.c_str());
 }
 
 RuntimeOptions runtime_options(const Network& network, const RunArguments& arguments) {

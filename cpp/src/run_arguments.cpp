@@ -24,8 +24,8 @@ constexpr const char* kHelp =
   --expect FILE.npy  what an output has to be, in order, to 1e-4 of its largest magnitude
                      of several inputs or outputs each may be named: --input NAME=FILE.npy
                      (a path with = in its name begins with ./)
-  --elements LIST    processing elements: cpu, cpu:CORE, emulated:TYPE, library:PATH of a vendor;
-                     default cpu
+  --elements LIST    processing elements: cpu, cpu:CORE, library:PATH of a vendor, linked:NAME of
+                     one linked in, emulated:TYPE that takes the times of --costs; default cpu
   --policy NAME      )"
     "rr met eft etf heft_rt mct olb min_min least_slack least_slack_drop,\n"
     "                     or planned: tasks where the exported plan put them; default eft"

@@ -65,10 +65,12 @@ int core_of(const std::string& text, const std::string& digits) {
   if (!sound) refuse("element " + text + ", its core is a number from 0 on");
   const int core = std::stoi(digits);
   const std::vector<int> cores = usable_cores();
-  if (!cores.empty() && std::find(cores.begin(), cores.end(), core) == cores.end())
+  if (!cores.empty() && std::find(cores.begin(), cores.end(), core) == cores.end()) {
+    const std::string first = std::to_string(cores.front()), last = std::to_string(cores.back());
+    const std::string all = std::to_string(cores.size()) + " are from " + first + " to " + last;
     refuse("element " + text + ", there is no such core for this process, its " +
-           std::to_string(cores.size()) + " are from " + std::to_string(cores.front()) + " to " +
-           std::to_string(cores.back()));
+           (cores.size() == 1 ? "only one is " + first : all));
+  }
   return core;
 }
 

@@ -1,12 +1,13 @@
 """The slowest twentieth of two networks' inferences on two cores, and what `simulate` says of it.
 
-Inferences arrive at drawn times at 0.5 and 0.7 of what two workers do at most. What the runtime did
-is a record, of which a table of costs is made (`costs_of_record`, as `simulate measure --record`);
-`simulate` is given the arrivals, the tasks (`--graph`) and that table (`--costs`). The table says when
-the host was slow, too. Beside it stands what a table says that was taken right before, of other
-arrivals of the same load under the same policy: there, the host may have been as slow at other times
-or not at all, so rounds in which it kept its speed are judged apart. All of it is done in several
-rounds, in turns. It needs two quiet cores; a round of 300 requests takes about two minutes.
+Inferences arrive at drawn times at 0.5 and 0.7 of what two workers do at most, in blocks with a pause
+after each in which all end. Blocks of two drawings take turns: of the one, what the runtime did is
+a record, of which a table of costs is made (`costs_of_record`, as `simulate measure --record`); given
+that table (`--costs`), the arrivals of the other and the tasks (`--graph`), `simulate` says the p95 of
+the other. They take turns because the host's own speed changes within seconds and minutes: a table
+of other minutes is one of another host. Beside it stands what a table of the very arrivals says. All
+of it is done in several rounds, each row at a load of what two workers did right before. It needs
+two quiet cores; a round of 480 requests takes about five minutes.
 
 `--emulated` asks the same of two elements that compute and take the time of their table, four times
 what a core takes: what differs there is not the host's, and one round is enough.
@@ -22,7 +23,6 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ import torch
 from cpp_trial import build_runtime
 from speed import PAIR, link_pair, pair_folders, prepared
 from tail_page import LEARNING, LOADS, Capacity, Row, Rows, page
-from tail_record import record_of_spans, slowing_since
+from tail_record import Turns, record_of_spans
 
 from nnstretch.bench.commands import run_verb
 from nnstretch.files.atomic import write_text
@@ -47,10 +47,10 @@ CORES = "cpu,cpu"
 EMULATED = "emulated:npu,emulated:npu"
 EMULATED_FACTOR = 4.0
 """What emulated elements take, over what a core takes, so that the computing hides behind it."""
-SIMULATIONS = 3
-"""Draws of what tasks take from a table of other arrivals, of which the median counts."""
-AS_RECORDED = 0
-"""The seed with which slow moments of the host come when they came."""
+BLOCK = 100
+"""Inferences of a block, in the mean."""
+TRIES = 3
+"""Times that a row is measured where a block has not ended when the next begins."""
 ON, OFF = "on", "off"
 """Whether costs are learnt from what tasks take."""
 
@@ -108,12 +108,11 @@ def run(args: argparse.Namespace) -> int:
         capacities: list[Capacity] = []
         corrected_ms: list[float] = []
         for number in range(rounds):
-            capacities.append(capacity(bench))
-            print(number, capacities[-1], flush=True)
             for load in LOADS:
-                per_s = load * capacities[0].measured_per_s
                 for fine, policy in ROWS:
-                    count = requests // len(PAIR)
+                    capacities.append(capacity(bench))
+                    print(number, capacities[-1], flush=True)
+                    per_s, count = load * capacities[-1].measured_per_s, requests // len(PAIR)
                     row = one_row(benches[fine], policy, load, per_s, count, number)
                     rows.setdefault((load, fine, policy), []).append(row)
                     print(
@@ -122,8 +121,8 @@ def run(args: argparse.Namespace) -> int:
                         policy,
                         row.quantile_ms(95),
                         row.simulated["p95"],
-                        row.before_p95_ms,
-                        row.slower,
+                        row.foretold_p95_ms,
+                        row.tries,
                         flush=True,
                     )
             times_ms = drawn_times_ms(f"{LOADS[-1]}", per_s, requests // len(PAIR))
@@ -132,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
     name = "cpp_tail_emulated.md" if args.emulated else "cpp_tail.md"
     out = args.out or Path("docs/results") / name
     factor = EMULATED_FACTOR if args.emulated else None
-    write_text(out, page(rows, capacities, corrected_ms, requests, factor))
+    write_text(out, page(rows, capacities, corrected_ms, requests, BLOCK, factor))
     return 0
 
 
@@ -182,9 +181,9 @@ def latencies_ms(
 def capacity(bench: Bench) -> Capacity:
     """Return how many inferences end in a second where all are there from the start, under EFT."""
     times_ms = [[0.0] * (SATURATED // len(PAIR))] * len(PAIR)
-    last_ms = float(np.concatenate(measure_tasks(bench, "eft", times_ms)).max())
-    simulated_ms = simulation(bench, "eft", times_ms, AS_RECORDED)["makespan_ms"]
-    return Capacity(SATURATED / last_ms * 1000, SATURATED / simulated_ms * 1000)
+    last_ms = float(np.concatenate(latencies_ms(bench, "eft", times_ms)).max())
+    simulated = simulation(bench, "eft", times_ms, record_of(bench, "eft"))
+    return Capacity(SATURATED / last_ms * 1000, SATURATED / simulated["makespan_ms"] * 1000)
 
 
 def record_of(bench: Bench, policy: str) -> ServiceRecord:
@@ -206,41 +205,41 @@ def drawn_times_ms(seed: str, per_s: float, count: int) -> list[list[float]]:
 
 
 def simulation(
-    bench: Bench, policy: str, times_ms: Sequence[Sequence[float]], seed: int
+    bench: Bench, policy: str, times_ms: Sequence[Sequence[float]], record: ServiceRecord
 ) -> dict[str, Any]:
-    """Return what `simulate` says of inferences that arrive at given times."""
+    """Return what `simulate` says of inferences at given times by a table of a record."""
     applications: list[dict[str, Any]] = []
     for name, net, times in zip(PAIR, pair_folders(bench.folder), times_ms, strict=True):
         model, arrivals = str(net / "graph.json"), {"times_ms": list(times)}
         applications.append({"name": name, "model": model, "arrivals": arrivals})
     workload = bench.folder / "workload.yaml"
     write_text(workload, json.dumps({"applications": applications, "correction": False}))
-    costs = ("--costs", bench.times)
-    return run_verb("simulate", workload, "--policy", policy, *costs, "--seed", str(seed))
-
-
-def measure_tasks(
-    bench: Bench, policy: str, times_ms: Sequence[Sequence[float]]
-) -> list[np.ndarray]:
-    """Let the program serve arrivals, and write what tasks took meanwhile; return latencies."""
-    latencies = latencies_ms(bench, policy, times_ms)
-    write_measured_costs(bench.times, costs_of_record(record_of(bench, policy)))
-    return latencies
+    write_measured_costs(bench.times, costs_of_record(record))
+    return run_verb("simulate", workload, "--policy", policy, "--costs", bench.times)
 
 
 def one_row(bench: Bench, policy: str, load: float, per_s: float, count: int, seed: int) -> Row:
-    """Measure and simulate one load under one policy."""
-    measure_tasks(bench, policy, drawn_times_ms(f"{load}/{policy}/{seed}", per_s, count))
-    before = record_of(bench, policy)
+    """Measure two drawings of arrivals in turns, and simulate one by tables of both."""
+    turns = Turns(BLOCK / per_s * 1000)
+    other = drawn_times_ms(f"{load}/{policy}/{seed}", per_s, count)
     times_ms = drawn_times_ms(f"{load}", per_s, count)
-    before_ms = [
-        simulation(bench, policy, times_ms, number)["app_latency_ms"]["p95"]
-        for number in range(1, SIMULATIONS + 1)
+    due_ms = [
+        sorted(turns.due_ms(first, 0) + turns.due_ms(second, 1))
+        for first, second in zip(other, times_ms, strict=True)
     ]
-    latencies = tuple(measure_tasks(bench, policy, times_ms))
-    simulated = simulation(bench, policy, times_ms, AS_RECORDED)["app_latency_ms"]
-    slower = slowing_since(before, record_of(bench, policy))
-    return Row(latencies, simulated, median(before_ms), slower)
+    for tries in range(1, TRIES + 1):  # noqa: B007
+        both_ms = latencies_ms(bench, policy, due_ms)
+        record = record_of(bench, policy)
+        if not turns.overran(record):
+            break
+    own = [[turns.turn(at_ms) == 1 for at_ms in due] for due in due_ms]
+    latencies = tuple(served[kept] for served, kept in zip(both_ms, own, strict=True))
+    paused_ms = [turns.paused_ms(times) for times in times_ms]
+    foretold, simulated = (
+        simulation(bench, policy, paused_ms, turns.record(record, turn))["app_latency_ms"]
+        for turn in range(2)
+    )
+    return Row(latencies, simulated, foretold["p95"], tries)
 
 
 def corrected_p95_ms(bench: Bench, times_ms: Sequence[Sequence[float]]) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -16,19 +17,12 @@ from nnstretch.bench.markdown import markdown_table
 LOADS = (0.5, 0.7)
 """Shares of what two workers do at most."""
 LIMIT = 0.15
-STEADY = 0.05
-"""By how much, at most, tasks take more or less than before where the host keeps its speed."""
 SERVING = Path("docs/results/serving.md")
 LEARNING = "eft"
 """The policy of which that is shown."""
 HEADS = (
-    *("load", "task", "policy", "p50 ms", "simulated", "p95 ms", "rounds", "simulated", "rounds"),
-    *(
-        "off by",
-        "by other arrivals",
-        "steady host",
-        *(f"{name.partition(':')[2]} p95 ms" for name in PAIR),
-    ),
+    *("load", "task", "policy", "p50 ms", "p95 ms", "rounds", "simulated", "rounds", "off by"),
+    *("by these arrivals", *(f"{name.partition(':')[2]} p95 ms" for name in PAIR)),
     "Python's server, p95 ms",
 )
 
@@ -40,11 +34,11 @@ class Row:
     latencies_ms: tuple[np.ndarray, ...]
     """Of each network's inferences."""
     simulated: dict[str, float]
-    """By a table of what tasks took meanwhile."""
-    before_p95_ms: float
-    """By a table of what they took under other arrivals right before."""
-    slower: float
-    """How many times as long tasks took as under those."""
+    """By a table of what tasks took under these arrivals."""
+    foretold_p95_ms: float
+    """By a table of what they took under other arrivals in turn with these."""
+    tries: int
+    """Times that it was measured until each block ended before the next."""
 
     def quantile_ms(self, percent: float) -> float:
         """Return a percentile of the latencies of both networks."""
@@ -64,18 +58,32 @@ Rows = dict[tuple[float, str, str], list[Row]]
 
 
 def off_by(rows: Sequence[Row]) -> float:
-    """Return the relative error of the simulated p95, the median of all rounds."""
+    """Return the relative error of the p95 by a table of these arrivals, the median of rounds."""
     return float(np.median([row.simulated["p95"] / row.quantile_ms(95) for row in rows])) - 1
 
 
 def foretold_off_by(rows: Sequence[Row]) -> float:
     """Return the relative error of the p95 by a table of other arrivals, the median of rounds."""
-    return float(np.median([row.before_p95_ms / row.quantile_ms(95) for row in rows])) - 1
+    return float(np.median([row.foretold_p95_ms / row.quantile_ms(95) for row in rows])) - 1
 
 
-def steady_rounds(rows: Sequence[Row]) -> list[Row]:
-    """Return the rounds in which the host was as fast as under the other arrivals before."""
-    return [row for row in rows if abs(row.slower - 1) <= STEADY]
+def usual_error(rows: Rows) -> float:
+    """Return how far the p95 of a round by a table of other arrivals is off, the median of all."""
+    errors = [
+        abs(row.foretold_p95_ms / row.quantile_ms(95) - 1)
+        for listed in rows.values()
+        for row in listed
+    ]
+    return float(np.median(errors))
+
+
+def usual_change(rows: Rows) -> float:
+    """Return how far the p95 of a round is off as a forecast of the next, the median of all."""
+    changes: list[float] = []
+    for listed in rows.values():
+        p95_ms = [row.quantile_ms(95) for row in listed]
+        changes += [abs(first / then - 1) for first, then in pairwise(p95_ms)]
+    return float(np.median(changes))
 
 
 def verdict(worst: float) -> str:
@@ -103,27 +111,18 @@ def cells(
     """Return a row of the table."""
     load, fine, policy = key
     p95_ms = [row.quantile_ms(95) for row in rows]
-    simulated_ms = [row.simulated["p95"] for row in rows]
+    foretold_ms = [row.foretold_p95_ms for row in rows]
     by_network = np.median(
         [[np.percentile(times, 95) for times in row.latencies_ms] for row in rows], axis=0
     )
     return (
         *(f"{load:g}", fine, policy, f"{np.median([row.quantile_ms(50) for row in rows]):.1f}"),
-        f"{np.median([row.simulated['p50'] for row in rows]):.1f}",
         *(f"{np.median(p95_ms):.1f}", between(p95_ms)),
-        *(f"{np.median(simulated_ms):.1f}", between(simulated_ms), f"{off_by(rows):+.1%}"),
-        f"{foretold_off_by(rows):+.1%}",
-        steady_cell(rows),
+        *(f"{np.median(foretold_ms):.1f}", between(foretold_ms), f"{foretold_off_by(rows):+.1%}"),
+        f"{off_by(rows):+.1%}",
         *(f"{time_ms:.1f}" for time_ms in by_network),
         python_ms.get((load, policy), "-"),
     )
-
-
-def steady_cell(rows: Sequence[Row]) -> str:
-    """Return the error by other arrivals where the host kept its speed, and in how many rounds."""
-    steady = steady_rounds(rows)
-    error = f"{foretold_off_by(steady):+.1%}" if steady else "-"
-    return f"{error} of {len(steady)}"
 
 
 def apart(rows: Sequence[Row]) -> float:
@@ -133,15 +132,14 @@ def apart(rows: Sequence[Row]) -> float:
 
 
 SIMULATED = (
-    "Simulated: the same arrivals, and tasks that take what a table says that the runtime recorded"
-    " meanwhile (`simulate measure --record` makes such a table of a server's record): drawn from"
-    " the times of each task alone, longer while the other core works, longer after a task that it"
+    "Inferences arrive in blocks of about {block}, with a pause after each in which all end; blocks of"
+    " these arrivals and of others take turns, because the host's own speed changes within seconds."
+    " Simulated: these arrivals, and tasks that take what a table says that the runtime recorded under"
+    " the others (`simulate measure --record` makes such a table of a server's record): drawn"
+    " from the times of each task alone, longer while the other core works, longer after a task that it"
     " does not need, and the more so the more inferences are under way, slow together in windows of"
     " 50 ms in which the host was slow, and from when a core that rests is given a task until that"
-    " starts. `by other arrivals`: the same by a table that was recorded right before, when the"
-    " runtime served other arrivals of the same load: there, the host's slow moments are other ones."
-    f" `steady host`: of that, rounds in which tasks took within {STEADY:.0%} of what they took"
-    " before, and how many these are."
+    " starts. `by these arrivals`: what a table of the very arrivals says."
     " Neither learns costs from what tasks take (`correct_costs`, `correction`)."
 )
 SERVER = (
@@ -155,6 +153,7 @@ def page(
     capacities: Sequence[Capacity],
     corrected_ms: Sequence[float],
     requests: int,
+    block: int,
     emulated_factor: float | None,
 ) -> str:
     """Return the page of results; the factor is what emulated elements take over a core."""
@@ -176,10 +175,10 @@ def page(
         "",
         f"Made by `{command_line()}`: {requests} inferences a row, half of each network"
         f" ({' and '.join(PAIR)}), oneDNN, tasks of one fused layer or of a whole network; rounds of"
-        f" the same arrivals: {len(capacities)}.{emulation} Loads are shares of"
-        f" {capacities[0].measured_per_s:.1f} inferences a second, what two workers did under EFT"
-        " when all inferences were there at once. Latencies count from when an inference was due;"
-        f" percentiles are medians of the rounds. {SIMULATED}",
+        f" the same drawing: {len(next(iter(rows.values())))}.{emulation} Loads are shares of what two"
+        " workers did in a second under EFT right before, when all inferences were there at once. Latencies"
+        " count from when an inference was due; percentiles are medians of the rounds."
+        f" {SIMULATED.format(block=block)}",
         "",
         *markdown_table(heads, table),
         "",
@@ -197,15 +196,19 @@ def findings(
     foretold = max(map(foretold_off_by, rows.values()), key=abs)
     measured = between([each.measured_per_s for each in capacities])
     simulated = between([each.simulated_per_s for each in capacities])
-    steady = [foretold_off_by(kept) for kept in map(steady_rounds, rows.values()) if kept]
+    again_measured = sum(row.tries - 1 for listed in rows.values() for row in listed)
     spread = max(map(apart, rows.values()))
-    again = [f"- p95 of the same arrivals, from round to round: {spread:.0%} apart at most"]
+    again = (
+        f"- p95 of the same drawing, from round to round: {spread:.0%} apart at most",
+        f"- p95 of a round by a table of other arrivals: off by {usual_error(rows):.0%}, the median"
+        f" of all; by what was measured in the round before: {usual_change(rows):.0%}",
+    )
     return [
         f"- all at once: {measured} a second, simulated {simulated}",
-        *(again if len(capacities) > 1 else ()),
+        *(again if spread else ()),  # of several rounds
         f"- p95 at {LOADS[-1]:g} under {LEARNING} where costs are learnt from what tasks take:"
         f" {between(corrected_ms)} ms",
-        f"- p95 by a table of the very arrivals, which checks scheduler and model: {verdict(worst)}",
         f"- p95 by a table of other arrivals, which foretells: {verdict(foretold)}",
-        f"- the same where the host kept its speed: {verdict(max(steady, key=abs, default=1.0))}",
+        f"- p95 by a table of the very arrivals, which checks scheduler and model: {verdict(worst)}",
+        f"- rows measured again because a block had not ended when the next began: {again_measured}",
     ]

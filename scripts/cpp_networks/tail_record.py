@@ -1,10 +1,10 @@
-"""What the program `arrivals` did, as the record of a server, and how fast the host was."""
+"""What the program `arrivals` did, as the record of a server, whole or of one of two turns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from nnstretch.files.workload.service_record import (
@@ -16,6 +16,9 @@ from nnstretch.files.workload.service_record import (
     RecordHeader,
     ServiceRecord,
 )
+
+PAUSE = 0.5
+"""Of a block, after it."""
 
 
 def record_of_spans(
@@ -51,28 +54,6 @@ def record_of_spans(
     return ServiceRecord(header, tuple(sorted(requests, key=lambda request: request.ended_us)))
 
 
-def slowing_since(before: ServiceRecord, after: ServiceRecord) -> float:
-    """Return how many times as long tasks took in a record as in one before it.
-
-    Each task of a network counts by what it takes before and as often as it ran afterwards.
-    """
-    times_us = task_times_us(after)
-    usual_us = {kind: fmean(times) for kind, times in task_times_us(before).items()}
-    known = usual_us.keys() & times_us.keys()
-    expected_us = sum(usual_us[kind] * len(times_us[kind]) for kind in known)
-    return sum(sum(times_us[kind]) for kind in known) / expected_us
-
-
-def task_times_us(record: ServiceRecord) -> dict[tuple[str, str], list[float]]:
-    """Return what each run of each task of a network took."""
-    times_us: dict[tuple[str, str], list[float]] = {}
-    for request in record.requests:
-        for task in request.tasks:
-            times = times_us.setdefault((request.application, task.task), [])
-            times.append(task.end_us - task.start_us)
-    return times_us
-
-
 def application_of(name: str, graph: Mapping[str, Any]) -> RecordedApplication:
     """Return a network as the application of a record."""
     needs: dict[str, list[str]] = {task: [] for task in graph["tasks"]}
@@ -82,3 +63,61 @@ def application_of(name: str, graph: Mapping[str, Any]) -> RecordedApplication:
         RecordedKind(task, tuple(needs[task]), None, graph["cost"][task]) for task in graph["tasks"]
     )
     return RecordedApplication(name, 0, None, None, kinds)
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Blocks of two drawings of arrivals in turn, with a pause after each in which all end."""
+
+    block_ms: float
+
+    @property
+    def period_ms(self) -> float:
+        """Return from the begin of a block to that of the other drawing's."""
+        return (1 + PAUSE) * self.block_ms
+
+    def turn(self, due_ms: float) -> int:
+        """Return of which drawing an inference is, 0 for the one that begins."""
+        return int(due_ms // self.period_ms) % 2
+
+    def due_ms(self, times_ms: Sequence[float], turn: int) -> list[float]:
+        """Return when inferences of a drawing arrive."""
+        blocks = [divmod(at_ms, self.block_ms) for at_ms in times_ms]
+        return [(2 * block + turn) * self.period_ms + rest_ms for block, rest_ms in blocks]
+
+    def paused_ms(self, times_ms: Sequence[float]) -> list[float]:
+        """Return the times of a drawing with pauses alone, without the other drawing's blocks."""
+        blocks = [divmod(at_ms, self.block_ms) for at_ms in times_ms]
+        return [block * self.period_ms + rest_ms for block, rest_ms in blocks]
+
+    def overran(self, record: ServiceRecord) -> bool:
+        """Return whether an inference ended after the next block had begun."""
+        period_us = 1000 * self.period_ms
+        return any(
+            request.ended_us >= (request.arrived_us // period_us + 1) * period_us
+            for request in record.requests
+        )
+
+    def record(self, record: ServiceRecord, turn: int) -> ServiceRecord:
+        """Return the record of one drawing, as if the other had not been there."""
+        period_us = 1000 * self.period_ms
+        requests: list[RecordedRequest] = []
+        for request in record.requests:
+            period = int(request.arrived_us // period_us)
+            if self.turn(request.arrived_us / 1000) == turn:
+                requests.append(moved(request, -(period - period // 2) * period_us))
+        return replace(record, requests=tuple(requests))
+
+
+def moved(request: RecordedRequest, by_us: float) -> RecordedRequest:
+    """Return a request at another time."""
+    return replace(
+        request,
+        arrived_us=request.arrived_us + by_us,
+        admitted_us=None if request.admitted_us is None else request.admitted_us + by_us,
+        ended_us=request.ended_us + by_us,
+        tasks=tuple(
+            replace(task, start_us=task.start_us + by_us, end_us=task.end_us + by_us)
+            for task in request.tasks
+        ),
+    )

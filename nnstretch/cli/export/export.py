@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,59 +53,65 @@ HELD_OUT_IMAGES = 1000
 """On which int8 is judged; all of a smaller data set."""
 
 
+@dataclass(frozen=True)
+class ExportTargets:
+    """What is written where."""
+
+    out: Path | None = None
+    """A bundle; None for none."""
+    also: Sequence[tuple[str, Bundle]] = ()
+    """Bundles whose plans join it, by name."""
+    single: Path | None = None
+    """One file of the whole network; None for none."""
+
+
 def main(args: argparse.Namespace) -> dict[str, Any]:
     """Run the verb and return its result as JSON data."""
     check_cpp(args)
     check(args)
-    out, single = (None, None) if args.format == FORMAT else output_files(args)
-    also = load_variants(args.also)
+    targets = targets_of(args)
     subject = load_model_argument(args.model, args.input, args.outputs)
-    written = write_subject(args, subject, out, also, single)
+    written = write_subject(args, subject, targets)
     untrained = subject.plan is not None and args.weights is None
     return written | {"notes": [*subject.captured.notes, *([UNTRAINED] if untrained else [])]}
 
 
 def write_subject(
-    args: argparse.Namespace,
-    subject: LoadedModel,
-    out: Path | None,
-    also: Sequence[tuple[str, Bundle]],
-    single: Path | None,
+    args: argparse.Namespace, subject: LoadedModel, targets: ExportTargets
 ) -> dict[str, Any]:
     """Write a network in the form that suits it; return it as JSON data."""
     if is_whole(subject) and args.format == FORMAT:
         return write_whole_cpp(args, subject)
     if is_whole(subject):
-        return write_whole(args, subject, out, also, single)
+        return write_whole(args, subject, targets)
     fallbacks: dict[str, str] = {}
     request = export_request(args, subject, fallbacks)
     if args.format == FORMAT:
         return write_cpp(args, request, subject)
-    return write_request(args, request, out, also, single) | {"fallbacks": fallbacks}
+    return write_request(args, request, targets) | {"fallbacks": fallbacks}
 
 
-def output_files(args: argparse.Namespace) -> tuple[Path | None, Path | None]:
-    """Return the paths of --out and --single. Raises BadInput where one cannot be written."""
+def targets_of(args: argparse.Namespace) -> ExportTargets:
+    """Return what --out, --also and --single name. Raises BadInput for one that is of no use."""
+    if args.format == FORMAT:
+        return ExportTargets(also=load_variants(args.also))
     sources = (args.model, args.weights, *args.also, args.soc)
-    return check_writable(args.out, *sources), check_writable(args.single, *sources)
+    out, single = check_writable(args.out, *sources), check_writable(args.single, *sources)
+    return ExportTargets(out, load_variants(args.also), single)
 
 
 def write_request(
-    args: argparse.Namespace,
-    request: ExportRequest,
-    out: Path | None,
-    also: Sequence[tuple[str, Bundle]],
-    single: Path | None,
+    args: argparse.Namespace, request: ExportRequest, targets: ExportTargets
 ) -> dict[str, Any]:
     """Write the bundle, the single file, or both; return them as JSON data."""
     written, single_file = None, None
     with progress("exporting") as tick:
         request = replace(request, progress=tick)
-        if out is not None:
+        if targets.out is not None:
             from nnstretch.export.bundle import export_bundle
 
-            written = export_bundle(request, out, also)
-        if single is not None:
+            written = export_bundle(request, targets.out, targets.also)
+        if (single := targets.single) is not None:
             from nnstretch.export.single_file import export_single, format_of
 
             single_file = export_single(replace(request, format=format_of(single)), single)
@@ -115,11 +121,7 @@ def write_request(
 
 
 def write_whole(
-    args: argparse.Namespace,
-    subject: LoadedModel,
-    out: Path | None,
-    also: Sequence[tuple[str, Bundle]],
-    single: Path | None,
+    args: argparse.Namespace, subject: LoadedModel, targets: ExportTargets
 ) -> dict[str, Any]:
     """Write a network with several inputs or outputs in one piece; return it as JSON data."""
     from nnstretch.bundle.bundle import write_bundle
@@ -130,12 +132,12 @@ def write_whole(
     bundle = export_whole_network(args, subject)
     (subgraph,) = bundle.manifest.subgraphs
     written, single_file = None, None
-    if out is not None:
-        merged = merge_bundles(replace(bundle, name=str(out)), also)
+    if (out := targets.out) is not None:
+        merged = merge_bundles(replace(bundle, name=str(out)), targets.also)
         write_bundle(out, merged.manifest, merged.files)
         written = ExportedBundle(merged.manifest)
-    if single is not None:
-        with atomic_write(single) as aside:
+    if targets.single is not None:
+        with atomic_write(targets.single) as aside:
             aside.write_bytes(bundle.files[subgraph.file])
         single_file = SingleFile(subgraph.size_bytes, bundle.manifest.max_abs_error)
     return result_of(args, written, single_file, subgraph.predicted_us.get(subgraph.processor))

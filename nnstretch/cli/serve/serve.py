@@ -54,8 +54,7 @@ if TYPE_CHECKING:
     from nnstretch.serve.network_server import NetworkServer
 
 DEFAULT_PORT, LARGEST_PORT = 8000, 65535
-MOST_BODY_MB = 4096
-MIB = 1 << 20
+MOST_BODY_MB, MIB = 4096, 1 << 20
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

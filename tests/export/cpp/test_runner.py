@@ -99,6 +99,10 @@ TWO = "the network has 2: image, depth"
             "--profile c.json --elements emulated:dsp",
             "emulated elements have no times of their own",
         ),
+        (
+            "--elements cpu,emulated:dsp",
+            "element dsp1 has no costs, emulated elements take theirs from --costs: calls of",
+        ),
         ("--input image.npy", "there is no file for input depth, all inputs have one or none"),
         (
             "--input photo=image.npy",
@@ -168,6 +172,12 @@ def test_bad_files_are_one_line(built: Path, tmp_path: Path) -> None:
         ("--input", array.astype(np.float64), "its numbers are '<f8'"),
         ("--input", array[..., :7], "its shape is (1, 3, 8, 7), wanted is (1, 3, 8, 8)"),
         ("--input", np.asfortranarray(array), "Fortran order"),
+        (
+            "--input",
+            sound.replace(b"False", b"0    "),
+            "in Fortran order is 0    , False is wanted",
+        ),
+        ("--input", sound[:6] + b"\x09" + sound[7:], "its version of .npy is 9, 1 to 3 are known"),
         ("--input", b"", "it is empty, no .npy file"),
         ("--input", sound[:-1], "it is cut short"),
         ("--input", sound + b"1", "it is longer than it says"),
@@ -184,6 +194,7 @@ def test_bad_files_are_one_line(built: Path, tmp_path: Path) -> None:
         ("--weights", forged(weights, 0), "lies outside the file"),
         ("--costs", b'{"format": 1, "cost_us": {}}', 'unknown key "cost_us"'),
         ("--costs", f'{costs}{{"a": {{"cpu": -1}}}}}}'.encode(), "is no number"),
+        ("--costs", f'{costs}{{"a": {{"cpu": 1e300}}}}}}'.encode(), "microseconds from 0 to 1e18"),
         ("--costs", f'{costs}{{"a": {{"cpu": 1e999}}}}}}'.encode(), "the number is too large"),
         ("--costs", f'{costs}{{"a": {{"cpu": 01}}}}}}'.encode(), "this is no number"),
         ("--costs", f'{costs}{{"a": {{"cpu": NaN}}}}}}'.encode(), "this is no number"),
@@ -236,6 +247,19 @@ def test_an_inference_that_was_too_late_has_no_outputs(built: Path, tmp_path: Pa
     assert not (tmp_path / "y.npy").exists()
     assert (tmp_path / "t.json").exists()
     assert run(built, "--repeat", "2", "--deadline-ms", "0")[0] == 0  # counted only
+
+
+def test_a_profile_says_what_emulated_elements_still_need(built: Path, tmp_path: Path) -> None:
+    costs = tmp_path / "c.json"
+    status, said, _ = run(built, "--profile", str(costs), "--elements", "cpu,emulated:dsp")
+    assert status == 0
+    assert 'none of dsp1, it is emulated: add to calls what they shall take there as "dsp"' in said
+    table = json.loads(costs.read_text())
+    for times in table["costs_us"].values():
+        times["dsp"] = 2 * times["cpu"]
+    costs.write_text(json.dumps(table))
+    words = ("--costs", str(costs), "--elements", "cpu,emulated:dsp", "--policy", "rr")
+    assert run(built, *words)[0] == 0
 
 
 @pytest.mark.slow
