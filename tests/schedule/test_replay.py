@@ -201,6 +201,20 @@ def test_costs_of_a_record_are_those_that_made_it() -> None:
     assert costs.answer_us == pytest.approx(30.0)
 
 
+def test_a_pause_of_the_host_is_no_cost_of_every_hand_over() -> None:
+    """Where processors hardly ever rest, few hand-overs tell what one takes."""
+    record = served(requests=1)
+    first, *others = record.requests
+    pause_us = 10_000.0
+    tasks = tuple(
+        replace(task, start_us=task.start_us + pause_us, end_us=task.end_us + pause_us)
+        for task in first.tasks
+    )
+    paused = replace(first, tasks=tasks, ended_us=first.ended_us + pause_us)
+    costs = costs_of_record(replace(record, requests=(*others, paused)))
+    assert costs.handover_us <= costs.wake_us == pytest.approx(60.0)
+
+
 def test_measured_times_with_recorded_arrivals_are_near() -> None:
     record = served(requests=1500, spread=True)
     costs = costs_of_record(record)

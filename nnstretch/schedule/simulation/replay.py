@@ -22,6 +22,8 @@ from nnstretch.task import Task, WorkKey
 
 ANSWERED = "answered"
 GONE = ("cancelled", "failed")
+FEW_GAPS = 10
+"""Hand-overs to idle processors below which no median is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,8 @@ def host_costs(record: ServiceRecord) -> HostCosts:
     """Return what the server's host took beside its tasks: medians over the record.
 
     A decision cannot be told from a hand-over: both lie between what lets a task start and its
-    start on an idle processor.
+    start on an idle processor. Of few such gaps the least counts: a pause of the host may be in
+    half of them.
     """
     free_us: dict[str, float] = {}
     gaps_us: list[float] = []
@@ -167,7 +170,7 @@ def host_costs(record: ServiceRecord) -> HostCosts:
         if request.end == ANSWERED and request.tasks:
             answers_us.append(request.ended_us - max(task.end_us for task in request.tasks))
     return HostCosts(
-        handover_us=median(gaps_us) if gaps_us else 0.0,
+        handover_us=median(gaps_us) if len(gaps_us) >= FEW_GAPS else min(gaps_us, default=0.0),
         answer_us=max(0.0, median(answers_us)) if answers_us else 0.0,
     )
 
