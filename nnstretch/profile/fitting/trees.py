@@ -122,9 +122,10 @@ def bin_edges(values: Numbers, weight: Numbers) -> Numbers:
     order = np.argsort(values)
     total = np.cumsum(weight[order])
     shares = np.linspace(0, 1, BINS + 1)[1:-1] * total[-1]
-    sides = [np.searchsorted(total, shares, side) for side in ("left", "right")]  # type: ignore[call-overload]
-    low, high = (values[order[np.minimum(side, len(order) - 1)]] for side in sides)
-    return np.unique((low + high) / 2)
+    ordered, last = values[order], len(order) - 1
+    below = ordered[np.minimum(np.searchsorted(total, shares), last)]
+    above = ordered[np.minimum(np.searchsorted(total, shares, side="right"), last)]
+    return np.unique((below + above) / 2)
 
 
 def convert_forest(trees: HistGradientBoostingRegressor, edges: Sequence[Numbers]) -> Forest:
