@@ -102,7 +102,7 @@ class Checker {
     if (has(index)) want(shaped(read(index), {length}) && dense(read(index), 0), why);
   }
   Activation activation() const {
-    const auto last = static_cast<std::int32_t>(Function::reciprocal);
+    const auto last = static_cast<std::int32_t>(Function::round);
     want(attributes_.function >= 0 && attributes_.function <= last, "there is no such function");
     return {static_cast<Function>(attributes_.function), attributes_.a, attributes_.b};
   }

@@ -10,7 +10,8 @@ namespace nnstretch {
 
 enum class Function : std::uint8_t {
   identity, relu, clamp, silu, hardswish, hardsigmoid, sigmoid, gelu, gelu_tanh, elu, selu,
-  leaky_relu, mish, tanh, softplus, softsign, exp, log, sqrt, rsqrt, negate, abs, power, reciprocal
+  leaky_relu, mish, tanh, softplus, softsign, exp, log, sqrt, rsqrt, negate, abs, power, reciprocal,
+  sin, cos, erf, log1p, expm1, sign, floor, ceil, trunc, round
 };
 enum class Arithmetic : std::uint8_t { add, subtract, multiply, divide, maximum, minimum, prelu };
 enum class Pooling : std::uint8_t { max, average };

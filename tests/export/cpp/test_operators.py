@@ -220,8 +220,16 @@ def test_arithmetic_and_reductions(cpp_runtime: CppRuntime, tmp_path: Path) -> N
         lambda x: x.var(unbiased=False) + x.std(1, unbiased=False),
         written,
         lambda x: torch.ones_like(x) * 3 - torch.full_like(x, 0.5) + torch.zeros_like(x),
+        lambda x: x.sin() + (3 * x).cos() - torch.erf(x) + x.abs().log1p() * torch.expm1(-x),
+        lambda x: (x * 4).floor() + (x * 3).ceil() - (x * 2).trunc() + (x - 0.1).sign(),
+        lambda x: ((x * 6).trunc() / 2).round(),
     )
     compare(cpp_runtime, module, tmp_path, torch.randn(2, 4, 6, 9))
+
+
+def test_local_response_norm(cpp_runtime: CppRuntime, tmp_path: Path) -> None:  # noqa: F811
+    module = nn.Sequential(nn.LocalResponseNorm(5, alpha=0.1), nn.LocalResponseNorm(2, k=2.0))
+    compare(cpp_runtime, module, tmp_path, torch.randn(2, 7, 5, 6))
 
 
 def written(x: torch.Tensor) -> torch.Tensor:

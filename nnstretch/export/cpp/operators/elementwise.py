@@ -20,24 +20,11 @@ ARITHMETIC = {
     "maximum": "maximum",
     "minimum": "minimum",
 }
-PLAIN_FUNCTIONS = {
-    "relu": "relu",
-    "silu": "silu",
-    "hardswish": "hardswish",
-    "hardsigmoid": "hardsigmoid",
-    "sigmoid": "sigmoid",
-    "selu": "selu",
-    "mish": "mish",
-    "tanh": "tanh",
-    "softsign": "softsign",
-    "exp": "exp",
-    "log": "log",
-    "sqrt": "sqrt",
-    "rsqrt": "rsqrt",
-    "neg": "negate",
-    "abs": "abs",
-    "reciprocal": "reciprocal",
-}
+_SAME_NAMES = """
+    relu silu hardswish hardsigmoid sigmoid selu mish tanh softsign exp log sqrt rsqrt abs
+    reciprocal sin cos erf log1p expm1 sign floor ceil trunc round
+"""
+PLAIN_FUNCTIONS = {name: name for name in _SAME_NAMES.split()} | {"neg": "negate"}
 LARGEST = 3.4028234663852886e38
 
 
@@ -53,9 +40,11 @@ def number(value: Argument, default: float) -> float:
 def activation_of(node: Node) -> Activation:
     """Return the activation that a node applies."""
     kind = node.kind
-    if kind in PLAIN_FUNCTIONS:
-        return Activation(PLAIN_FUNCTIONS[kind])
     keywords = dict(node.kwargs)
+    if kind in PLAIN_FUNCTIONS:
+        if keywords.get("decimals", 0):
+            raise UnsupportedArguments("rounding to decimals")
+        return Activation(PLAIN_FUNCTIONS[kind])
     if kind == "gelu":
         style = keywords.get("approximate", argument(node, 1, "none"))
         return Activation("gelu_tanh" if style == "tanh" else "gelu")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nnstretch.export.cpp import view_algebra
+from nnstretch.export.cpp.operators.shapes import integers
 from nnstretch.export.cpp.program import Attribute, TensorView
 from nnstretch.export.cpp.translation import Translation, UnsupportedArguments, Views
 from nnstretch.graph import Argument, Node
@@ -125,6 +126,29 @@ def pool(t: Translation, node: Node) -> Views:
     return only_values(node, map_output(t, node, result))
 
 
+def depth_pool(t: Translation, node: Node) -> Views:
+    """Translate avg_pool3d along depth alone, as local response norm has it: rows are H x W."""
+    x = t.dense(t.view_of(node.args[0]), node)
+    window = integers(node.args[1])
+    stride = integers(argument(node, 2) or node.args[1])
+    padding = integers(argument(node, 3, 0))
+    is_deep = window[1:] == (1, 1) and set(stride[1:] or stride) == {1} and not any(padding[1:])
+    if len(x.shape) != 5 or not is_deep or (len(padding) == 1 and padding[0]):
+        raise UnsupportedArguments("windows along more than depth")
+    attributes: dict[str, Attribute] = {
+        "window": (window[0], 1),
+        "stride": (stride[0], 1),
+        "padding": (padding[0], 0),
+        "pooling": "average",
+        "count_padding": bool(argument(node, 5, True)),
+        "divisor": int(argument(node, 6) or 0),
+    }
+    rows = t.reshape(x, (*x.shape[:3], x.shape[3] * x.shape[4]), node)
+    shape = node.output.shape
+    result = t.call(node, "Pool2d", (rows,), (*shape[:3], shape[3] * shape[4]), attributes)
+    return t.reshape(result, shape, node)
+
+
 def only_values(node: Node, result: TensorView) -> Views:
     """Return a result, alone in a list where the operator gives indices beside it."""
     return result if len(node.outputs) == 1 else (result,)
@@ -184,6 +208,7 @@ RULES: dict[str, Rule] = {
     "max_pool2d_with_indices": pool,
     "avg_pool1d": pool,
     "avg_pool2d": pool,
+    "avg_pool3d": depth_pool,
     "adaptive_avg_pool1d": adaptive_pool,
     "adaptive_avg_pool2d": adaptive_pool,
     "adaptive_max_pool1d": adaptive_pool,
