@@ -97,12 +97,30 @@ def add_int8_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check(args: argparse.Namespace) -> None:
     """Refuse options that do not go together, before anything is loaded. Raises BadInput."""
+    check_destinations(args)
+    if args.int8:
+        check_int8(args)
+        return
+    for option in ("calibration", "calibration_images", "max_drop", "min_snr"):
+        if (value := getattr(args, option)) is not None:
+            raise BadInput(
+                f"--{option.replace('_', '-')} {value} without --int8, command line, float"
+                " needs no calibration and loses nothing"
+            )
+
+
+def check_destinations(args: argparse.Namespace) -> None:
+    """Check where to write, and what files are named. Raises BadInput."""
     if args.out is None and args.single is None:
         raise BadInput("nothing to write, command line, give --out FILE.nns or --single FILE")
-    if args.also and args.out is None:
-        raise BadInput(
-            f"--also {args.also[0]} without --out, command line, only a bundle holds several plans"
-        )
+    if args.out is None:
+        if args.also:
+            raise BadInput(
+                f"--also {args.also[0]} without --out, command line, only a bundle holds several"
+                " plans"
+            )
+    elif args.single is not None and os.path.realpath(args.out) == os.path.realpath(args.single):
+        raise BadInput(f"--single is {args.single}, command line, it is --out, too")
     if args.single is not None:
         from nnstretch.export.single_file import format_of
 
@@ -110,31 +128,22 @@ def check(args: argparse.Namespace) -> None:
             raise BadInput(
                 f"--int8 with --single {args.single}, command line, only a .tflite can be int8"
             )
-    if (
-        args.out is not None
-        and args.single is not None
-        and os.path.realpath(args.out) == os.path.realpath(args.single)
-    ):
-        raise BadInput(f"--single is {args.single}, command line, it is --out, too")
-    if args.int8 and args.format != "litert":
+
+
+def check_int8(args: argparse.Namespace) -> None:
+    """Check what goes with --int8. Raises BadInput."""
+    if args.format != "litert":
         raise BadInput(
             f"--int8 with --format {args.format}, command line, only --format litert has it"
         )
-    if args.int8 and args.calibration is None:
+    if args.calibration is None:
         raise BadInput(
             "--int8 without --calibration, command line, ranges of activations are measured on"
             " images: --calibration FOLDER of images, or a recipe such as digits (its training"
             " images)"
         )
-    if args.int8 and args.max_drop is not None and os.path.isdir(args.calibration):
+    if args.max_drop is not None and os.path.isdir(args.calibration):
         raise BadInput(
             f"--max-drop {args.max_drop:g} with --calibration {args.calibration}, command line, a"
             " folder has no labels, --min-snr judges int8, leave --max-drop out"
         )
-    if not args.int8:
-        for option in ("calibration", "calibration_images", "max_drop", "min_snr"):
-            if (value := getattr(args, option)) is not None:
-                raise BadInput(
-                    f"--{option.replace('_', '-')} {value} without --int8, command line, float"
-                    " needs no calibration and loses nothing"
-                )
