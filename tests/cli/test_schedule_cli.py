@@ -58,6 +58,8 @@ REFUSED = {
     "unknown policy heff": [TOPCUOGLU, "--policy", "heff"],
     "close to it: heft": [TOPCUOGLU, "--policy", "heff"],
     "FILE is missing": [],
+    "FILE with --policies": [TOPCUOGLU, "--policies"],
+    "--optimum with --policies": ["--optimum", "--policies"],
     "no file absent.json": ["absent.json"],
     "the file names its own processors": [TOPCUOGLU, "--processors", "4"],
     "is the command's own input": [TOPCUOGLU, "--trace", TOPCUOGLU],

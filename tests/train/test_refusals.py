@@ -375,3 +375,15 @@ def test_what_is_printed_needs_no_images_and_names_the_plans_network(
         "data.root is empty, data set folder, give the folder it is in" in capsys.readouterr().err
     )
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["digits", "shapes"])
+def test_a_folder_is_not_silently_left_out(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--data.name", name, "--data.root", str(tmp_path)]
+    assert command(["train", "digits", *where, "--out", str(tmp_path / "out"), "--json"]) == 1
+    assert (
+        f"data.root is {tmp_path}, data set {name}, it reads no folder" in capsys.readouterr().err
+    )
+    assert not (tmp_path / "out").exists()

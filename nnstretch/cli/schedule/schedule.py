@@ -81,6 +81,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> dict[str, Any]:
     """Run the verb and return its result as JSON data. Raises BadInput without a FILE."""
     if args.policies:
+        check_alone(args)
         return {"policies": policy_rows()}
     if args.file is None:
         raise BadInput("FILE is missing, command line, name a task graph or --policies")
@@ -95,6 +96,15 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     write_outputs(args, graph, trace)
     result = {"policy": args.policy, "graph": graph.name, **schedule_json(trace, graph)}
     return result if optimum is None else with_optimum(result, optimum)
+
+
+def check_alone(args: argparse.Namespace) -> None:
+    """Check that a list of policies is all that is asked for. Raises BadInput."""
+    asked = {"FILE": args.file, "--optimum": args.optimum, "--trace": args.trace, "--svg": args.svg}
+    if names := [name for name, value in asked.items() if value]:
+        raise BadInput(
+            f"{names[0]} with --policies, command line, which lists policies and schedules nothing"
+        )
 
 
 def check_outputs(args: argparse.Namespace) -> None:

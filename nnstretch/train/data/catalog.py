@@ -23,7 +23,12 @@ def open_dataset(data: DataSettings) -> Dataset:
 
 
 def open_named_dataset(data: DataSettings) -> Dataset:
-    """Open a data set by name. Raises BadInput when it needs data.root and has none."""
+    """Open a data set by name. Raises BadInput where data.root is missing, or is not read."""
+    if data.name in ("digits", "shapes") and data.root:
+        raise BadInput(
+            f"data.root is {data.root}, data set {data.name}, it reads no folder (name `folder` for"
+            " one of images)"
+        )
     if data.name == "digits":
         from nnstretch.train.data.digits import open_digits
 
