@@ -103,6 +103,7 @@ class Checker {
   }
   Activation activation() const {
     const auto last = static_cast<std::int32_t>(Function::round);
+    static_assert(NNS_ROUND == static_cast<std::int32_t>(Function::round), "nnstretch.h lags behind");
     want(attributes_.function >= 0 && attributes_.function <= last, "there is no such function");
     return {static_cast<Function>(attributes_.function), attributes_.a, attributes_.b};
   }

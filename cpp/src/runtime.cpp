@@ -89,6 +89,7 @@ void Runtime::check_opening(std::size_t places) const {
 std::size_t Runtime::open(std::shared_ptr<const Network> network, std::size_t places,
                           std::vector<CostRow> costs) {
   check_opening(places);
+  if (network == nullptr) refuse("the network is null");
   const std::size_t tasks = network->tasks().size();
   if (costs.size() != tasks)
     throw Error(Status::bad_input, std::to_string(costs.size()) + " rows of costs for " +

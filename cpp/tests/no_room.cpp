@@ -1,4 +1,4 @@
-// Places for which there is no room are refused, and what was allocated for some of them is free again.
+// Without a network, or room for its places, opening is refused; what was allocated is free again.
 #include <sys/resource.h>
 
 #include <cstdio>
@@ -19,6 +19,12 @@ int main() {
   RuntimeOptions options;
   options.elements = {{"cpu0"}};
   Runtime runtime(options);
+  try {
+    runtime.open(nullptr, 1, {});
+    std::puts("no network was opened");
+    return 1;
+  } catch (const Error&) {
+  }
   const rlimit limit{std::size_t{200} << 20, std::size_t{200} << 20};
   if (setrlimit(RLIMIT_AS, &limit) != 0) return 2;
   const std::vector<CostRow> costs(network->tasks().size(), CostRow{1.0});

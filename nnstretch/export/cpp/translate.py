@@ -51,7 +51,7 @@ FLOAT, WHOLE = "float32", ("int32", "int64")
 KEEPS_TYPE = frozenset(
     {
         *("view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze"),
-        *("expand", "slice", "select", "permute", "transpose", "contiguous", "clone", "alias"),
+        *("expand", "slice", "select", "permute", "transpose", "t", "contiguous", "clone", "alias"),
     }
 )
 """Operators that move whole numbers as they do others."""

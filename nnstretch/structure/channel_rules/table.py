@@ -108,7 +108,7 @@ def reduction(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 _POINTWISE_NAMES = """
     neg abs exp log sqrt rsqrt square reciprocal erf sin cos floor ceil trunc round sign log1p
-    expm1 clamp clamp_min clamp_max softmax log_softmax pow to _to_copy type_as roll flip
+    expm1 clamp clip clamp_min clamp_max softmax log_softmax pow to _to_copy type_as roll flip
     log_sigmoid logical_not bernoulli normalize lift_fresh_copy celu threshold rrelu zero fill
     zeros_like ones_like
 """

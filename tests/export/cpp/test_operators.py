@@ -121,6 +121,10 @@ def test_pools_norms_and_resizing(cpp_runtime: CppRuntime, tmp_path: Path) -> No
         nn.Upsample(size=(31, 7), mode="bilinear", align_corners=True),
         nn.Upsample(size=(40, 11)),
         nn.Upsample(size=(33, 8), mode="nearest-exact"),
+        nn.Upsample(scale_factor=2.05),  # twice as many rows and columns, whatever the factor
+        nn.Upsample(scale_factor=1.05, mode="bilinear"),  # as many
+        nn.Upsample(scale_factor=(2.05, 1.05)),
+        nn.Upsample(scale_factor=(1.05, 1.1), mode="bilinear"),
         nn.BatchNorm2d(6),
     )
     compare(cpp_runtime, module, tmp_path, torch.randn(2, 6, 15, 19))
@@ -187,6 +191,10 @@ def test_what_is_no_number_or_infinite_stays_so(
         lambda x: (x.clamp(min=0).log()).amax((2, 3)),
         lambda x: F.adaptive_max_pool2d((x * 0).log(), 2) + x.mean(),
         lambda x: x.log().softmax(1),
+        lambda x: (x * 1000).exp().clamp(min=1e-6),
+        lambda x: x.abs().log().clamp(max=-1.0) + (x * 0).log().clamp(max=1.0),
+        lambda x: (x * 0).log() ** 0.5,
+        lambda x: F.max_pool2d((x * 0).log(), 2).clamp(max=0.5) ** -1,
     )
     compare(cpp_runtime, module, tmp_path, torch.randn(1, 4, 6, 6))
 
@@ -223,6 +231,10 @@ def test_arithmetic_and_reductions(cpp_runtime: CppRuntime, tmp_path: Path) -> N
         lambda x: x.sin() + (3 * x).cos() - torch.erf(x) + x.abs().log1p() * torch.expm1(-x),
         lambda x: (x * 4).floor() + (x * 3).ceil() - (x * 2).trunc() + (x - 0.1).sign(),
         lambda x: ((x * 6).trunc() / 2).round(),
+        lambda x: F.linear(x, row.expand(5, 9), torch.full((1,), 0.5)),
+        lambda x: torch.addmm(torch.full((1,), 2.0), x[0, 0], x[1, 1].t()),
+        lambda x: torch.hstack((x, x * 2)).mT + torch.hstack((row, row))[0],
+        lambda x: x.clip(-0.5, 0.5) + x**0.5 + (x + 9) ** -0.5 + x**-1.0 + x**3,
     )
     compare(cpp_runtime, module, tmp_path, torch.randn(2, 4, 6, 9))
 
@@ -398,6 +410,10 @@ def test_borders_windows_and_indices(cpp_runtime: CppRuntime, tmp_path: Path) ->
         lambda x: F.pad(x, (2, 1, 1, 3), mode="replicate"),
         lambda x: F.pad(x, (2, 1, 1, 3), mode="circular"),
         lambda x: F.pad(x[:, :, 0], (3, 2), mode="reflect"),
+        lambda x: F.pad(x, (-4, 2, 0, 0), mode="reflect"),
+        lambda x: F.pad(x, (2, -1, -3, 2), mode="reflect"),
+        lambda x: F.pad(x, (-1, -1, 0, 0), mode="reflect") * 2,
+        lambda x: F.unfold(x[0], 2),
         lambda x: F.unfold(x, (2, 3), dilation=(2, 1), padding=(1, 2), stride=(2, 1)),
         lambda x: x.unfold(2, 3, 2) * 2,
         lambda x: x[:, indices] + 1,
@@ -521,6 +537,10 @@ def test_operators_of_several_calls(cpp_runtime: CppRuntime, tmp_path: Path) -> 
         ),
         (lambda x: x.unflatten(1, (2, 2, 1, 1, 1, 1, 1)) * 2, "more than 8 axes"),
         (lambda x: x.norm(p=3, dim=1), "a norm of order 3"),
+        (lambda x: x.sum().softmax(0), "an axis of a tensor that has none"),
+        (lambda x: x.mean().mean(0), "an axis of a tensor that has none"),
+        (lambda x: x.sum().flip(0), "an axis of a tensor that has none"),
+        (lambda x: x.sum().max(0)[0], "an axis of a tensor that has none"),
     ],
 )
 def test_what_would_be_computed_wrong_is_refused(step: Step, reason: str) -> None:

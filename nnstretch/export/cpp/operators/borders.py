@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nnstretch.export.cpp import view_algebra
-from nnstretch.export.cpp.operators.shapes import clip, integer, integers
+from nnstretch.export.cpp.operators.shapes import axis_number, clip, integer, integers
 from nnstretch.export.cpp.operators.windows import pair
 from nnstretch.export.cpp.program import TensorBuffer, TensorView, whole_view
 from nnstretch.export.cpp.translation import Translation, UnsupportedArguments, Views
@@ -31,10 +31,16 @@ def padded(t: Translation, node: Node) -> Views:
     margins: list[tuple[int, int]] = [(0, 0)] * len(x.shape)
     for number in range(len(widths) // 2):
         margins[-1 - number] = (widths[2 * number], widths[2 * number + 1])
+    rest = [(0, 0)] * len(margins)
+    if mode == "reflect":  # of all there is: what is cut off may be reflected before
+        rest = [(min(0, before), min(0, after)) for before, after in margins]
+        margins = [(max(0, before), max(0, after)) for before, after in margins]
     x = cut(x, margins)
-    if x.shape == node.output.shape:
-        return x
-    target = whole_view(TensorBuffer(node.name, "arena", node.output.shape))
+    sizes = zip(x.shape, margins, strict=True)
+    shape = tuple(n + max(0, before) + max(0, after) for n, (before, after) in sizes)
+    if x.shape == shape:
+        return cut(x, rest)
+    target = whole_view(TensorBuffer(node.name, "arena", shape))
     if mode == "constant":
         fill = {"number": float(value or 0.0)}  # type: ignore[arg-type]
         t.call(node, "Fill", (), target.shape, fill, write=target, suffix="_border")
@@ -44,7 +50,7 @@ def padded(t: Translation, node: Node) -> Views:
     t.call(node, "Copy", (x,), x.shape, write=place, suffix="_inside")
     if mode != "constant":
         copy_borders(t, node, place, margins, mode)
-    return target
+    return cut(target, rest)
 
 
 def cut(x: TensorView, margins: list[tuple[int, int]]) -> TensorView:
@@ -98,7 +104,7 @@ def border_source(
 def windows_of_axis(t: Translation, node: Node) -> Views:
     """Translate x.unfold(axis, size, step): windows that overlap in memory."""
     x = t.view_of(node.args[0])
-    axis = integer(node.args[1]) % len(x.shape)
+    axis = axis_number(integer(node.args[1]), len(x.shape))
     size, step = integer(node.args[2]), integer(node.args[3])
     return view_algebra.windows(x, axis, size, step)
 
@@ -110,6 +116,8 @@ def columns_of_windows(t: Translation, node: Node) -> Views:
         for number, default in ((1, 1), (2, 1), (3, 0), (4, 1))
     )
     x = t.view_of(node.args[0])
+    if len(x.shape) == 3:
+        x = view_algebra.insert_axis(x, 0)
     if any(padding):
         margins = [(0, 0), (0, 0), (padding[0], padding[0]), (padding[1], padding[1])]
         x = zero_border(t, node, x, margins)
@@ -168,7 +176,7 @@ def indexed(t: Translation, node: Node) -> Views:
 def replaced(t: Translation, node: Node) -> Views:
     """Translate slice_scatter and select_scatter: a copy in which a part is another tensor."""
     x, part = t.view_of(node.args[0]), t.view_of(node.args[1])
-    axis = integer(argument(node, 2), 0) % len(x.shape)
+    axis = axis_number(integer(argument(node, 2), 0), len(x.shape))
     size, start = x.shape[axis], integer(argument(node, 3), 0)
     if node.kind == "select_scatter":
         start %= size
@@ -194,7 +202,7 @@ def index_argument(node: Node, rank: int) -> tuple[int, Argument]:
     Raises UnsupportedArguments for several axes.
     """
     if node.kind == "index_select":
-        return integer(node.args[1]) % rank, node.args[2]
+        return axis_number(integer(node.args[1]), rank), node.args[2]
     items = node.args[1] if isinstance(node.args[1], tuple) else (node.args[1],)
     named = [axis for axis, item in enumerate(items) if item is not None]
     if len(named) != 1:

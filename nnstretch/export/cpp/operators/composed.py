@@ -14,7 +14,7 @@ from nnstretch.capture.weight_folding import concrete
 from nnstretch.export.cpp import view_algebra
 from nnstretch.export.cpp.operators.elementwise import activation, reduction
 from nnstretch.export.cpp.operators.products import product
-from nnstretch.export.cpp.operators.shapes import constant_number
+from nnstretch.export.cpp.operators.shapes import axis_number, constant_number, integer
 from nnstretch.export.cpp.program import Activation, Attribute, Extents, TensorView
 from nnstretch.export.cpp.translation import Translation, UnsupportedArguments, Views
 from nnstretch.graph import Argument, Node, ValueRef
@@ -57,7 +57,7 @@ def reduced(
 def reduced_axes(item: Argument, rank: int) -> Extents:
     """Return the axes of a reduction, all where none is named."""
     items = item if isinstance(item, tuple) else (item,)
-    axes = tuple(int(axis) % rank for axis in items if isinstance(axis, int))
+    axes = tuple(axis_number(axis, rank) for axis in items if isinstance(axis, int))
     return axes or tuple(range(rank))
 
 
@@ -105,7 +105,7 @@ def interpolated(t: Translation, node: Node) -> Views:
 def gated(t: Translation, node: Node) -> Views:
     """Translate glu: the first half of an axis times the sigmoid of the second."""
     x = t.view_of(node.args[0])
-    axis = int(argument(node, 1, -1)) % len(x.shape)
+    axis = axis_number(integer(argument(node, 1), -1), len(x.shape))
     size = x.shape[axis] // 2
     first = view_algebra.narrow(x, axis, 0, size)
     second = view_algebra.narrow(x, axis, size, size)
@@ -253,7 +253,7 @@ def apply(node: Node, x: torch.Tensor) -> np.ndarray:
 
 RULES: dict[str, Rule] = {
     "addcmul": with_product,
-    **dict.fromkeys(("clamp", "clamp_min", "clamp_max"), bounded),
+    **dict.fromkeys(("clamp", "clip", "clamp_min", "clamp_max"), bounded),
     "lerp": interpolated,
     "glu": gated,
     "rms_norm": rms_norm,

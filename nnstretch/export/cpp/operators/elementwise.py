@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from nnstretch.export.cpp import view_algebra
+from nnstretch.export.cpp.operators.shapes import axis_number, integer
 from nnstretch.export.cpp.program import Activation, Attribute
 from nnstretch.export.cpp.translation import Translation, UnsupportedArguments, Views
 from nnstretch.graph import Argument, Node, ValueRef
@@ -25,7 +27,6 @@ _SAME_NAMES = """
     reciprocal sin cos erf log1p expm1 sign floor ceil trunc round
 """
 PLAIN_FUNCTIONS = {name: name for name in _SAME_NAMES.split()} | {"neg": "negate"}
-LARGEST = 3.4028234663852886e38
 
 
 def number(value: Argument, default: float) -> float:
@@ -53,8 +54,8 @@ def activation_of(node: Node) -> Activation:
     if kind == "hardtanh":
         return Activation("clamp", number(argument(node, 1), -1.0), number(argument(node, 2), 1.0))
     if kind == "clamp":
-        lowest = number(argument(node, 1), -LARGEST)
-        return Activation("clamp", lowest, number(argument(node, 2), LARGEST))
+        lowest = number(argument(node, 1), -math.inf)
+        return Activation("clamp", lowest, number(argument(node, 2), math.inf))
     if kind == "leaky_relu":
         return Activation("leaky_relu", number(argument(node, 1), 0.01))
     if kind == "elu":
@@ -65,7 +66,8 @@ def activation_of(node: Node) -> Activation:
     if kind == "softplus":
         return Activation("softplus", number(argument(node, 1), 1.0), number(argument(node, 2), 20))
     exponent = number(argument(node, 1), 1.0)
-    return Activation("power", exponent)
+    root = {0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}.get(exponent)
+    return Activation("power", exponent) if root is None else Activation(root)
 
 
 def activation(t: Translation, node: Node) -> Views:
@@ -132,7 +134,7 @@ def prelu(t: Translation, node: Node) -> Views:
 def softmax(t: Translation, node: Node) -> Views:
     """Translate softmax and log_softmax over any axis: that axis is read last."""
     x = t.view_of(node.args[0])
-    axis = int(node.args[1]) % len(x.shape)  # type: ignore[arg-type]
+    axis = axis_number(integer(node.args[1]), len(x.shape))
     reads = view_algebra.transpose(x, axis, len(x.shape) - 1)
     attributes: dict[str, Attribute] = {"logarithm": "log" in node.kind}
     result = t.call(node, "Softmax", (reads,), reads.shape, attributes)
@@ -151,7 +153,8 @@ def reduction(t: Translation, node: Node) -> Views:
     axes_argument = argument(node, position)
     rank = len(x.shape)
     named = axes_argument if isinstance(axes_argument, tuple) else (axes_argument,)
-    axes = [int(axis) % rank for axis in named if isinstance(axis, int)] or list(range(rank))
+    axes = [axis_number(axis, rank) for axis in named if isinstance(axis, int)]
+    axes = axes or list(range(rank))
     kept = [axis for axis in range(rank) if axis not in axes]
     reads = view_algebra.permute(x, (*kept, *axes))
     attributes: dict[str, Attribute] = {"reduction": REDUCTIONS[node.kind], "axes": len(axes)}

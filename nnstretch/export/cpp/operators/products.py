@@ -45,8 +45,9 @@ def linear(t: Translation, node: Node) -> Views:
     if len(weight.shape) != 2:
         raise UnsupportedArguments(f"a weight of {len(weight.shape)} axes")
     rows = t.reshape(x, (x.elements // x.shape[-1], x.shape[-1]), node)
-    bias = t.optional_dense(argument(node, 2), node)
-    reads = (rows, view_algebra.transpose(weight, 0, 1), bias, None)
+    bias = argument(node, 2)
+    row = None if bias is None else bias_row(t, node, t.view_of(bias), weight.shape[0])
+    reads = (rows, view_algebra.transpose(weight, 0, 1), row, None)
     result = t.call(node, "Matmul", reads, (rows.shape[0], weight.shape[0]))
     return t.reshape(result, node.output.shape, node)
 
@@ -56,7 +57,13 @@ def addmm(t: Translation, node: Node) -> Views:
     bias, a, b = (t.view_of(item) for item in node.args[:3])
     if len(bias.shape) != 1 or node.kwargs:
         raise UnsupportedArguments("a bias that is no row, or factors")
-    return t.call(node, "Matmul", (a, b, t.dense(bias, node), None), node.output.shape)
+    row = bias_row(t, node, bias, b.shape[1])
+    return t.call(node, "Matmul", (a, b, row, None), node.output.shape)
+
+
+def bias_row(t: Translation, node: Node, bias: TensorView, columns: int) -> TensorView:
+    """Return a bias as one number a column, of which a single one may stand for all."""
+    return t.dense(view_algebra.broadcast(bias, (columns,)), node)
 
 
 def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:

@@ -22,6 +22,16 @@ def integer(value: Argument, default: int | None = None) -> int:
     raise UnsupportedArguments(f"{value} where a number is read")
 
 
+def axis_number(position: int, rank: int) -> int:
+    """Return an axis counted from the first.
+
+    Raises UnsupportedArguments for a tensor of one number, which PyTorch takes as one axis.
+    """
+    if rank == 0:
+        raise UnsupportedArguments("an axis of a tensor that has none")
+    return position % rank
+
+
 def integers(value: Argument) -> tuple[int, ...]:
     """Return whole numbers, of one or several."""
     items = value if isinstance(value, tuple) else (value,)
@@ -64,6 +74,8 @@ def permuted(t: Translation, node: Node) -> Views:
     rank = len(x.shape)
     if node.kind in ("t", "numpy_T"):
         return view_algebra.permute(x, tuple(reversed(range(rank))))
+    if node.kind == "mT":
+        return view_algebra.transpose(x, rank - 2, rank - 1)
     if node.kind == "permute":
         axes = integers(node.args[1])
         return view_algebra.permute(x, tuple(axis % rank for axis in axes))
@@ -86,7 +98,7 @@ def moved(x: TensorView, sources: tuple[int, ...], targets: tuple[int, ...]) -> 
 def sliced(t: Translation, node: Node) -> Views:
     """Translate slice(x, axis, start, end, step)."""
     x = t.view_of(node.args[0])
-    axis = integer(argument(node, 1), 0) % len(x.shape)
+    axis = axis_number(integer(argument(node, 1), 0), len(x.shape))
     size = x.shape[axis]
     start = clip(integer(argument(node, 2), 0), size)
     step = integer(argument(node, 4), 1)
@@ -102,21 +114,21 @@ def narrowed(t: Translation, node: Node) -> Views:
     """Translate narrow(x, axis, start, length)."""
     x = t.view_of(node.args[0])
     axis, start, length = (integer(item) for item in node.args[1:4])
-    axis %= len(x.shape)
+    axis = axis_number(axis, len(x.shape))
     return view_algebra.narrow(x, axis, start % x.shape[axis], length)
 
 
 def selected(t: Translation, node: Node) -> Views:
     """Translate select(x, axis, index)."""
     x = t.view_of(node.args[0])
-    axis = integer(node.args[1]) % len(x.shape)
+    axis = axis_number(integer(node.args[1]), len(x.shape))
     return view_algebra.select(x, axis, integer(node.args[2]) % x.shape[axis])
 
 
 def parts(t: Translation, node: Node) -> Views:
     """Translate chunk, split and split_with_sizes: one view for each output."""
     x = t.view_of(node.args[0])
-    axis = integer(argument(node, 2), 0) % len(x.shape)
+    axis = axis_number(integer(argument(node, 2), 0), len(x.shape))
     views: list[TensorView] = []
     start = 0
     for spec in node.outputs:
@@ -128,7 +140,7 @@ def parts(t: Translation, node: Node) -> Views:
 def unbound(t: Translation, node: Node) -> Views:
     """Translate unbind: one view for each position of an axis."""
     x = t.view_of(node.args[0])
-    axis = integer(argument(node, 1), 0) % len(x.shape)
+    axis = axis_number(integer(argument(node, 1), 0), len(x.shape))
     return tuple(view_algebra.select(x, axis, index) for index in range(x.shape[axis]))
 
 
@@ -152,7 +164,9 @@ def joined(t: Translation, node: Node) -> Views:
         raise UnsupportedArguments("no list of tensors")
     views = [view for view in map(t.view_of, items) if view.elements > 0]
     shape = node.output.shape
-    axis = integer(argument(node, 1), 0) % len(shape)
+    axis = axis_number(integer(argument(node, 1), 0), len(shape))
+    if node.kind == "hstack":
+        axis = min(1, len(shape) - 1)
     if node.kind == "stack":
         views = [view_algebra.insert_axis(view, axis) for view in views]
     target = whole_view(TensorBuffer(node.name, "arena", shape))
@@ -208,7 +222,9 @@ RULES |= dict.fromkeys(
 RULES |= {
     "expand": expanded,
     "expand_as": expanded,
-    **dict.fromkeys(("permute", "transpose", "t", "numpy_T", "swapaxes", "movedim"), permuted),
+    **dict.fromkeys(
+        ("permute", "transpose", "t", "numpy_T", "mT", "swapaxes", "movedim"), permuted
+    ),
     "slice": sliced,
     "select": selected,
     "narrow": narrowed,
@@ -220,6 +236,7 @@ RULES |= {
     "getitem": picked,
     "cat": joined,
     "concat": joined,
+    "hstack": joined,
     "stack": joined,
     **dict.fromkeys(("zeros_like", "ones_like", "full_like", "fill", "zero"), filled),
 }

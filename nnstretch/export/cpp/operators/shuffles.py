@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nnstretch.export.cpp import view_algebra
-from nnstretch.export.cpp.operators.shapes import integer, integers
+from nnstretch.export.cpp.operators.shapes import axis_number, integer, integers
 from nnstretch.export.cpp.program import TensorBuffer, whole_view
 from nnstretch.export.cpp.translation import Translation, UnsupportedArguments, Views
 from nnstretch.graph import Node
@@ -45,7 +45,7 @@ def flipped(t: Translation, node: Node) -> Views:
     """Translate flip: negative strides."""
     x = t.view_of(node.args[0])
     for axis in integers(node.args[1]):
-        x = view_algebra.flip(x, axis % len(x.shape))
+        x = view_algebra.flip(x, axis_number(axis, len(x.shape)))
     return x
 
 
@@ -74,7 +74,7 @@ def interleaved(t: Translation, node: Node) -> Views:
     if item is None:
         x, axis = t.reshape(x, (x.elements,), node), 0
     else:
-        axis = integer(item) % len(x.shape)
+        axis = axis_number(integer(item), len(x.shape))
     x = view_algebra.insert_axis(x, axis + 1)
     shape = (*x.shape[: axis + 1], count, *x.shape[axis + 2 :])
     return t.reshape(view_algebra.broadcast(x, shape), node.output.shape, node)

@@ -176,6 +176,9 @@ def resize(t: Translation, node: Node) -> Views:
     ):
         if align:
             scale.append((size - 1) / (target - 1) if target > 1 else 0.0)
+        elif target == size or (target == 2 * size and not linear):
+            # As PyTorch, which copies such axes whatever factor the call names.
+            scale.append(size / target)
         else:
             scale.append(1.0 / factor if factor else size / target)
     attributes: dict[str, Attribute] = {
