@@ -24,8 +24,8 @@ from nnstretch.files.atomic import write_text
 from nnstretch.files.journal import append_rows, decode_row, read_journal
 
 PAGE = Path("docs/results/cpp_networks.md")
-COMMAND = "python scripts/cpp_networks table"
-"""Whatever part of it made the last rows: the page is written from the whole journal."""
+COMMAND = "python scripts/cpp_networks table --timm"
+"""With a number of networks, whatever part made the last rows: the page is of the whole journal."""
 HEADS = (
     *("network", "calls", "oneDNN's", "error, portable", "error, oneDNN", "translate s", "build s"),
     *("eager ms", "portable ms", "oneDNN ms", "arena MB", "alive MB", "least MB"),
@@ -43,7 +43,7 @@ def cells(row: NetworkRow) -> tuple[str, ...]:
     )
 
 
-def page(rows: list[NetworkRow], asked: int, kept: int) -> str:
+def page(rows: list[NetworkRow], timm: int, asked: int, kept: int) -> str:
     """Return the page of results; `kept`: how many rows an earlier page had."""
     built = [row for row in rows if not row.reason]
     right = [row for row in built if row.is_right]
@@ -59,7 +59,7 @@ def page(rows: list[NetworkRow], asked: int, kept: int) -> str:
         f" as small as any arena can be where tasks run at once in {len(least)} (least: tensors of"
         " which no two may share memory).",
         "",
-        f"Made by `{COMMAND}`, one thread, both kernel sets in turns with PyTorch eager, the"
+        f"Made by `{COMMAND} {timm}`, one thread, both kernel sets in turns with PyTorch eager, the"
         " least of all turns; other programs ran on the machine, so that only numbers of one row"
         " may be compared, and those roughly."
         + (f" {kept} rows are kept from earlier runs, as they were printed." if kept else ""),
@@ -132,5 +132,5 @@ def run(args: argparse.Namespace) -> int:
     rows = printed | latest(args.journal)
     listed = [rows[name] for name in all_names if name in rows]
     kept = sum(row is printed.get(row.name) for row in listed)
-    write_text(args.out, page(listed, len(all_names), kept))
+    write_text(args.out, page(listed, args.timm, len(all_names), kept))
     return 0

@@ -31,15 +31,15 @@ def padded(t: Translation, node: Node) -> Views:
     margins: list[tuple[int, int]] = [(0, 0)] * len(x.shape)
     for number in range(len(widths) // 2):
         margins[-1 - number] = (widths[2 * number], widths[2 * number + 1])
-    rest = [(0, 0)] * len(margins)
-    if mode == "reflect":  # of all there is: what is cut off may be reflected before
-        rest = [(min(0, before), min(0, after)) for before, after in margins]
+    cuts = [(0, 0)] * len(margins)  # of the result; where nothing is reflected, of x
+    if mode == "reflect":  # what is cut off at one end may be reflected at the other
+        cuts = [(min(0, before), min(0, after)) for before, after in margins]
         margins = [(max(0, before), max(0, after)) for before, after in margins]
     x = cut(x, margins)
     sizes = zip(x.shape, margins, strict=True)
     shape = tuple(n + max(0, before) + max(0, after) for n, (before, after) in sizes)
     if x.shape == shape:
-        return cut(x, rest)
+        return cut(x, cuts)
     target = whole_view(TensorBuffer(node.name, "arena", shape))
     if mode == "constant":
         fill = {"number": float(value or 0.0)}  # type: ignore[arg-type]
@@ -50,7 +50,7 @@ def padded(t: Translation, node: Node) -> Views:
     t.call(node, "Copy", (x,), x.shape, write=place, suffix="_inside")
     if mode != "constant":
         copy_borders(t, node, place, margins, mode)
-    return cut(target, rest)
+    return cut(target, cuts)
 
 
 def cut(x: TensorView, margins: list[tuple[int, int]]) -> TensorView:

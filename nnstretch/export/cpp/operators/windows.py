@@ -119,11 +119,18 @@ def pool(t: Translation, node: Node) -> Views:
     if node.kind.startswith("max"):
         attributes["dilation"] = pair(argument(node, 4, 1), rank=rank)
     else:
-        attributes["pooling"] = "average"
-        attributes["count_padding"] = bool(argument(node, 5, True))
-        attributes["divisor"] = int(argument(node, 6) or 0)
+        attributes |= average(node)
     result = t.call(node, "Pool2d", (x,), maps_shape(node, rank), attributes)
     return only_values(node, map_output(t, node, result))
+
+
+def average(node: Node) -> dict[str, Attribute]:
+    """Return what an average pool divides by."""
+    return {
+        "pooling": "average",
+        "count_padding": bool(argument(node, 5, True)),
+        "divisor": int(argument(node, 6) or 0),
+    }
 
 
 def depth_pool(t: Translation, node: Node) -> Views:
@@ -139,9 +146,7 @@ def depth_pool(t: Translation, node: Node) -> Views:
         "window": (window[0], 1),
         "stride": (stride[0], 1),
         "padding": (padding[0], 0),
-        "pooling": "average",
-        "count_padding": bool(argument(node, 5, True)),
-        "divisor": int(argument(node, 6) or 0),
+        **average(node),
     }
     rows = t.reshape(x, (*x.shape[:3], x.shape[3] * x.shape[4]), node)
     shape = node.output.shape
@@ -177,7 +182,7 @@ def resize(t: Translation, node: Node) -> Views:
         if align:
             scale.append((size - 1) / (target - 1) if target > 1 else 0.0)
         elif target == size or (target == 2 * size and not linear):
-            # As PyTorch, which copies such axes whatever factor the call names.
+            # PyTorch takes such axes by their sizes, whatever factor the call names.
             scale.append(size / target)
         else:
             scale.append(1.0 / factor if factor else size / target)
