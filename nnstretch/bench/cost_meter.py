@@ -8,11 +8,18 @@ from dataclasses import replace
 from itertools import cycle, product
 from statistics import fmean, median
 
-from nnstretch.files.workload.measured_costs import MeasuredCosts, MeasuredTask, measured_task
+from nnstretch.files.workload.measured_costs import (
+    LEAST_FACTOR,
+    MOST_FACTOR,
+    MeasuredCosts,
+    MeasuredTask,
+    measured_task,
+)
 from nnstretch.schedule import Request, RequestScheduler, ThreadExecutor
 from nnstretch.schedule.costs.cost_rows import CostRows
 from nnstretch.schedule.finish_times import TaskCosts
 from nnstretch.schedule.policies.table import PolicySetting, find_policy
+from nnstretch.schedule.simulation.record_costs import MOST_TIMES
 from nnstretch.soc import Processor
 from nnstretch.task import Task
 from nnstretch.trace import Failure, Span
@@ -76,7 +83,7 @@ class CostMeter:
         rows: list[MeasuredTask] = []
         for (task, processor), samples_us in self.alone_us.items():
             beside_us = self.beside_us.get((task, processor))
-            factor = fmean(beside_us) / fmean(samples_us) if beside_us else 1.0
+            factor = factor_beside(samples_us, beside_us) if beside_us else 1.0
             rows.append(measured_task(task.plan, task.subgraph, processor, samples_us, factor))
         names = tuple(processor.name for processor in self._threads.processors)
         return MeasuredCosts(
@@ -140,3 +147,19 @@ class CostMeter:
             raise event.error
         assert isinstance(event, Span)
         return event
+
+
+def factor_beside(alone_us: Sequence[float], beside_us: Sequence[float]) -> float:
+    """Return how many times as long a task takes beside others, in the mean.
+
+    Of a run that the host held up, no more than `MOST_TIMES` the median counts: one such run among
+    few would say more of the factor than all others do.
+    """
+    factor = bounded_mean(beside_us) / bounded_mean(alone_us)
+    return min(MOST_FACTOR, max(LEAST_FACTOR, factor))
+
+
+def bounded_mean(times_us: Sequence[float]) -> float:
+    """Return the mean of times of which none counts more than `MOST_TIMES` the median."""
+    most_us = MOST_TIMES * median(times_us)
+    return fmean(min(most_us, time_us) for time_us in times_us)

@@ -33,7 +33,8 @@ OF_THE_HOST = (
 )
 """What a table says beside its tasks, as numbers."""
 TimeUs = Annotated[float, Range(0, 1e12)]
-Factor = Annotated[float, Range(0.1, 1000)]
+LEAST_FACTOR, MOST_FACTOR = 0.1, 1000.0
+Factor = Annotated[float, Range(LEAST_FACTOR, MOST_FACTOR)]
 
 
 @dataclass(frozen=True, slots=True)

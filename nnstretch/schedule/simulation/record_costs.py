@@ -13,7 +13,13 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from nnstretch.errors import BadInput
-from nnstretch.files.workload.measured_costs import MeasuredCosts, MeasuredTask, measured_task
+from nnstretch.files.workload.measured_costs import (
+    LEAST_FACTOR,
+    MOST_FACTOR,
+    MeasuredCosts,
+    MeasuredTask,
+    measured_task,
+)
 from nnstretch.files.workload.service_record import ServiceRecord
 from nnstretch.schedule.simulation.busy_time import busy_shares
 from nnstretch.schedule.simulation.replay import PlacedSpan, host_costs, placed_spans
@@ -23,7 +29,6 @@ FEW = 10
 STILL = 1e-4
 """Variance of the busy share below which nothing can be said either."""
 MOST_GAIN = 0.9
-MOST_FACTOR = 1000.0
 FEW_UNDER_WAY = 1
 PACE_WINDOW_US = 50_000.0
 MOST_WINDOWS = 100_000
@@ -214,7 +219,7 @@ def pace_of(
             took_us[window] = took_us.get(window, 0.0) + task.time_us
             usual_us[window] = usual_us.get(window, 0.0) + plain_us * factor
     return {
-        window: min(MOST_FACTOR, max(0.1, took_us[window] / usual))
+        window: min(MOST_FACTOR, max(LEAST_FACTOR, took_us[window] / usual))
         for window, usual in usual_us.items()
         if usual >= PACE_WINDOW_US / 2
     }
