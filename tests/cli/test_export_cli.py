@@ -15,7 +15,6 @@ from support.small_plan import write_plan_of_small_net
 pytest.importorskip("litert_torch")
 pytest.importorskip("ai_edge_quantizer")
 
-from nnstretch.bench.commands import run_verb as from_python
 from nnstretch.bundle.bundle import read_bundle
 from nnstretch.bundle.image_task import ImageTask
 from nnstretch.cli import parser_of, run_verb
@@ -145,9 +144,10 @@ def test_the_verb_writes_an_int8_bundle_and_a_single_file(place: Path) -> None:
 
 def test_a_plan_without_trained_weights_says_so(place: Path) -> None:
     plan, out = place / "plan.yaml", place / "untrained.nns"
-    notes = from_python("export", str(plan), "--out", str(out))["notes"]
+    parse = parser_of("export").parse_args
+    notes = verb.main(parse([str(plan), "--out", str(out)]))["notes"]
     assert notes[-1].startswith("without --weights the branches have what the network starts with")
-    whole = from_python("export", "timm:test_vit", "--out", str(place / "whole.nns"))
+    whole = verb.main(parse(["timm:test_vit", "--out", str(place / "whole.nns")]))
     assert not any("without --weights" in note for note in whole["notes"])
 
 
