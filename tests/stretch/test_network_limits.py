@@ -25,14 +25,11 @@ from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.bounds import cost_to_go as bounds_over_options
 from nnstretch.stretch.search.bounds import entry_bins
-from nnstretch.stretch.search.bounds.cost_to_go import (
-    cost_to_go,
-    excess_by_width,
-    tighten_loose,
-)
+from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go, tighten_loose
 from nnstretch.stretch.search.bounds.cutting_planes import CuttingPlanes
 from nnstretch.stretch.search.bounds.entry_bins import width_bins
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
+from nnstretch.stretch.search.bounds.reduced_costs import excess_by_width
 from nnstretch.stretch.search.bounds.relaxations import known_relaxations
 from nnstretch.stretch.search.branch_and_bound import ExactSearch
 from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits
@@ -401,3 +398,22 @@ def test_limits_that_do_not_bind_are_seen_to(monkeypatch: pytest.MonkeyPatch) ->
     with_it = {seed for seed in SEEDS if proven(seed)}
     monkeypatch.setattr(ExactSearch, "limits_seem_slack", lambda _self: False)
     assert with_it > {seed for seed in SEEDS if proven(seed)}
+
+
+@pytest.mark.parametrize("seed", [1, 12, 22, 45, 47])
+def test_bounds_around_the_best_multipliers_hold_and_rule_out_more(seed: int) -> None:
+    one = random_instance(seed)
+    tables, best = CostTables(space_of(one)), BruteForce(one).best()
+    options = tuple(segment_options(tables))
+    search = ExactSearch(tables, options, one.bounds, 0.0, schedule=NO_LABELS).run()
+    assert best is not None
+    assert not search.is_over
+    known, alive = len(search.bounds), len(search.alive)
+    search.surround(search.bounds)
+    totals_us = [values.total(one.bounds) for values in search.bounds]
+    assert max(totals_us) <= best[0] + slack(best[0])
+    if seed in (1, 45):
+        assert len(search.alive) < alive
+    search.surround(search.bounds)
+    tried = {values.multipliers for values in search.bounds}
+    assert known < len(search.bounds) == len(tried), "no multipliers twice"

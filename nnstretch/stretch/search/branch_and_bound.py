@@ -12,14 +12,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from nnstretch.stretch.cost.cost_arrays import Array
-from nnstretch.stretch.search.bounds.cost_to_go import (
-    cost_to_go,
-    excess_by_width,
-    reduced_costs,
-    tighten_loose,
-)
-from nnstretch.stretch.search.bounds.cutting_planes import CuttingPlanes
+from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go, tighten_loose
+from nnstretch.stretch.search.bounds.cutting_planes import CuttingPlanes, largest_multipliers
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
+from nnstretch.stretch.search.bounds.reduced_costs import excess_by_width, promising_options
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.greedy_plans import GreedyPlans
 from nnstretch.stretch.search.label_setting.label_search import LabelSearch
@@ -60,7 +56,7 @@ class ExactSearch:
         self.space = self.tables.space
         self.bins = self.schedule.bins(self.limits, len(self.space.processors))
         self.alive = list(range(len(self.options)))
-        self.planes = CuttingPlanes(self.limits, self.largest_multipliers(), self.schedule)
+        self.planes = CuttingPlanes(self.limits, largest_multipliers(self.tables), self.schedule)
 
     @property
     def lower_bound_us(self) -> float:
@@ -95,6 +91,8 @@ class ExactSearch:
             bounds.sort(key=lambda values: -values.total(self.limits))
             self.polish(bounds)
             for run in runs:
+                if run.beam.labels >= self.schedule.surrounded_labels:
+                    self.surround(bounds)
                 if self.is_over or self.bound_us == math.inf:
                     return self
                 self.search_labels(bounds, run)
@@ -111,17 +109,6 @@ class ExactSearch:
             self.progress(what, done, of)
 
     # Bounds
-
-    def largest_multipliers(self) -> Multipliers:
-        """Return three times what a MAC, and a parameter, costs when all processors work.
-
-        A meeting point may be worth three times an average segment.
-        """
-        us, macs = self.tables.original(0, self.space.last)
-        per_mac = 1 / sum(macs / times_us for times_us in us.values()) if macs else 0.0
-        params = max(1, self.space.analysis.graph.params)
-        per_meeting = min(us.values()) / self.space.last
-        return Multipliers(3 * per_mac, 3 * per_mac * macs / params, 3 * per_meeting)
 
     def optimize_multipliers(self) -> list[CostToGo]:
         """Return the bounds at the best multipliers, by falling bound."""
@@ -152,13 +139,30 @@ class ExactSearch:
         return fastest_us >= self.best.latency_us * (1 - max(self.gap, 1e-9))
 
     def tighten(self, bounds: list[CostToGo], bin_factor: float) -> bool:
-        """Evaluate the same multipliers over finer bins; return False where optimal before."""
-        for n, values in enumerate(list(bounds)):
+        """Evaluate the best multipliers over finer bins; return False where optimal before."""
+        kept = bounds[: self.schedule.kept_bounds]
+        for n, values in enumerate(kept):
             if self.is_over:
                 return False
-            report = partial(self.report_progress, "tightening bounds", n + 1, len(bounds))
+            report = partial(self.report_progress, "tightening bounds", n + 1, len(kept))
             bounds[n] = self.evaluate(values.multipliers, bin_factor, report, values)
         return True
+
+    def surround(self, bounds: list[CostToGo]) -> None:
+        """Evaluate multipliers around the best, too.
+
+        They bound all plans less well, but better those of more or less work than is asked for: a
+        label has done some of it, and needs the multipliers of what is left.
+        """
+        nearby = self.planes.around(self.planes.best)
+        for n, multipliers in enumerate(nearby):
+            if self.is_over:
+                return
+            if multipliers not in self.planes.bounds_us:
+                report = partial(self.report_progress, "surrounding bounds", n + 1, len(nearby))
+                values = self.evaluate(multipliers, bounds[0].bin_factor, report)
+                self.planes.bounds_us[multipliers] = values.total(self.limits)
+                bounds.append(values)
 
     def evaluate(
         self,
@@ -246,7 +250,8 @@ class ExactSearch:
         """Search around the greedy plans so far, and over options of the least bounds."""
         only = set(self.used)
         if len(bounds) > 1:
-            only |= self.promising_options(bounds, self.schedule.polished_options)
+            most = self.schedule.polished_options
+            only |= promising_options(self.options, bounds, self.limits, most)
         self.local_search(bounds, self.schedule.polishing_beam, only, self.schedule.margins)
 
     def local_search(
@@ -287,14 +292,3 @@ class ExactSearch:
                 return
             if self.best is not None and ceiling_us >= self.best.latency_us:
                 return
-
-    def promising_options(self, bounds: list[CostToGo], most: int) -> set[int]:
-        """Return options whose highest bound, over all multipliers, is least."""
-        costs = [reduced_costs(self.options, values) for values in bounds]
-        totals_us = [values.total(self.limits) for values in bounds]
-        highest_us: dict[int, float] = {}
-        for number in set.intersection(*map(set, costs)):
-            pairs = zip(totals_us, costs, strict=True)
-            highest_us[number] = max(total_us + excess[number] for total_us, excess in pairs)
-        by_bound = sorted(highest_us, key=lambda number: highest_us[number])
-        return set(by_bound[:most])

@@ -81,6 +81,8 @@ class SearchSchedule:
         ),
     )
     """The same where nothing limits the whole network: the finest bins before wide beams."""
+    surrounded_labels: int = WIDE.labels
+    """Labels of a beam from which on bounds at multipliers around the best pay."""
     largest_step: float = 0.15
     """Multipliers change from one round to the next by this share of the largest at most."""
     smallest_step: float = 0.02

@@ -13,6 +13,7 @@ from itertools import product
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array
+from nnstretch.stretch.search.bounds.reduced_costs import promising_options
 from nnstretch.stretch.search.branch_and_bound import ExactSearch
 from nnstretch.stretch.search.label_setting.labels import PlanPath
 from nnstretch.stretch.search.options.segment_option import BranchCombinations, SegmentOption
@@ -110,7 +111,8 @@ def promising_numbers(coarse: ExactSearch, fine: ExactSearch) -> list[int]:
     The latter also where they begin or end a cut before or behind.
     """
     numbers = option_numbers(fine.options)
-    promising = coarse.promising_options(coarse.bounds, PROMISING_OPTIONS)
+    known = coarse.options, coarse.bounds, coarse.limits
+    promising = promising_options(*known, PROMISING_OPTIONS)
     chosen = {numbers[coarse.options[number].key] for number in promising}
     for used in () if coarse.best is None else coarse.best.option_numbers:
         i, j, processors, merge = coarse.options[used].key

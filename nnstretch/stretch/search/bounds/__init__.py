@@ -8,6 +8,7 @@ relaxations.py       which ways to relax a segment option bound it best
 option_bounds.py     that bound over all merged widths that an option reads
 branch_costs.py      least weighted costs of one branch
 separable_bounds.py  a looser and cheaper one, each branch apart
-cost_to_go.py        backward recursion over the options of a space, reduced costs
+cost_to_go.py        backward recursion over the options of a space
+reduced_costs.py     how far plans through an option exceed the bound of all
 cutting_planes.py    which multipliers to try next (Kelley)
 """

@@ -6,7 +6,6 @@ options of a space.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -252,36 +251,3 @@ def bound_through(
         return reduced
     rows = np.searchsorted(option.space.merged_widths(option.j), combinations.width)
     return np.asarray(reduced + values.at[option.j][rows])
-
-
-def reduced_costs(options: Sequence[SegmentOption], values: CostToGo) -> dict[int, float]:
-    """Return how far every plan through an option exceeds the bound at least, us, by number."""
-    excess = excess_by_width(options, values)
-    return {number: float(excess_us.min()) for number, excess_us in excess.items()}
-
-
-def excess_by_width(
-    options: Sequence[SegmentOption], values: CostToGo, alive: Iterable[int] | None = None
-) -> dict[int, Array]:
-    """Return how far plans through an option exceed the bound at least, us, by number and width.
-
-    Widths are the merged ones that the option reads; plans use options that are `alive`, all by
-    default.
-    """
-    numbers = values.options if alive is None else values.options.keys() & alive
-    costs: dict[int, Array] = {}
-    at_full, elsewhere = {0: 0.0}, dict[int, float]()  # least excess up to a cut, by merged width
-    for number in sorted(numbers, key=lambda n: (options[n].i, n)):
-        option, bound = options[number], values.options[number]
-        i, j, space = option.i, option.j, option.space
-        ahead_us = np.full(len(bound), elsewhere.get(i, math.inf))
-        ahead_us[space.merged_row(i, space.original_width(i))] = at_full.get(i, math.inf)
-        excess_us, finite = np.full(len(bound), np.inf), np.isfinite(bound)
-        excess_us[finite] = ahead_us[finite] + (bound[finite] - values.at[i][finite])
-        least_us = float(excess_us.min())
-        if least_us < math.inf:
-            costs[number] = excess_us
-            at_full[j] = min(at_full.get(j, math.inf), least_us)
-            if changes_width(option):
-                elsewhere[j] = min(elsewhere.get(j, math.inf), least_us)
-    return costs

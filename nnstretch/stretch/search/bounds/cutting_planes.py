@@ -10,6 +10,7 @@ from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.bounds.multipliers import Multipliers
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.search_schedule import SearchSchedule
+from nnstretch.stretch.search.space.cost_tables import CostTables
 
 GRID = {0: 1, 1: 121, 2: 121, 3: 41}
 """Multipliers of each kind that are compared, by how many kinds there are."""
@@ -111,3 +112,16 @@ class CuttingPlanes:
         """Return which multipliers of each kind are at most a share of the largest apart."""
         ends = zip(axes, astuple(around), astuple(self.largest), strict=True)
         return [np.abs(axis - centre) <= step * high + 1e-30 for axis, centre, high in ends]
+
+
+def largest_multipliers(tables: CostTables) -> Multipliers:
+    """Return three times what a MAC, and a parameter, costs when all processors work.
+
+    A meeting point may be worth three times an average segment.
+    """
+    space = tables.space
+    us, macs = tables.original(0, space.last)
+    per_mac = 1 / sum(macs / times_us for times_us in us.values()) if macs else 0.0
+    params = max(1, space.analysis.graph.params)
+    per_meeting = min(us.values()) / space.last
+    return Multipliers(3 * per_mac, 3 * per_mac * macs / params, 3 * per_meeting)
