@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from report.test_report import (
+from support.pipeline_bundles import reference
+from support.report_page import (
     HOSTILE,
     Page,
     json_values,
@@ -24,7 +25,6 @@ from report.test_report import (
     poisoned,
     rewrite,
 )
-from support.pipeline_bundles import reference
 
 from nnstretch.bundle.bundle import Bundle
 from nnstretch.cli import main as command_line
