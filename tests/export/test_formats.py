@@ -1,22 +1,18 @@
 """Bundles of LiteRT sub-graphs, float and int8.
 
-Layouts, shared scales, merges that change no bit, and what is refused.
+Layouts, shared scales, merges that change no bit.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 
 pytest.importorskip("litert_torch")
@@ -26,20 +22,17 @@ from ai_edge_litert.interpreter import Interpreter
 from support.exports import PLAN, SHAPE, Written, conversions_shared, images, network, tiny, written
 
 from nnstretch.bundle.manifest import Port
-from nnstretch.errors import BadInput, Mismatch, UnsupportedOp
+from nnstretch.errors import UnsupportedOp
 from nnstretch.export.bundle import export
 from nnstretch.export.litert.convert import float_operators, to_int8, to_litert
 from nnstretch.export.litert.flatbuffer import parse_model, with_description
-from nnstretch.export.litert.int8 import SharedScaleGroups, require_equal_formats
 from nnstretch.export.litert.runner import LiteRTRunner
 from nnstretch.export.onnx.convert import OnnxRunner
 from nnstretch.export.onnx.rename_io import rename_io
 from nnstretch.export.single_file import export_single
 from nnstretch.export.subgraph_specs import ExportRequest
-from nnstretch.export.verify import check_snr, snr_db
-from nnstretch.plan import Branch, Plan, Segment
-from nnstretch.stretch import stretch
-from nnstretch.trial import Trial
+from nnstretch.export.verify import snr_db
+from nnstretch.plan import Branch, Segment
 
 
 @pytest.fixture(scope="module")
@@ -307,116 +300,3 @@ def test_the_whole_network_in_one_file(
         np.testing.assert_allclose(found, exact, atol=allowed)
         assert (one.int8_snr_db is not None and one.int8_snr_db > 15) == int8
         assert (float_operators(path.read_bytes()) == ()) == int8
-
-
-OTHER = replace(PLAN, segments=(Segment("input", "stem", (Branch("dsp"),)), *PLAN.segments[1:]))
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"format": "cpp"}, "unknown format cpp, export of tiny, it is one of onnx, litert"),
-        (
-            {"int8": True, "calibration": []},
-            "int8 of format onnx, export of tiny, only litert has it",
-        ),
-        ({"format": "litert", "int8": True}, "int8 without calibration inputs, export of tiny"),
-        (
-            {"plan": replace(PLAN, segments=PLAN.segments[:1])},
-            "module has 3 segments and its plan 1",
-        ),
-        ({"plan": OTHER}, "module is of another plan, export of tiny"),
-        ({"trial": Trial(OTHER, (), 0, 0)}, "trial is of another plan, export of tiny"),
-    ],
-)
-def test_requests_that_do_not_go_together_are_refused(
-    module: nn.Module, change: dict[str, Any], why: str
-) -> None:
-    with pytest.raises(BadInput, match=f"^{why}"):
-        replace(ExportRequest(module, PLAN), **change)
-
-
-def test_weights_of_another_precision_are_refused(module: nn.Module, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"^weights are torch.float16, export of tiny"):
-        export(copy.deepcopy(module).half(), PLAN, tmp_path / "a.nns")
-
-
-@pytest.mark.parametrize(
-    ("inputs", "why"),
-    [
-        ([], "no calibration inputs, int8 of tiny"),
-        ([torch.zeros(1, 3, 8, 8)], r"calibration input is \(1, 3, 8, 8\) torch.float32"),
-        ([np.zeros((1, 3, 16, 16))], "calibration input is ndarray, export of tiny"),
-        (
-            [torch.full((1, 3, 16, 16), torch.nan)],  # the quantizer would end the process
-            "calibration input holds nan or infinity, export of tiny",
-        ),
-    ],
-)
-def test_calibration_inputs_that_do_not_fit_are_refused(
-    module: nn.Module,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    inputs: list[torch.Tensor],
-    why: str,
-) -> None:
-    monkeypatch.setattr("nnstretch.export.litert.int8.float_files", lambda *_: {})
-    with pytest.raises(BadInput, match=f"^{why}"):
-        export(module, PLAN, tmp_path / "a.nns", format="litert", int8=True, calibration=inputs)
-
-
-@given(st.lists(st.floats(-100, 100), min_size=1, max_size=20), st.floats(-60, 60))
-def test_the_ratio_is_in_decibels_of_power(signal: list[float], ratio_db: float) -> None:
-    expected = np.array(signal) + 200
-    assert snr_db(expected, expected * (1 + 10 ** (-ratio_db / 20))) == pytest.approx(
-        ratio_db, abs=1e-3
-    )
-
-
-def test_int8_that_drowns_in_noise_is_refused() -> None:
-    y = np.ones((1, 4), np.float32)
-    assert check_snr([y, y], [y, y], "net") == 200
-    with pytest.raises(
-        Mismatch,
-        match=(
-            r"^int8 of net has a signal-to-noise ratio of 6\.0 dB, 1 calibration inputs, at least"
-            r" 10 are needed; "
-        ),
-    ):
-        check_snr([y], [1.5 * y], "net")
-    assert check_snr([y], [1.5 * y], "net", 6.0) == pytest.approx(6.02, abs=0.01)
-    with pytest.raises(Mismatch, match=r"at least 7 are needed; "):
-        check_snr([y], [1.5 * y], "net", 7.0)
-    assert snr_db(0 * y, y) == -200
-
-
-def test_groups_join_through_what_they_share() -> None:
-    groups = SharedScaleGroups()
-    for one, other in (("a", "b"), ("c", "d"), ("b", "c"), ("x", "y")):
-        groups.tie(("s", one), ("s", other))
-    groups.tie(("", "cut"), ("s", "d"))
-    assert [sorted(name for _, name in group) for group in groups.boundary_groups()] == [
-        ["a", "b", "c", "cut", "d"]
-    ]
-
-
-def test_of_two_that_differ_the_writer_is_named() -> None:
-    forms = [("writer", ("int8", 0.5, 0)), ("reader", ("int8", 0.25, 3))]
-    with pytest.raises(
-        UnsupportedOp,
-        match=(
-            r"^sub-graph writer holds cut as int8 of scale 0\.5 and zero point 0, int8 of net, its"
-            r" neighb"
-        ),
-    ):
-        require_equal_formats("cut", forms, "net")
-
-
-def test_a_file_that_a_session_would_refuse_is_not_written(tmp_path: Path) -> None:
-    maps = nn.Sequential(nn.Conv3d(1, 2, 3, padding=1), nn.MaxPool3d(2)).eval()
-    plan = Plan("maps", (1, 1, 4, 4, 4), (Segment("input", "output", (Branch("cpu"),)),))
-    with pytest.raises(
-        UnsupportedOp, match=r"cannot export maps as litert, sub-graph s0\.cpu, .*graphs"
-    ):
-        export(stretch(maps, plan), plan, tmp_path / "maps.nns", format="litert")
-    assert not (tmp_path / "maps.nns").exists()

@@ -1,15 +1,14 @@
-"""What clients may do to a server: write on arrays, ask for odd times, call it from callbacks,
-raise, fork. Nobody else notices.
+"""What clients may do to a server: write on arrays, call it from callbacks, close it, fork. Nobody
+else notices.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import threading
 from collections.abc import Iterator
-from concurrent.futures import CancelledError, Future, wait
+from concurrent.futures import Future, wait
 from time import perf_counter
 from typing import Any
 
@@ -20,7 +19,7 @@ from support.interrupts import interrupted
 from support.within import said_by_fork, within
 
 from nnstretch.bundle.bundle import Bundle
-from nnstretch.errors import BadInput, Cancelled, DeadlineMissed, NnstretchError, StageFailed
+from nnstretch.errors import BadInput, Cancelled, NnstretchError
 from nnstretch.run import Session
 from nnstretch.run.loaded_network import LoadedNetwork, Values
 from nnstretch.run.server import Server
@@ -49,19 +48,6 @@ class Gated(LoadedNetwork):
     def compute(self, subgraph: str, values: Values) -> None:  # type: ignore[override]
         self.entered.set()
         assert self.gate.wait(30)
-        super().compute(subgraph, values)
-
-
-class Raising(LoadedNetwork):
-    """Raises what is in `errors`, once each, then computes."""
-
-    def __init__(self, bundle: Bundle, *errors: BaseException) -> None:
-        super().__init__(bundle)
-        self.errors = list(errors)
-
-    def compute(self, subgraph: str, values: Values) -> None:  # type: ignore[override]
-        if subgraph == "stem" and self.errors:
-            raise self.errors.pop(0)
         super().compute(subgraph, values)
 
 
@@ -98,70 +84,6 @@ def test_an_answer_is_its_clients_own(bundle: Bundle) -> None:
         second[:] = 7
         assert np.array_equal(first, expected)
         assert np.array_equal(server.submit(image()).result(30), expected)
-
-
-@pytest.mark.parametrize("deadline_ms", [float("nan"), "5", -1, -0.1, True, 10**400, [5], np.nan])
-def test_a_deadline_that_is_no_time_is_refused_and_takes_no_place(
-    bundle: Bundle, deadline_ms: Any
-) -> None:
-    with Server(bundle, capacity=1) as server:
-        for _ in range(3):
-            with pytest.raises(BadInput, match="deadline_ms is "):
-                server.submit(image(), deadline_ms)
-        assert within(lambda: server.submit(image(), timeout_s=10).result(10)).shape
-    assert (server.counts.submitted, server.counts.lost) == (1, 0)
-
-
-@pytest.mark.parametrize(
-    "deadline_ms", [float("inf"), 1e300, 1e15, np.float32(1e9), np.int64(10**9)]
-)
-def test_a_deadline_may_be_far_away(bundle: Bundle, deadline_ms: Any) -> None:
-    with Server(bundle, capacity=1) as server:
-        for _ in range(3):
-            assert within(lambda: server.submit(image(), deadline_ms, 10).result(10)).shape
-
-
-def test_a_deadline_of_nothing_is_missed(bundle: Bundle) -> None:
-    with Server(bundle) as server, pytest.raises(DeadlineMissed):
-        within(lambda: server.submit(image(), 0).result(10))
-
-
-@pytest.mark.parametrize("timeout", ["1", float("nan"), True, 10**400, [1]])
-def test_a_timeout_that_is_no_number_is_refused_by_its_name(bundle: Bundle, timeout: Any) -> None:
-    with Server(bundle) as server:
-        with pytest.raises(BadInput, match="timeout_s is "):
-            server.submit(image(), timeout_s=timeout)
-        reply = server.submit(image())
-        for call in (reply.result, reply.exception):
-            with pytest.raises(BadInput, match="timeout is "):
-                call(timeout)
-
-
-@pytest.mark.parametrize("timeout", [float("inf"), 1e300, np.float32(20)])
-def test_a_timeout_may_be_infinite(bundle: Bundle, timeout: Any) -> None:
-    with Server(bundle) as server:
-        assert server.submit(image(), timeout_s=timeout).result(timeout).shape
-        assert server.submit(image()).exception(timeout) is None
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"capacity": 1.5}, "capacity is 1.5"),
-        ({"capacity": True}, "capacity is True"),
-        ({"capacity": "4"}, "capacity is '4'"),
-        ({"capacity": 10**400}, "capacity is an integer of 1329 bits"),
-        ({"dilation": 0.0}, "dilation is 0.0"),
-        ({"dilation": float("nan")}, "dilation is nan"),
-        ({"dilation": "2"}, "dilation is '2'"),
-        ({"ended": 3}, "ended is 3"),
-    ],
-)
-def test_settings_of_a_server_are_checked(
-    bundle: Bundle, fields: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(BadInput, match=message):
-        Server(bundle, **fields)
 
 
 @pytest.mark.parametrize("capacity", [1, 2])
@@ -216,100 +138,6 @@ def test_a_callback_may_close_the_server(bundle: Bundle) -> None:
     with pytest.raises(Cancelled, match="no request is taken"):
         server.submit(image())
     within(server.close)
-
-
-class Unreadable(Exception):
-    """An error that cannot be printed, copied or pickled."""
-
-    def __str__(self) -> str:
-        raise ValueError("no text")
-
-    def __reduce__(self) -> str:
-        raise TypeError("no copy")
-
-    __repr__ = __str__
-
-
-RAISED = [
-    RuntimeError("once"),
-    RuntimeError(),
-    Unreadable(),
-    SystemExit(3),
-    KeyboardInterrupt(),
-    StopIteration(4),
-    GeneratorExit(),
-    CancelledError(),
-]
-
-
-@pytest.fixture
-def log() -> Iterator[list[str]]:
-    """Collect what the project logs, whatever handlers others have set up in this process."""
-    lines: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("nnstretch")
-    logger.addHandler(handler)
-    yield lines
-    logger.removeHandler(handler)
-
-
-@pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
-def test_whatever_a_callback_raises_stops_nobody(
-    bundle: Bundle, error: BaseException, log: list[str]
-) -> None:
-    def raising(_: Future[Any]) -> None:
-        raise error
-
-    with Server(bundle, capacity=1) as server:
-        for _ in range(3):
-            reply = within(lambda: server.submit(image(), timeout_s=10))
-            reply.add_done_callback(raising)
-            assert reply.result(20).shape
-    assert sum("a done-callback of a server raised" in line for line in log) == 3
-    assert server.counts.answered == 3
-
-
-@pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
-def test_whatever_a_subgraph_raises_fails_its_request_alone(
-    bundle: Bundle, error: BaseException
-) -> None:
-    with Server(bundle, capacity=1, networks={"main": Raising(bundle, error)}) as server:
-        reply = server.submit(image())
-        raised = within(lambda: reply.exception(10))
-        for _ in range(2):
-            assert within(lambda: server.submit(image(), timeout_s=10).result(10)).shape
-    plain = isinstance(error, Exception) and not isinstance(error, StopIteration)
-    if plain:
-        assert raised is error
-    else:
-        assert isinstance(raised, StageFailed)
-        assert raised.__cause__ is error
-    assert (server.counts.failed, server.counts.answered, server.counts.lost) == (1, 2, 0)
-
-
-@pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
-def test_whatever_the_hook_of_tasks_raises_stops_nobody(
-    bundle: Bundle, error: BaseException
-) -> None:
-    def raising(_: object) -> None:
-        raise error
-
-    with Server(bundle, ended=raising) as server:
-        assert within(lambda: server.submit(image()).result(10)).shape
-
-
-def test_an_answer_that_cannot_be_made_fails_its_request_alone(bundle: Bundle) -> None:
-    class Forgetful(LoadedNetwork):
-        def outputs(self, values: Values, raw: bool = False) -> np.ndarray | Values:
-            if float(values["image"][0, 0, 0, 0]) == 2:
-                raise SystemExit(2)
-            return super().outputs(values, raw)
-
-    with Server(bundle, networks={"main": Forgetful(bundle)}) as server:
-        raised = within(lambda: server.submit(image(2)).exception(10))
-        assert isinstance(raised, StageFailed)
-        assert within(lambda: server.submit(image()).result(10)).shape
 
 
 def test_a_client_that_ends_its_own_answer_harms_nobody(bundle: Bundle) -> None:

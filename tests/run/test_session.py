@@ -4,7 +4,6 @@ by.
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import threading
@@ -15,8 +14,6 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support.bundles import (
     branched_bundle,
     branched_latency_us,
@@ -26,35 +23,13 @@ from support.bundles import (
     image,
     subgraph,
 )
-from support.tasks import named_task
 
 from nnstretch.bundle.bundle import Bundle, write_bundle
 from nnstretch.bundle.manifest import Manifest, Port
-from nnstretch.errors import BadInput, BrokenFile, Mismatch, UnknownName
-from nnstretch.run import Session, measure, perfetto, write_perfetto
-from nnstretch.run.metrics import dispatch_overhead_us, max_abs_error, median_trace
-from nnstretch.run.time_dilation import (
-    MARGIN,
-    SLIP,
-    Rehearsal,
-    correct_dilation,
-    required_dilation,
-    summarize_rehearsal,
-)
-from nnstretch.schedule import (
-    Disturbances,
-    Outage,
-    Request,
-    RequestScheduler,
-    StaticPlacement,
-    VirtualExecutor,
-    serialize,
-    task_durations_us,
-    task_graph,
-)
+from nnstretch.errors import BadInput, BrokenFile, UnknownName
+from nnstretch.run import Session
+from nnstretch.run.metrics import max_abs_error
 from nnstretch.soc import Processor, Soc
-from nnstretch.task import Task
-from nnstretch.trace import Failure, Span, TimerEvent, Trace
 
 PHONE = Soc(
     "mi9",
@@ -289,255 +264,6 @@ def test_a_failure_inside_a_branch_reaches_the_caller(
     )
     with pytest.raises(OSError, match="stem burnt"):
         session.run(image(bundle))
-
-
-# How far the clock is slowed down
-
-
-def test_a_fast_host_plays_in_real_time() -> None:
-    assert required_dilation(Rehearsal({"a": 10.0}, 1.0), {"a": 1000.0}, 1000.0) == 1.0
-
-
-def test_a_slow_host_is_given_room() -> None:
-    found = required_dilation(
-        Rehearsal({"a": 2500.0, "b": 0.0}, 0.0), {"a": 1000.0, "b": 1000.0}, 2000.0
-    )
-    assert MARGIN * 2500 - SLIP * 2000 * found <= found * 1000 <= MARGIN * 2500
-
-
-def test_without_slip_every_task_fits_with_its_margin() -> None:
-    rehearsal = Rehearsal({"a": 2500.0, "b": 900.0})
-    factor = required_dilation(rehearsal, {"a": 1000.0, "b": 100.0}, 2000.0, slip=0.0)
-    assert factor == pytest.approx(MARGIN * 9.0, rel=1e-3)
-    assert factor >= MARGIN * 9.0
-
-
-host_and_chip_us = st.tuples(st.floats(0, 1e5), st.floats(1, 1e5))
-
-
-@settings(deadline=None)
-@given(
-    st.dictionaries(st.text(max_size=3), host_and_chip_us, min_size=1),
-    st.floats(0, 1e4),
-    st.floats(1.01, 10),
-)
-def test_a_slower_host_never_gets_a_faster_clock(
-    tasks: dict[str, tuple[float, float]], gaps_us: float, slower: float
-) -> None:
-    host = {name: pair[0] for name, pair in tasks.items()}
-    predicted = {name: pair[1] for name, pair in tasks.items()}
-    factor = required_dilation(Rehearsal(host, gaps_us), predicted, sum(predicted.values()))
-    more = required_dilation(
-        Rehearsal({name: slower * us for name, us in host.items()}, slower * gaps_us),
-        predicted,
-        sum(predicted.values()),
-    )
-    assert 1.0 <= factor <= more * 1.002
-
-
-@pytest.mark.parametrize(
-    ("slip", "factor"), [(0.0, 4.0), (0.015, 4.0), (0.018, 7.2), (0.5, 8.0), (-0.1, 4.0)]
-)
-def test_a_trial_that_slips_gets_a_slower_clock(slip: float, factor: float) -> None:
-    assert correct_dilation(4.0, slip) == pytest.approx(factor)
-
-
-def test_a_rehearsal_is_the_least_of_its_runs() -> None:
-    tasks = (Task("a", "a"), Task("b", "b", frozenset("a")))
-    runs = [
-        Trace(
-            (
-                Span(0, us, named_task("a"), "cpu"),
-                Span(us + gap, us + gap + 5, named_task("b"), "dsp"),
-            )
-        )
-        for us, gap in ((10, 1), (20, 3), (90, 2))
-    ]
-    assert summarize_rehearsal(tasks, runs) == Rehearsal({"a": 10, "b": 5}, 1)
-
-
-# Measures
-
-
-def test_measures_of_a_virtual_run(bundle: Bundle) -> None:
-    session = Session(bundle)
-    found = measure(session.manifest, session.tasks, [session.predicted()] * 3, 1.0)
-    assert found.latency_us == dict.fromkeys(("min", "median", "p90", "p99"), 2500.0)
-    assert (found.critical_path_us, found.overlap_efficiency, found.dispatch_overhead_us) == (
-        2500.0,
-        1.0,
-        0.0,
-    )
-    assert found.throughput_per_s == pytest.approx(400)
-    assert found.busy_us == {"cpu": 2300.0, "dsp": 2000.0}
-    assert found.utilisation == {"cpu": 0.92, "dsp": 0.8}
-
-
-def test_handing_over_is_the_chips_time_and_no_overhead(bundle: Bundle) -> None:
-    slow = tuple(
-        replace(p, sync_us=60.0, enqueue_us=50.0) if p.name == "dsp" else p
-        for p in PHONE.processors
-    )
-    session = Session(bundle, replace(PHONE, processors=slow))
-    found = measure(
-        session.manifest, session.tasks, [session.predicted()], 1.0, session.handovers_us
-    )
-    assert (found.latency_us["median"], found.critical_path_us, found.dispatch_overhead_us) == (
-        2500.0,
-        2500.0,
-        0.0,
-    )
-    assert (
-        Session(bundle, replace(PHONE, processors=slow), clock="real").handovers_us
-        == session.handovers_us
-        != {}
-    )
-
-
-def test_dispatch_overhead_is_what_passes_around_a_meeting_point() -> None:
-    manifest = branched_bundle().manifest
-    fork = (
-        Span(0, 10, named_task("stem#0"), "cpu"),
-        Span(12, 20, named_task("s1_cpu#0"), "cpu"),
-        Span(11, 30, named_task("s1_dsp#0"), "dsp"),
-    )
-    spans = (*fork, Span(37, 40, named_task("s1_merge#0"), "cpu"))
-    assert dispatch_overhead_us(manifest, task_graph(manifest), Trace(spans)) == 7
-    plain = replace(
-        manifest, subgraphs=manifest.subgraphs[:2], outputs=manifest.subgraphs[1].outputs
-    )
-    assert dispatch_overhead_us(plain, serialize(task_graph(plain)), Trace(spans[:2])) == 2
-
-
-def test_the_largest_difference_counts_nan_only_when_alone() -> None:
-    nan = np.array([1.0, np.nan])
-    assert max_abs_error(nan, nan) == 0.0
-    assert max_abs_error({"a": np.array([1.0, 3.0])}, {"a": np.array([1.5, 3.0])}) == 0.5
-    with pytest.raises(Mismatch, match="1 of 2 outputs"):
-        max_abs_error(nan, np.array([1.0, 2.0]))
-
-
-def test_the_typical_run_is_the_median_one() -> None:
-    runs = [Trace((Span(0, us, named_task("a"), "cpu"),)) for us in (9, 1, 5)]
-    assert median_trace(runs) == runs[2]
-
-
-# The trace on paper
-
-
-def test_golden_perfetto(tmp_path: Path) -> None:
-    bundle = branched_bundle()
-    predicted = Session(bundle).predicted()
-    later = [
-        replace(span, start_us=span.start_us + 1.5, end_us=span.end_us + 2.25, handed_us=None)
-        for span in predicted.spans
-    ]
-    shifted = Trace(tuple(later))
-    write_perfetto(
-        tmp_path / "t.json", {"predicted": predicted, "measured": shifted}, bundle.manifest
-    )
-    document = json.loads((tmp_path / "t.json").read_text())
-    assert (document["displayTimeUnit"], document["otherData"]) == (
-        "ms",
-        {"model": "test:branched"},
-    )
-    assert [line(event) for event in document["traceEvents"]] == [
-        *(
-            "M 1/0 process_name predicted",
-            "M 1/0 process_sort_index 1",
-            "M 1/1 thread_name cpu",
-            "M 1/2 thread_name dsp",
-        ),
-        *(
-            "X 1/1 0.0+300.0 stem",
-            "X 1/1 300.0+900.0 s1_cpu",
-            "X 1/2 300.0+1000.0 s1_dsp",
-            "X 1/1 1300.0+100.0 s1_merge",
-        ),
-        *(
-            "s 1/1 1199.999 #1000001",
-            "f 1/1 1300.0 #1000001",
-            "s 1/2 1299.999 #1000002",
-            "f 1/1 1300.0 #1000002",
-        ),
-        *(
-            "C 1/0 0.0 queue cpu 1",
-            "C 1/0 300.0 queue cpu 1",
-            "C 1/0 1200.0 queue cpu 0",
-            "C 1/0 1300.0 queue cpu 1",
-        ),
-        *("C 1/0 1400.0 queue cpu 0", "C 1/0 300.0 queue dsp 1", "C 1/0 1300.0 queue dsp 0"),
-        *(
-            "M 2/0 process_name measured",
-            "M 2/0 process_sort_index 2",
-            "M 2/1 thread_name cpu",
-            "M 2/2 thread_name dsp",
-        ),
-        *(
-            "X 2/1 1.5+300.75 stem",
-            "X 2/1 301.5+900.75 s1_cpu",
-            "X 2/2 301.5+1000.75 s1_dsp",
-            "X 2/1 1301.5+100.75 s1_merge",
-        ),
-        *(
-            "s 2/1 1202.249 #2000001",
-            "f 2/1 1301.5 #2000001",
-            "s 2/2 1302.249 #2000002",
-            "f 2/1 1301.5 #2000002",
-        ),
-    ]
-
-
-def test_a_trace_shows_queues_that_fill_and_what_went_wrong() -> None:
-    manifest = branched_bundle().manifest
-    phone, times_us = (
-        tuple(Processor(name, name, 2) for name in ("cpu", "dsp")),
-        task_durations_us(manifest),
-    )
-    times_us |= {(sub, "cpu"): time_us for (sub, _), time_us in times_us.items()}
-    clock = VirtualExecutor(
-        phone, times_us, disturbances=Disturbances(fails=(Outage("dsp", 700.0),))
-    )
-    events: list[Span | Failure | TimerEvent] = []
-    service = RequestScheduler(
-        phone, StaticPlacement(("cpu", "dsp")), clock, lambda answer: None, times_us
-    )
-    service.heard = events.append
-    for number in range(2):
-        service.submit(Request(number, task_graph(manifest, number), 1500.0 + 5000 * number))
-    while service.step() is not None:
-        pass
-    trace = Trace(
-        tuple(e for e in events if isinstance(e, Span)),
-        tuple(e for e in events if not isinstance(e, Span)),
-    )
-    found = list(perfetto.events({"measured": trace}, perfetto.manifest_labels(manifest)))
-    depths = [event["args"]["tasks"] for event in found if event["name"] == "queue cpu"]
-    assert (max(depths), min(depths), depths[-1]) == (2, 0, 0)
-    instants = [(event["cat"], event["name"], event["ts"]) for event in found if event["ph"] == "i"]
-    assert instants == [
-        *(("failure", "s1_dsp#0 failed", 700.0), ("failure", "s1_dsp#1 failed", 700.0)),
-        *(("alarm", "DeadlineTimer()", 1500.0), ("alarm", "DeadlineTimer()", 6500.0)),
-    ]
-    assert next(event for event in found if event["ph"] == "i")["args"]["error"].startswith(
-        "processor dsp failed at 0.700 ms"
-    )
-
-
-def line(event: dict) -> str:
-    where = f"{event['ph']} {event['pid']}/{event['tid']}"
-    if event["ph"] == "M":
-        return f"{where} {event['name']} {next(iter(event['args'].values()))}"
-    if event["ph"] == "C":
-        return f"{where} {event['ts']} {event['name']} {event['args']['tasks']}"
-    if event["ph"] == "X":
-        return f"{where} {event['ts']}+{event['dur']} {event['name']}"
-    assert (event["name"], event["cat"], event.get("bp")) == (
-        "meet",
-        "meet",
-        "e" if event["ph"] == "f" else None,
-    )
-    return f"{where} {event['ts']} #{event['id']}"
 
 
 def test_running_needs_neither_torch_nor_onnx(tmp_path: Path, bundle: Bundle) -> None:

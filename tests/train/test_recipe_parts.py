@@ -1,6 +1,6 @@
 """The parts that recipes turn on.
 
-Averages, mixing, losses, norms, patience, micro-batches, features, curves, compile.
+Micro-batches, patience, norms, curves, compile.
 """
 
 from __future__ import annotations
@@ -8,13 +8,10 @@ from __future__ import annotations
 import csv
 from dataclasses import replace
 from functools import partial
-from math import log
 from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from support.trainings import UNMOVED, net, same_weights
 from torch import nn
 
@@ -24,180 +21,15 @@ from nnstretch.train import hardware as machine
 from nnstretch.train.callbacks import Records
 from nnstretch.train.classifier import Classifier
 from nnstretch.train.data import InMemoryImages, Pictures, open_dataset
-from nnstretch.train.data.transforms import make_mixer, normalize_images
-from nnstretch.train.losses import label_loss
-from nnstretch.train.optimizers import average_decay, make_optimizer, pair_tensors, update_average
+from nnstretch.train.data.transforms import normalize_images
+from nnstretch.train.optimizers import make_optimizer
 from nnstretch.train.recipe import (
     AugmentSettings,
-    AverageSettings,
     LossSettings,
     OptimizerSettings,
     TrainerSettings,
 )
 from nnstretch.train.training_folder import EpochRecord, best_epoch
-
-# Averages
-
-
-@given(st.floats(0, 0.99), st.integers(1, 5))
-def test_an_average_is_the_weighted_mean_of_all_that_it_followed(decay: float, steps: int) -> None:
-    average, moving = nn.BatchNorm2d(2), nn.BatchNorm2d(2)
-    pairs = pair_tensors(average, moving)
-    expected = average.weight.detach().clone()
-    for step in range(steps):
-        nn.init.constant_(moving.weight, float(step + 2))
-        moving.num_batches_tracked += 1  # type: ignore[operator]
-        update_average(pairs, decay)
-        expected = decay * expected + (1 - decay) * moving.weight.detach()
-    assert torch.allclose(average.weight, expected, atol=1e-5)
-    assert int(average.num_batches_tracked) == steps  # type: ignore[arg-type]
-
-
-def test_saved_weights_are_the_average_and_differ_from_the_last_ones(
-    tmp_path: Path,
-) -> None:
-    plain, averaged = net(), net()
-    fit(plain, UNMOVED, tmp_path / "plain", progress=False)
-    result = fit(
-        averaged,
-        replace(UNMOVED, average=AverageSettings(decay=0.99)),
-        tmp_path / "averaged",
-        progress=False,
-    )
-    assert not same_weights(plain, averaged)
-    assert result.val_accuracy == pytest.approx(evaluate(averaged, UNMOVED))
-    fresh = net(seed=4)
-    load_weights(fresh, result.checkpoint)
-    assert same_weights(fresh, averaged)
-
-
-def test_an_average_that_keeps_nothing_is_the_network(tmp_path: Path) -> None:
-    plain, averaged = net(), net()
-    fit(plain, UNMOVED, tmp_path / "plain", progress=False)
-    fit(
-        averaged,
-        replace(UNMOVED, average=AverageSettings(decay=1e-12)),
-        tmp_path / "averaged",
-        progress=False,
-    )
-    assert all(
-        torch.allclose(a, b, atol=1e-6)
-        for a, b in zip(plain.state_dict().values(), averaged.state_dict().values(), strict=True)
-    )
-
-
-@given(st.floats(0, 0.99999), st.integers(1, 40), st.integers(1, 400))
-def test_an_average_is_of_the_end_of_a_run_however_short_it_is(
-    decay: float, every_steps: int, steps: int
-) -> None:
-    """A weight that starts far away and then moves by one a step.
-
-    Its average is near the last of them.
-    """
-    average, pace = 1e4, AverageSettings(decay=decay, every_steps=every_steps)
-    for done in range(1, steps + 1):
-        kept = average_decay(done, rising=False, average=pace)
-        assert (kept is None) == (done >= every_steps and done % every_steps > 0)
-        average = average if kept is None else kept * average + (1 - kept) * done
-    assert average_decay(every_steps * 10**9, rising=False, average=pace) == decay
-    if steps >= 12 * every_steps:
-        assert abs(steps - average) < 0.2 * steps + 2 * every_steps
-    if every_steps > steps:
-        assert average == steps
-
-
-def test_a_decay_for_long_runs_does_not_keep_a_short_one_at_its_start(tmp_path: Path) -> None:
-    start, plain, averaged = net(), net(), net()
-    fit(plain, UNMOVED, tmp_path / "plain", progress=False)
-    for every_steps in (1, 32):  # of 44 steps
-        averaged = net()
-        fit(
-            averaged,
-            replace(UNMOVED, average=AverageSettings(decay=0.9999, every_steps=every_steps)),
-            tmp_path / "averaged",
-            progress=False,
-        )
-        moved, left = (
-            sum(
-                float((a - b).detach().norm())
-                for a, b in zip(averaged.parameters(), other.parameters(), strict=True)
-            )
-            for other in (start, plain)
-        )
-        assert left < 0.5 * moved
-
-
-# Losses and mixing
-
-
-@given(st.floats(0, 0.9), st.sampled_from(["softmax", "binary"]))
-def test_labels_as_shares_cost_what_labels_as_numbers_cost(smoothing: float, kind: str) -> None:
-    scores, labels = (
-        torch.randn(6, 5, generator=torch.Generator().manual_seed(0)),
-        torch.tensor([0, 1, 2, 3, 4, 0]),
-    )
-    loss = LossSettings(kind=kind, label_smoothing=smoothing)  # type: ignore[arg-type]
-    shares = nn.functional.one_hot(labels, 5).float()
-    assert torch.allclose(
-        label_loss(scores, labels, loss), label_loss(scores, shares, loss), atol=1e-6
-    )
-
-
-def test_smoothing_spreads_a_share_of_the_label_over_all_classes() -> None:
-    """Szegedy et al. 2016: of 0.3 over 3 classes the right one keeps 0.8.
-
-    Scores 0, 0 and log 2 are chances 1/4, 1/4, 1/2; alone 1/2, 1/2, 2/3.
-    """
-    scores, labels = torch.tensor([[0.0, 0.0, log(2)]]), torch.tensor([2])
-    softmax, binary = (
-        float(label_loss(scores, labels, LossSettings(kind=kind, label_smoothing=0.3)))
-        for kind in ("softmax", "binary")
-    )
-    assert softmax == pytest.approx(0.8 * log(2) + 0.2 * log(4), rel=1e-5)
-    assert binary == pytest.approx((2 * log(2) + 0.8 * log(3 / 2) + 0.2 * log(3)) / 3, rel=1e-5)
-
-
-def test_binary_loss_is_zero_for_certain_and_right_scores() -> None:
-    labels = torch.tensor([1, 0])
-    right = 40 * (2 * nn.functional.one_hot(labels, 3).float() - 1)
-    assert float(label_loss(right, labels, LossSettings(kind="binary", label_smoothing=0.0))) < 1e-6
-    assert float(label_loss(-right, labels, LossSettings(kind="binary", label_smoothing=0.0))) > 10
-
-
-@pytest.mark.parametrize(
-    "augment",
-    [
-        AugmentSettings(mixup=1.0),
-        AugmentSettings(cutmix=1.0),
-        AugmentSettings(mixup=1.0, cutmix=1.0),
-    ],
-    ids=["mixup", "cutmix", "both"],
-)
-def test_mixed_labels_are_shares_that_sum_to_one(augment: AugmentSettings) -> None:
-    torch.manual_seed(0)
-    images, labels = make_mixer(augment, 7)(torch.rand(8, 3, 16, 16), torch.arange(8) % 7)
-    assert images.shape == (8, 3, 16, 16)
-    assert torch.allclose(labels.sum(1), torch.ones(8))
-    assert (labels > 0).sum(1).max() == 2
-
-
-@pytest.mark.parametrize("name", ["sgd", "adamw", "lamb"])
-def test_every_optimizer_lowers_the_loss_and_leaves_norms_undecayed(
-    name: str, tmp_path: Path
-) -> None:
-    recipe = replace(
-        UNMOVED,
-        optimizer=OptimizerSettings(name=name, lr=0.01 if name != "sgd" else 0.1, clip_norm=5.0),
-    )  # type: ignore[arg-type]
-    history = fit(net(), recipe, tmp_path, progress=False).history
-    assert history[-1].train_loss < history[0].train_loss
-    groups = make_optimizer(net(), recipe.optimizer).param_groups
-    assert sorted(group["weight_decay"] for group in groups) == [0.0, 5e-4]
-    assert all(p.ndim > 1 for group in groups if group["weight_decay"] for p in group["params"])
-    assert len(make_optimizer(net(), replace(recipe.optimizer, decay_all=True)).param_groups) == 1
-
-
-# The loop
 
 
 def test_micro_batches_without_norms_take_the_same_steps(tmp_path: Path) -> None:
