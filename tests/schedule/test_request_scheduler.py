@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.phone import PHONE
 
 from nnstretch.errors import (
     BadInput,
@@ -30,12 +31,8 @@ from nnstretch.schedule import (
     VirtualExecutor,
     run_tasks,
 )
-from nnstretch.soc import Processor
 from nnstretch.task import Task
 from nnstretch.trace import Span
-
-CPU, DSP, GPU = Processor("cpu", "cpu", 2), Processor("dsp", "dsp", 2), Processor("gpu", "gpu", 1)
-PHONE = (CPU, DSP, GPU)
 
 
 def placed() -> StaticPlacement:

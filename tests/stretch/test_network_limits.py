@@ -3,102 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support.brute_force import (
     NETWORK,
     BruteForce,
     Instance,
-    all_combinations,
     chip,
     random_instance,
 )
+from support.search_bounds import crossings, random_prices, reached, slack, space_of
 
-from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.bounds import cost_to_go as bounds_over_options
 from nnstretch.stretch.search.bounds import entry_bins
 from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go, tighten_loose
-from nnstretch.stretch.search.bounds.cutting_planes import CuttingPlanes
 from nnstretch.stretch.search.bounds.entry_bins import width_bins
-from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
+from nnstretch.stretch.search.bounds.multipliers import Multipliers
 from nnstretch.stretch.search.bounds.reduced_costs import excess_by_width
-from nnstretch.stretch.search.bounds.relaxations import known_relaxations
 from nnstretch.stretch.search.branch_and_bound import ExactSearch
 from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits
-from nnstretch.stretch.search.label_setting.combinations import candidate_combinations
-from nnstretch.stretch.search.label_setting.dominance import undominated
-from nnstretch.stretch.search.options.segment_option import BranchCombinations, SegmentOption
 from nnstretch.stretch.search.options.segment_options import segment_options
 from nnstretch.stretch.search.search_schedule import SearchSchedule
 from nnstretch.stretch.search.space.cost_tables import CostTables
 from nnstretch.stretch.search.space.search_space import SearchSpace
 
 SEEDS = range(40)
+
+
 NO_LABELS = replace(SearchSchedule(), phases=())
-
-
-def space_of(one: Instance) -> SearchSpace:
-    return SearchSpace(
-        NetworkAnalysis(one.graph),
-        CostModel(one.soc),
-        one.processors,
-        one.limits,
-        one.width_steps,
-        one.merges,
-    )
-
-
-def random_prices(rng: Random, space: SearchSpace) -> Multipliers:
-    """Up to three times what a MAC and a parameter cost on the fastest processor."""
-    us, macs = CostTables(space).original(0, len(space.cuts) - 1)
-    each, all_us = min(us.values()) / macs, min(us.values())
-    return Multipliers(
-        rng.choice((0.0, 3 * each * rng.uniform(-1, 1))),
-        rng.choice((0.0, 3 * all_us / space.analysis.graph.params * rng.random())),
-        rng.choice((0.0, all_us * rng.random())),
-    )
-
-
-def reached(option: SegmentOption, combinations: BranchCombinations, values: CostToGo) -> Array:
-    """Reduced latency of combinations, and the bound on what is left behind them."""
-    reduced = values.multipliers.reduced(
-        combinations.latency_us, combinations.macs, combinations.params, option.meetings
-    )
-    if option.j == len(option.space.cuts) - 1:
-        return reduced
-    return np.asarray(
-        reduced
-        + values.at[option.j][
-            np.searchsorted(option.space.merged_widths(option.j), combinations.width)
-        ]
-    )
-
-
-def crossings(
-    every: list[SegmentOption], space: SearchSpace
-) -> Iterator[tuple[int, int, int, BranchCombinations]]:
-    """Every lane at every width it can read.
-
-    Its number, the width and its number, and all admissible combinations.
-    """
-    for number, option in enumerate(every):
-        for row, width in enumerate(space.merged_widths(option.i).tolist()):
-            combinations = all_combinations(option, width)
-            if combinations is not None and len(combinations):
-                yield number, row, width, combinations
-
-
-def slack(value: float) -> float:
-    """Rounding of sums that are taken in another order."""
-    return 1e-9 * (1 + abs(value))
 
 
 def check_bounds(
@@ -276,104 +213,6 @@ def test_ranges_cover_all_widths_and_leave_the_original_alone(finest: float) -> 
         assert full + 1 in (*starts, len(widths))
         for low, high in zip(starts, [*starts[1:], len(widths)], strict=True):
             assert widths[high - 1] <= finest * widths[low] + 1e-9
-
-
-def at_least_equal(
-    combinations: BranchCombinations, others: BranchCombinations, bounds: NetworkLimits
-) -> Array:
-    """Over (pick, other): whether the other hands over as much and is no worse in latency and in
-    all that is bounded.
-    """
-    fine = (combinations.width[:, None] == others.width) & (
-        others.latency_us <= combinations.latency_us[:, None] + 1e-9
-    )
-    if bounds.min_macs > 0:
-        fine &= others.macs >= combinations.macs[:, None]
-    if bounds.max_macs < math.inf:
-        fine &= others.macs <= combinations.macs[:, None]
-    if bounds.min_params > 0:
-        fine &= others.params >= combinations.params[:, None] - 1e-6
-    return np.asarray(fine)
-
-
-@pytest.mark.parametrize("most", [10**9, 3])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_combinations_within_the_limits_are_kept_or_dominated(seed: int, most: int) -> None:
-    """Below the room, and below what was left out, each combination is kept or another is at least
-    equal.
-    """
-    rng, one = Random(seed), random_instance(seed)
-    space = space_of(one)
-    every = list(segment_options(CostTables(space)))
-    values = cost_to_go(space, every, random_prices(rng, space), None, 1.05)
-    for number, _, width, combinations in crossings(every, space):
-        option, after = every[number], reached(every[number], combinations, values)
-        room_us = (
-            float(rng.choice((after.min(), np.median(after), after.max()))) * (1 + 1e-9) + 1e-6
-        )
-        relaxations = known_relaxations(number, option, values, width)
-        options, left_out_us = candidate_combinations(
-            option, width, values, relaxations, one.bounds, room_us, most
-        )
-        hopeful = combinations.take(
-            np.flatnonzero(
-                after
-                <= min(
-                    room_us - 1e-6,
-                    left_out_us - slack(left_out_us) if left_out_us < math.inf else math.inf,
-                )
-            )
-        )
-        if not len(hopeful):
-            continue
-        assert options is not None, option.name
-        found = option.branch_totals(width)
-        assert found is not None
-        kept = option.admissible_combinations(width, found, options)
-        assert at_least_equal(hopeful, kept, one.bounds).any(axis=1).all(), option.name
-        assert len(options[0]) <= most or not option.branched
-
-
-@settings(max_examples=300, deadline=None, derandomize=True)
-@given(st.integers(0, 3), st.data())
-def test_undominated_is_what_pairs_say(columns: int, data: st.DataObject) -> None:
-    rows = data.draw(st.lists(st.tuples(*[st.integers(0, 3)] * (2 + columns)), max_size=25))
-    table = np.array(rows, dtype=np.int64).reshape(len(rows), 2 + columns)
-    group, latency = table[:, 0], table[:, 1].astype(float)
-    kept = undominated(group, latency, [table[:, 2 + c].astype(float) for c in range(columns)])
-
-    def beats(a: int, b: int) -> bool:
-        return bool(
-            group[a] == group[b]
-            and latency[a] <= latency[b]
-            and (table[a, 2:] >= table[b, 2:]).all()
-        )
-
-    assert len(set(kept.tolist())) == len(kept)
-    assert not any(beats(a, b) for a in kept for b in kept if a != b)
-    assert all(any(beats(a, b) for a in kept) for b in range(len(rows)))
-
-
-@pytest.mark.parametrize(
-    ("limits", "priced"),
-    [
-        (NetworkLimits(), (False, False, False)),
-        (NetworkLimits(min_macs=1e6), (True, False, False)),
-        (NetworkLimits(max_macs=1e6), (True, False, False)),
-        (NetworkLimits(min_params=1e5), (False, True, False)),
-        (NetworkLimits(min_macs=1e6, min_params=1e5), (True, False, False)),
-        (NetworkLimits(min_macs=1e6, min_meetings=2), (True, False, True)),
-    ],
-)
-def test_what_is_limited_has_a_price_from_the_first_round_on(
-    limits: NetworkLimits, priced: tuple[bool, bool, bool]
-) -> None:
-    """Without one, bounds know nothing of a limit on parameters and labels must prove it all."""
-    planes = CuttingPlanes(limits, Multipliers(3e-6, 3e-3, 300.0), SearchSchedule())
-    first = planes.first(0.9e6)
-    assert (first.per_mac > 0, first.per_param > 0, first.per_meeting > 0) == priced
-    assert (planes.first(1.1e6).per_mac > 0) == (limits.max_macs < math.inf)
-    assert (planes.rounds() > 1) == any(priced)
 
 
 def test_options_that_cannot_be_best_have_no_tight_bound() -> None:

@@ -1,0 +1,76 @@
+"""Spaces, multipliers and combinations that bounds of a search are checked on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+import numpy as np
+from support.brute_force import (
+    Instance,
+    all_combinations,
+)
+
+from nnstretch.stretch.cost.cost_arrays import Array
+from nnstretch.stretch.cost.cost_model import CostModel
+from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
+from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
+from nnstretch.stretch.search.options.segment_option import BranchCombinations, SegmentOption
+from nnstretch.stretch.search.space.cost_tables import CostTables
+from nnstretch.stretch.search.space.search_space import SearchSpace
+
+
+def space_of(one: Instance) -> SearchSpace:
+    return SearchSpace(
+        NetworkAnalysis(one.graph),
+        CostModel(one.soc),
+        one.processors,
+        one.limits,
+        one.width_steps,
+        one.merges,
+    )
+
+
+def random_prices(rng: Random, space: SearchSpace) -> Multipliers:
+    """Up to three times what a MAC and a parameter cost on the fastest processor."""
+    us, macs = CostTables(space).original(0, len(space.cuts) - 1)
+    each, all_us = min(us.values()) / macs, min(us.values())
+    return Multipliers(
+        rng.choice((0.0, 3 * each * rng.uniform(-1, 1))),
+        rng.choice((0.0, 3 * all_us / space.analysis.graph.params * rng.random())),
+        rng.choice((0.0, all_us * rng.random())),
+    )
+
+
+def reached(option: SegmentOption, combinations: BranchCombinations, values: CostToGo) -> Array:
+    """Reduced latency of combinations, and the bound on what is left behind them."""
+    reduced = values.multipliers.reduced(
+        combinations.latency_us, combinations.macs, combinations.params, option.meetings
+    )
+    if option.j == len(option.space.cuts) - 1:
+        return reduced
+    return np.asarray(
+        reduced
+        + values.at[option.j][
+            np.searchsorted(option.space.merged_widths(option.j), combinations.width)
+        ]
+    )
+
+
+def crossings(
+    every: list[SegmentOption], space: SearchSpace
+) -> Iterator[tuple[int, int, int, BranchCombinations]]:
+    """Every lane at every width it can read.
+
+    Its number, the width and its number, and all admissible combinations.
+    """
+    for number, option in enumerate(every):
+        for row, width in enumerate(space.merged_widths(option.i).tolist()):
+            combinations = all_combinations(option, width)
+            if combinations is not None and len(combinations):
+                yield number, row, width, combinations
+
+
+def slack(value: float) -> float:
+    """Rounding of sums that are taken in another order."""
+    return 1e-9 * (1 + abs(value))
