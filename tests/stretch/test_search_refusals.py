@@ -1,0 +1,124 @@
+"""What a search refuses, and how it says so."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import fields
+
+import pytest
+import torch
+from support.brute_force import (
+    NETWORK,
+    chip,
+)
+from torch import nn
+
+from nnstretch.capture.torch_export import capture
+from nnstretch.errors import BadInput, UnknownName
+from nnstretch.predict import load_soc
+from nnstretch.stretch.search.constraints import (
+    SegmentLimits,
+    constraints_of,
+)
+from nnstretch.stretch.search.search import search
+
+
+def test_shares_above_one_are_refused() -> None:
+    with pytest.raises(
+        BadInput, match="min_depth is 2, search settings, it must be a share between 0 and 1"
+    ):
+        SegmentLimits(min_depth=2)
+
+
+@pytest.mark.parametrize(("name", "said"), [("min_macs", "MACs"), ("min_params", "parameters")])
+def test_at_least_infinity_is_refused(name: str, said: str) -> None:
+    with pytest.raises(BadInput, match=f"{said} cannot be at least inf and at most inf"):
+        search(NETWORK, chip(), ("cpu", "dsp"), **{name: math.inf})
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["min_macs", "min_params"])
+def test_at_least_minus_infinity_is_no_limit(name: str) -> None:
+    for least in (-math.inf, -1.0):
+        free = search(NETWORK, chip(), ("cpu", "dsp"), min_meetings=1)
+        bound = search(NETWORK, chip(), ("cpu", "dsp"), min_meetings=1, **{name: least})
+        assert bound.plans == free.plans
+        assert bound.lower_bound_us == free.lower_bound_us
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(SegmentLimits)])
+def test_limits_are_numbers(name: str) -> None:
+    for odd in (None, "0.5", True, math.nan, 10**400, b"x", [0.5]):
+        with pytest.raises(BadInput, match=f"^{name} is "):
+            SegmentLimits(**{name: odd})
+
+
+def test_equal_macs_network_has_the_macs_it_is_compared_at() -> None:
+    found = search(NETWORK, chip(), ("cpu", "dsp")).plans[0]
+    assert found.iso_mac.macs == pytest.approx(found.trial.macs, rel=0.3), (
+        "the nearest width that exists"
+    )
+    assert found.iso_mac.latency_us > 0
+
+
+def test_a_refusal_carries_demand_limit_and_unit() -> None:
+    trial = (
+        search(NETWORK, chip(0.5), ("cpu", "dsp"), SegmentLimits(alpha=2.0, beta=1.5))
+        .plans[0]
+        .trial
+    )
+    violation = constraints_of(SegmentLimits(alpha=1e-6), chip())[0](trial)
+    assert violation is not None
+    assert str(violation).startswith("cost_amortised: segment ")
+    assert " us, limit " in str(violation)
+
+
+def test_settings_that_make_no_sense_are_named() -> None:
+    with pytest.raises(UnknownName, match="unknown processor 'npu', SoC toy"):
+        search(NETWORK, chip(), ("cpu", "npu"))
+    with pytest.raises(BadInput, match="beta is -1"):
+        SegmentLimits(beta=-1)
+    with pytest.raises(BadInput, match="name each once"):
+        search(NETWORK, chip(), ("cpu", "cpu"))
+    with pytest.raises(BadInput, match="at least 10 and at most 5"):
+        search(NETWORK, chip(), min_macs=10, max_macs=5)
+    with pytest.raises(BadInput, match="merges are sum"):
+        search(NETWORK, chip(), merges=("sum",))
+    with pytest.raises(BadInput, match="top is 0"):
+        search(NETWORK, chip(), top=0)
+
+
+def test_refusals_are_counted() -> None:
+    result = search(NETWORK, chip(), ("cpu", "dsp"), SegmentLimits(beta=0.05))
+    assert Counter(result.refused)["no_stragglers"] > 0
+    assert all(len(s.branches) == 1 for s in result.plans[0].trial.segments)
+
+
+class Tied(nn.Module):
+    """Two layers of one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 16, 3, padding=1)
+        self.layers = nn.Sequential(*(nn.Conv2d(16, 16, 3, padding=1) for _ in range(3)))
+        self.layers[1].weight = self.layers[0].weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.layers(torch.relu(self.stem(x))))
+
+
+def test_parameters_of_layers_that_share_weights_are_not_limited() -> None:
+    graph, soc = capture(Tied(), torch.zeros(1, 3, 32, 32)), load_soc("mi9")
+    (shared,) = graph.shared_weights
+    assert shared in ("layers.0.weight", "layers.1.weight")
+    for bounds in ({"min_params": 1.0}, {"max_params": 1e9}):
+        with pytest.raises(BadInput, match=r"share weights .*limit MACs instead"):
+            search(graph, soc, **bounds)
+    assert search(graph, soc).optimal
+
+
+def test_an_unknown_fallback_is_refused() -> None:
+    graph = capture(Tied(), torch.zeros(1, 3, 32, 32))
+    with pytest.raises(BadInput, match="fallback is 'foo', search settings"):
+        search(graph, load_soc("mi9"), fallback="foo")
