@@ -101,3 +101,13 @@ def no_thread_stays_behind(quick_collections: None) -> Iterator[None]:
     for thread in newer:  # one that was told to end may take a moment
         thread.join(5)
     assert [thread.name for thread in newer if thread.is_alive()] == []
+
+
+@pytest.fixture
+def affinity_is_restored() -> Iterator[None]:
+    """Fail where the test's thread may run on other cores than before."""
+    from nnstretch.schedule.cpu_affinity import affinity
+
+    before = affinity()
+    yield
+    assert affinity() == before

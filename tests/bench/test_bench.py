@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -34,16 +31,7 @@ from nnstretch.run.loaded_network import LoadedNetwork
 from nnstretch.run.overlap_check import Overlap
 from nnstretch.schedule.cpu_affinity import affinity
 
-
-@pytest.fixture(autouse=True)
-def _no_thread_stays_behind() -> Iterator[None]:
-    """Of ours: libraries that a command loads may start threads for good."""
-    cores = affinity()
-    yield
-    assert not [
-        thread.name for thread in threading.enumerate() if thread.name.startswith("nnstretch")
-    ]
-    assert affinity() == cores
+pytestmark = pytest.mark.usefixtures("no_thread_stays_behind", "affinity_is_restored")
 
 
 # Who takes turns

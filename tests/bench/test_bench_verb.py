@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 from argparse import Namespace
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,18 +32,8 @@ from nnstretch.cli import main, run_verb
 from nnstretch.cli.bench.result import options
 from nnstretch.files.plan_yaml import plan_text, read_plan
 from nnstretch.plan import Branch, Segment
-from nnstretch.schedule.cpu_affinity import affinity
 
-
-@pytest.fixture(autouse=True)
-def _no_thread_stays_behind() -> Iterator[None]:
-    """Of ours: libraries that a command loads may start threads for good."""
-    cores = affinity()
-    yield
-    assert not [
-        thread.name for thread in threading.enumerate() if thread.name.startswith("nnstretch")
-    ]
-    assert affinity() == cores
+pytestmark = pytest.mark.usefixtures("no_thread_stays_behind", "affinity_is_restored")
 
 
 @pytest.fixture(scope="module")

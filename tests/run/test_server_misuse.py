@@ -7,14 +7,13 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 import pytest
-from support.bundles import branched_bundle
+from support.bundles import filled_image
 from support.interrupts import interrupted
 from support.within import said_by_fork, within
 
@@ -24,18 +23,7 @@ from nnstretch.run import Session
 from nnstretch.run.loaded_network import LoadedNetwork, Values
 from nnstretch.run.server import Server
 
-
-@pytest.fixture(autouse=True)
-def _no_thread_stays_behind() -> Iterator[None]:
-    before = set(threading.enumerate())
-    yield
-    left = [thread.name for thread in threading.enumerate() if thread not in before]
-    assert [name for name in left if name != "within"] == []
-
-
-@pytest.fixture(scope="module")
-def bundle() -> Bundle:
-    return branched_bundle()
+pytestmark = pytest.mark.usefixtures("no_thread_stays_behind")
 
 
 class Gated(LoadedNetwork):
@@ -51,10 +39,6 @@ class Gated(LoadedNetwork):
         super().compute(subgraph, values)
 
 
-def image(value: float = 1.0) -> np.ndarray:
-    return np.full((1, 3, 8, 8), value, np.float32)
-
-
 def answer_to(bundle: Bundle, x: np.ndarray) -> np.ndarray:
     with Session(bundle) as session:
         return session.run(x)  # type: ignore[return-value]
@@ -62,8 +46,8 @@ def answer_to(bundle: Bundle, x: np.ndarray) -> np.ndarray:
 
 def test_what_is_written_on_an_array_after_its_submit_is_not_computed(bundle: Bundle) -> None:
     network = Gated(bundle)
-    expected = [answer_to(bundle, image(k)) for k in range(4)]
-    frame = image()
+    expected = [answer_to(bundle, filled_image(k)) for k in range(4)]
+    frame = filled_image()
     with Server(bundle, networks={"main": network}) as server:
         replies = []
         for k in range(4):
@@ -78,12 +62,12 @@ def test_what_is_written_on_an_array_after_its_submit_is_not_computed(bundle: Bu
 
 def test_an_answer_is_its_clients_own(bundle: Bundle) -> None:
     with Server(bundle) as server:
-        first = server.submit(image()).result(30)
+        first = server.submit(filled_image()).result(30)
         expected = first.copy()
-        second = server.submit(image()).result(30)
+        second = server.submit(filled_image()).result(30)
         second[:] = 7
         assert np.array_equal(first, expected)
-        assert np.array_equal(server.submit(image()).result(30), expected)
+        assert np.array_equal(server.submit(filled_image()).result(30), expected)
 
 
 @pytest.mark.parametrize("capacity", [1, 2])
@@ -100,16 +84,16 @@ def test_a_callback_may_submit_the_next_request(
             if number == 30:
                 ended.set_result(number)
             else:
-                server.submit(image()).add_done_callback(lambda r: again(number + 1, r))
+                server.submit(filled_image()).add_done_callback(lambda r: again(number + 1, r))
 
         def client() -> None:
             for _ in range(60):
-                server.submit(image()).result(30)
+                server.submit(filled_image()).result(30)
 
         others = [threading.Thread(target=client, daemon=True) for _ in range(clients)]
         for thread in others:
             thread.start()
-        within(lambda: server.submit(image())).add_done_callback(lambda r: again(1, r))
+        within(lambda: server.submit(filled_image())).add_done_callback(lambda r: again(1, r))
         assert ended.result(30) == 30
         for thread in others:
             thread.join(30)
@@ -119,8 +103,8 @@ def test_a_callback_may_submit_the_next_request(
 def test_a_callback_may_wait_for_another_answer(bundle: Bundle) -> None:
     heard: Future[Any] = Future()
     with Server(bundle, capacity=1) as server:
-        server.submit(image()).add_done_callback(
-            lambda _: heard.set_result(server.submit(image()).result(20))
+        server.submit(filled_image()).add_done_callback(
+            lambda _: heard.set_result(server.submit(filled_image()).result(20))
         )
         assert heard.result(30).shape
 
@@ -133,22 +117,22 @@ def test_a_callback_may_close_the_server(bundle: Bundle) -> None:
         server.close()
         closed.set()
 
-    server.submit(image()).add_done_callback(closing)
+    server.submit(filled_image()).add_done_callback(closing)
     assert closed.wait(20)
     with pytest.raises(Cancelled, match="no request is taken"):
-        server.submit(image())
+        server.submit(filled_image())
     within(server.close)
 
 
 def test_a_client_that_ends_its_own_answer_harms_nobody(bundle: Bundle) -> None:
     network = Gated(bundle)
     with Server(bundle, capacity=2, networks={"main": network}) as server:
-        mine, running = server.submit(image()), server.submit(image())
+        mine, running = server.submit(filled_image()), server.submit(filled_image())
         mine.set_result("mine")
         running.set_running_or_notify_cancel()
         network.gate.set()
         for _ in range(3):
-            assert within(lambda: server.submit(image(), timeout_s=10).result(10)).shape
+            assert within(lambda: server.submit(filled_image(), timeout_s=10).result(10)).shape
     assert mine.result() == "mine"
     assert server.counts.lost == 0
 
@@ -163,7 +147,7 @@ def test_a_thread_that_serves_is_told_that_it_cannot_wait_for_itself(bundle: Bun
 
     def ask(_: object) -> None:
         if len(said) < 4:
-            for call in (lambda: server.submit(image()), reply[0].result):
+            for call in (lambda: server.submit(filled_image()), reply[0].result):
                 try:
                     call()
                 except NnstretchError as error:
@@ -175,7 +159,7 @@ def test_a_thread_that_serves_is_told_that_it_cannot_wait_for_itself(bundle: Bun
     compute = gated.compute
     gated.compute = lambda *given: (entered.wait(20), compute(*given))[1]  # type: ignore
     with Server(bundle, capacity=1, networks={"main": gated}, ended=ask) as server:
-        reply.append(server.submit(image()))
+        reply.append(server.submit(filled_image()))
         entered.set()
         assert reply[0].result(20).shape
     assert len(said) >= 4
@@ -198,7 +182,7 @@ def test_a_server_that_is_closed_by_one_of_its_own_threads_ends(bundle: Bundle, 
 
     network = {"main": Closing(bundle)} if where == "processor" else None
     server = Server(bundle, networks=network, ended=closing if where == "hook" else None)
-    assert within(lambda: server.submit(image()).result(10)).shape
+    assert within(lambda: server.submit(filled_image()).result(10)).shape
     within(server.close)
     assert closed
 
@@ -207,12 +191,12 @@ def test_a_server_that_is_closed_by_one_of_its_own_threads_ends(bundle: Bundle, 
 def test_closing_ends_who_waits_for_room(bundle: Bundle, drain: bool) -> None:
     network = Gated(bundle)
     server = Server(bundle, capacity=1, networks={"main": network})
-    first = server.submit(image())
+    first = server.submit(filled_image())
     ends: list[BaseException] = []
 
     def client() -> None:
         try:
-            server.submit(image())
+            server.submit(filled_image())
         except Cancelled as error:
             ends.append(error)
 
@@ -235,7 +219,7 @@ def test_many_clients_that_wait_for_room_all_come_to_their_turn(bundle: Bundle) 
 
     def client(number: int) -> None:
         for _ in range(10):
-            server.submit(image(), timeout_s=30).result(30)
+            server.submit(filled_image(), timeout_s=30).result(30)
         answered.append(number)
 
     with Server(bundle, capacity=2) as server:
@@ -252,9 +236,9 @@ def test_many_clients_that_wait_for_room_all_come_to_their_turn(bundle: Bundle) 
 def test_a_forked_process_is_told_that_it_has_no_server(bundle: Bundle) -> None:
     network = Gated(bundle)
     with Server(bundle, networks={"main": network}) as server:
-        reply = server.submit(image())
+        reply = server.submit(filled_image())
         told = "Stuck: process .* has no threads, server of test:branched, a fork has no threads"
-        for call in (lambda: server.submit(image()), reply.result, reply.exception):
+        for call in (lambda: server.submit(filled_image()), reply.result, reply.exception):
             assert re.match(told, said_by_fork(call)), call
         assert said_by_fork(server.close) == "returned None"
         network.gate.set()
@@ -265,16 +249,16 @@ ODD_INPUTS: list[Any] = [
     None,
     [[1.0]],
     object(),
-    image().astype(object),
-    image().astype(">f4"),
-    image().astype(np.float64),
+    filled_image().astype(object),
+    filled_image().astype(">f4"),
+    filled_image().astype(np.float64),
     np.zeros((0, 3, 8, 8), np.float32),
-    image()[0],
+    filled_image()[0],
     {},
-    {"picture": image()},
-    {"image": image(), "more": image()},
+    {"picture": filled_image()},
+    {"image": filled_image(), "more": filled_image()},
     {"image": None},
-    {3: image()},
+    {3: filled_image()},
     dict.fromkeys(range(100_000)),
     np.full((1, 3, 8, 8), np.nan, np.float32),
 ]
@@ -287,7 +271,7 @@ def test_inputs_that_are_none_are_refused_in_a_short_line(bundle: Bundle, inputs
             with pytest.raises(BadInput, match="image") as refused:
                 call(inputs)
             assert len(str(refused.value)) < 500
-        assert within(lambda: server.submit(image(), timeout_s=10).result(10)).shape
+        assert within(lambda: server.submit(filled_image(), timeout_s=10).result(10)).shape
 
 
 def test_arrays_of_any_memory_are_taken(bundle: Bundle) -> None:
@@ -305,7 +289,7 @@ def test_arrays_of_any_memory_are_taken(bundle: Bundle) -> None:
 
 def test_waiting_for_several_and_as_they_end_works(bundle: Bundle) -> None:
     with Server(bundle) as server:
-        replies = [server.submit(image()) for _ in range(8)]
+        replies = [server.submit(filled_image()) for _ in range(8)]
         done, open_ = wait(replies, timeout=20)
         assert (len(done), len(open_)) == (8, 0)
         called: list[object] = []
@@ -319,7 +303,7 @@ def test_a_thousand_servers_leave_nothing(bundle: Bundle) -> None:
     for number in range(1000):
         with Server(bundle, networks=network) as server:
             if number % 10 == 0:
-                server.submit(image()).result(20)
+                server.submit(filled_image()).result(20)
         if perf_counter() - begun_s > 60:
             pytest.fail("a server takes longer than 60 ms to open and close")
 
@@ -327,9 +311,9 @@ def test_a_thousand_servers_leave_nothing(bundle: Bundle) -> None:
 def test_a_submit_that_is_interrupted_anywhere_keeps_no_place(bundle: Bundle) -> None:
     with Server(bundle, capacity=1) as server:
         at = 1
-        while interrupted(lambda: server.submit(image(), timeout_s=20), at):
+        while interrupted(lambda: server.submit(filled_image(), timeout_s=20), at):
             at += 1
-            assert within(lambda: server.submit(image(), timeout_s=10).result(10)).shape
+            assert within(lambda: server.submit(filled_image(), timeout_s=10).result(10)).shape
         assert at > 30
     assert server.counts.lost == 0
 
@@ -339,13 +323,13 @@ def test_a_wait_for_room_that_is_interrupted_anywhere_wakes_the_next_one(bundle:
     while not is_over:
         network = Gated(bundle)
         with Server(bundle, capacity=1, networks={"main": network}) as server:
-            first = server.submit(image())
+            first = server.submit(filled_image())
             threading.Timer(0.002, network.gate.set).start()
-            is_over = not interrupted(lambda: server.submit(image(), timeout_s=20), at)
+            is_over = not interrupted(lambda: server.submit(filled_image(), timeout_s=20), at)
             at += 3
             network.gate.set()
             assert first.result(20).shape
-            assert within(lambda: server.submit(image(), timeout_s=10).result(10)).shape
+            assert within(lambda: server.submit(filled_image(), timeout_s=10).result(10)).shape
     assert at > 60
 
 
@@ -353,7 +337,7 @@ def test_a_close_that_is_interrupted_anywhere_can_be_repeated(bundle: Bundle) ->
     at, is_over = 1, False
     while not is_over:
         server = Server(bundle)
-        reply = server.submit(image())
+        reply = server.submit(filled_image())
         is_over = not interrupted(server.close, at)
         at += 1
         within(server.close)

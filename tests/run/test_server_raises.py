@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
 import numpy as np
 import pytest
-from support.bundles import branched_bundle
+from support.bundles import filled_image
 from support.within import within
 
 from nnstretch.bundle.bundle import Bundle
@@ -18,18 +17,7 @@ from nnstretch.errors import StageFailed
 from nnstretch.run.loaded_network import LoadedNetwork, Values
 from nnstretch.run.server import Server
 
-
-@pytest.fixture(autouse=True)
-def _no_thread_stays_behind() -> Iterator[None]:
-    before = set(threading.enumerate())
-    yield
-    left = [thread.name for thread in threading.enumerate() if thread not in before]
-    assert [name for name in left if name != "within"] == []
-
-
-@pytest.fixture(scope="module")
-def bundle() -> Bundle:
-    return branched_bundle()
+pytestmark = pytest.mark.usefixtures("no_thread_stays_behind")
 
 
 class Raising(LoadedNetwork):
@@ -43,10 +31,6 @@ class Raising(LoadedNetwork):
         if subgraph == "stem" and self.errors:
             raise self.errors.pop(0)
         super().compute(subgraph, values)
-
-
-def image(value: float = 1.0) -> np.ndarray:
-    return np.full((1, 3, 8, 8), value, np.float32)
 
 
 class Unreadable(Exception):
@@ -94,7 +78,7 @@ def test_whatever_a_callback_raises_stops_nobody(
 
     with Server(bundle, capacity=1) as server:
         for _ in range(3):
-            reply = within(lambda: server.submit(image(), timeout_s=10))
+            reply = within(lambda: server.submit(filled_image(), timeout_s=10))
             reply.add_done_callback(raising)
             assert reply.result(20).shape
     assert sum("a done-callback of a server raised" in line for line in log) == 3
@@ -106,10 +90,10 @@ def test_whatever_a_subgraph_raises_fails_its_request_alone(
     bundle: Bundle, error: BaseException
 ) -> None:
     with Server(bundle, capacity=1, networks={"main": Raising(bundle, error)}) as server:
-        reply = server.submit(image())
+        reply = server.submit(filled_image())
         raised = within(lambda: reply.exception(10))
         for _ in range(2):
-            assert within(lambda: server.submit(image(), timeout_s=10).result(10)).shape
+            assert within(lambda: server.submit(filled_image(), timeout_s=10).result(10)).shape
     plain = isinstance(error, Exception) and not isinstance(error, StopIteration)
     if plain:
         assert raised is error
@@ -127,7 +111,7 @@ def test_whatever_the_hook_of_tasks_raises_stops_nobody(
         raise error
 
     with Server(bundle, ended=raising) as server:
-        assert within(lambda: server.submit(image()).result(10)).shape
+        assert within(lambda: server.submit(filled_image()).result(10)).shape
 
 
 def test_an_answer_that_cannot_be_made_fails_its_request_alone(bundle: Bundle) -> None:
@@ -138,6 +122,6 @@ def test_an_answer_that_cannot_be_made_fails_its_request_alone(bundle: Bundle) -
             return super().outputs(values, raw)
 
     with Server(bundle, networks={"main": Forgetful(bundle)}) as server:
-        raised = within(lambda: server.submit(image(2)).exception(10))
+        raised = within(lambda: server.submit(filled_image(2)).exception(10))
         assert isinstance(raised, StageFailed)
-        assert within(lambda: server.submit(image()).result(10)).shape
+        assert within(lambda: server.submit(filled_image()).result(10)).shape

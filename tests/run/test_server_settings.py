@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from support.bundles import branched_bundle
+from support.bundles import filled_image
 from support.within import within
 
 from nnstretch.bundle.bundle import Bundle
 from nnstretch.errors import BadInput, DeadlineMissed
 from nnstretch.run.server import Server
 
-
-@pytest.fixture(autouse=True)
-def _no_thread_stays_behind() -> Iterator[None]:
-    before = set(threading.enumerate())
-    yield
-    left = [thread.name for thread in threading.enumerate() if thread not in before]
-    assert [name for name in left if name != "within"] == []
-
-
-@pytest.fixture(scope="module")
-def bundle() -> Bundle:
-    return branched_bundle()
-
-
-def image(value: float = 1.0) -> np.ndarray:
-    return np.full((1, 3, 8, 8), value, np.float32)
+pytestmark = pytest.mark.usefixtures("no_thread_stays_behind")
 
 
 @pytest.mark.parametrize("deadline_ms", [float("nan"), "5", -1, -0.1, True, 10**400, [5], np.nan])
@@ -40,8 +23,8 @@ def test_a_deadline_that_is_no_time_is_refused_and_takes_no_place(
     with Server(bundle, capacity=1) as server:
         for _ in range(3):
             with pytest.raises(BadInput, match="deadline_ms is "):
-                server.submit(image(), deadline_ms)
-        assert within(lambda: server.submit(image(), timeout_s=10).result(10)).shape
+                server.submit(filled_image(), deadline_ms)
+        assert within(lambda: server.submit(filled_image(), timeout_s=10).result(10)).shape
     assert (server.counts.submitted, server.counts.lost) == (1, 0)
 
 
@@ -51,20 +34,20 @@ def test_a_deadline_that_is_no_time_is_refused_and_takes_no_place(
 def test_a_deadline_may_be_far_away(bundle: Bundle, deadline_ms: Any) -> None:
     with Server(bundle, capacity=1) as server:
         for _ in range(3):
-            assert within(lambda: server.submit(image(), deadline_ms, 10).result(10)).shape
+            assert within(lambda: server.submit(filled_image(), deadline_ms, 10).result(10)).shape
 
 
 def test_a_deadline_of_nothing_is_missed(bundle: Bundle) -> None:
     with Server(bundle) as server, pytest.raises(DeadlineMissed):
-        within(lambda: server.submit(image(), 0).result(10))
+        within(lambda: server.submit(filled_image(), 0).result(10))
 
 
 @pytest.mark.parametrize("timeout", ["1", float("nan"), True, 10**400, [1]])
 def test_a_timeout_that_is_no_number_is_refused_by_its_name(bundle: Bundle, timeout: Any) -> None:
     with Server(bundle) as server:
         with pytest.raises(BadInput, match="timeout_s is "):
-            server.submit(image(), timeout_s=timeout)
-        reply = server.submit(image())
+            server.submit(filled_image(), timeout_s=timeout)
+        reply = server.submit(filled_image())
         for call in (reply.result, reply.exception):
             with pytest.raises(BadInput, match="timeout is "):
                 call(timeout)
@@ -73,8 +56,8 @@ def test_a_timeout_that_is_no_number_is_refused_by_its_name(bundle: Bundle, time
 @pytest.mark.parametrize("timeout", [float("inf"), 1e300, np.float32(20)])
 def test_a_timeout_may_be_infinite(bundle: Bundle, timeout: Any) -> None:
     with Server(bundle) as server:
-        assert server.submit(image(), timeout_s=timeout).result(timeout).shape
-        assert server.submit(image()).exception(timeout) is None
+        assert server.submit(filled_image(), timeout_s=timeout).result(timeout).shape
+        assert server.submit(filled_image()).exception(timeout) is None
 
 
 @pytest.mark.parametrize(

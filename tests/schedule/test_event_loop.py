@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.bundles import branched_bundle, branched_latency_us
-from support.phone import CPU, DSP, GPU, PHONE, never_before
+from support.phone import CPU, DSP, GPU, PHONE, never_before, placed
 
 from nnstretch.errors import Stuck, UnknownName
 from nnstretch.protocols import ProcessorState
 from nnstretch.schedule import (
-    StaticPlacement,
     ThreadExecutor,
     VirtualExecutor,
     critical_path_us,
@@ -30,20 +27,7 @@ from nnstretch.soc import Processor
 from nnstretch.task import Task
 from nnstretch.trace import Trace
 
-
-def placed(asynchronous_first: bool = True) -> StaticPlacement:
-    return StaticPlacement(("cpu", "dsp", "gpu"), asynchronous_first)
-
-
-@pytest.fixture(autouse=True)
-def _no_thread_stays_behind() -> Iterator[None]:
-    before, allowed = (
-        threading.active_count(),
-        os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None,
-    )
-    yield
-    assert threading.active_count() == before
-    assert allowed is None or os.sched_getaffinity(0) == allowed
+pytestmark = pytest.mark.usefixtures("no_thread_stays_behind", "affinity_is_restored")
 
 
 @st.composite

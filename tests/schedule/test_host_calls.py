@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from time import sleep
 
@@ -12,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.bundles import branched_bundle
-from support.phone import CPU, DSP, GPU, PHONE, never_before
+from support.phone import CPU, DSP, GPU, PHONE, never_before, placed
 
 from nnstretch.schedule import (
     Disturbances,
@@ -31,20 +28,7 @@ from nnstretch.soc import Processor
 from nnstretch.task import Task
 from nnstretch.trace import Failure, Span
 
-
-def placed(asynchronous_first: bool = True) -> StaticPlacement:
-    return StaticPlacement(("cpu", "dsp", "gpu"), asynchronous_first)
-
-
-@pytest.fixture(autouse=True)
-def _no_thread_stays_behind() -> Iterator[None]:
-    before, allowed = (
-        threading.active_count(),
-        os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None,
-    )
-    yield
-    assert threading.active_count() == before
-    assert allowed is None or os.sched_getaffinity(0) == allowed
+pytestmark = pytest.mark.usefixtures("no_thread_stays_behind", "affinity_is_restored")
 
 
 # How processors work: an asynchronous queue, a call with a helper thread, a call that blocks the

@@ -194,6 +194,11 @@ def branched_latency_us(
     return stem_us + segments * (max(branch_us) + 60.0 + 40.0)
 
 
+def filled_image(value: float = 1.0) -> np.ndarray:
+    """An image for `branched_bundle`, of one value."""
+    return np.full((1, 3, 8, 8), value, np.float32)
+
+
 def image(bundle: Bundle, seed: int = 0) -> np.ndarray:
     return (
         np.random.default_rng(seed)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from nnstretch.schedule import StaticPlacement
 from nnstretch.soc import Processor
 from nnstretch.trace import Trace
 
 CPU, DSP, GPU = Processor("cpu", "cpu", 2), Processor("dsp", "dsp", 2), Processor("gpu", "gpu", 1)
 PHONE = (CPU, DSP, GPU)
+
+
+def placed(asynchronous_first: bool = True) -> StaticPlacement:
+    return StaticPlacement(("cpu", "dsp", "gpu"), asynchronous_first)
 
 
 def never_before(real: Trace, virtual: Trace) -> None:
