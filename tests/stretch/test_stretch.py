@@ -15,22 +15,23 @@ from support.random_networks import INPUT, KINDS, Step, network, randomise, reci
 from torch import nn
 
 from nnstretch.capture import CapturedNetwork, default_input, load_model, trace
-from nnstretch.errors import BadPlan
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.stretch import LoweredNetwork, NetworkAnalysis, lower, single_processor_plan, stretch
-from nnstretch.stretch.lowering.channel_allocation import (
-    allocate_channels,
-    nearest_sum,
-    reachable_sums,
-)
 from nnstretch.stretch.lowering.two_branch_plan import two_branches
 from nnstretch.stretch.weights.branched_module import build_module
-from nnstretch.structure.channel_groups import analyze_channels
 
 torch.set_num_threads(1)
+
+
 X = torch.randn(INPUT, generator=torch.Generator().manual_seed(0))
+
+
 WIDTHS = st.sampled_from((0.25, 0.5, 0.7))
+
+
 DEPTHS = st.sampled_from((0.34, 0.5, 0.75, 1.0))
+
+
 ZOO = {
     "torchvision:resnet18": 64,
     "torchvision:mobilenet_v3_small": 64,
@@ -161,84 +162,6 @@ def resnet18() -> NetworkAnalysis:
     )
 
 
-def plan_with(
-    *branches: Branch, start: str = "maxpool", end: str = "layer1", merge: str = "concat"
-) -> Plan:
-    before = (Segment("input", start, (Branch("cpu"),)),)
-    return Plan(
-        "resnet18",
-        (1, 3, 64, 64),
-        (*before, Segment(start, end, branches, merge), Segment(end, "output", (Branch("cpu"),))),
-    )
-
-
-@pytest.mark.parametrize(
-    ("plan", "said"),
-    [
-        (
-            plan_with(Branch("cpu", 1, 32), Branch("dsp", 9, 32), start="layer4", end="avgpool"),
-            "depth 9 is impossible, segment layer4",
-        ),
-        (plan_with(Branch("cpu", 0, 32)), "depth 0 is impossible"),
-        (
-            plan_with(Branch("cpu", 1, 0)),
-            (
-                "width 0 is impossible, segment maxpool -> layer1 on cpu, a branch needs at least"
-                " one channel"
-            ),
-        ),
-        (
-            plan_with(Branch("cpu"), end="layer9"),
-            "unknown cut 'layer9', network resnet18, its cuts are relu, maxpool",
-        ),
-        (plan_with(Branch("cpu"), Branch("cpu")), "two branches on one processor, cpu, cpu"),
-        (plan_with(Branch("cpu", activation="sine")), "unknown activation 'sine'"),
-        (plan_with(Branch("cpu"), start="layer2", end="layer1"), "not after its start"),
-        (Plan("resnet18", (1, 3, 64, 64), ()), "empty plan"),
-        (
-            Plan("resnet18", (1, 3, 64, 64), (Segment("input", "layer1", (Branch("cpu"),)),)),
-            "it must end at 'output'",
-        ),
-        (
-            Plan(
-                "resnet18",
-                (1, 3, 64, 64),
-                (Segment("input", "output", (Branch("cpu", width=500),)),),
-            ),
-            "output becomes 1x500",
-        ),
-    ],
-)
-def test_impossible_plans_are_refused(plan: Plan, said: str) -> None:
-    with pytest.raises(BadPlan) as refusal:
-        lower(resnet18(), plan)
-    assert said in str(refusal.value)
-    assert "\n" not in str(refusal.value)
-
-
-def test_a_gap_between_segments_is_named() -> None:
-    segments = (
-        Segment("input", "layer1", (Branch("cpu"),)),
-        Segment("layer2", "output", (Branch("cpu"),)),
-    )
-    with pytest.raises(
-        BadPlan,
-        match="segment 1 starts at 'layer2', plan of resnet18, the one before ends at 'layer1'",
-    ):
-        lower(resnet18(), Plan("resnet18", (1, 3, 64, 64), segments))
-
-
-def test_ratios_become_the_nearest_numbers_that_can_be_had() -> None:
-    plan = plan_with(Branch("cpu", "0.5x", "0.5x"), Branch("dsp", "1x", "0.75x"))  # type: ignore[arg-type]
-    filled = [b.branch for b in lower(resnet18(), plan).segments[1].branches]
-    assert [(b.depth, b.width) for b in filled] == [(1, 32), (2, 48)]
-
-
-def test_a_deeper_branch_repeats_its_last_block() -> None:
-    two, four = (lower(resnet18(), plan_with(Branch("cpu", depth, 64))) for depth in (2, 4))
-    assert four.params - two.params == 2 * (2 * 64 * 64 * 9 + 4 * 64)
-
-
 def test_a_dropped_block_leaves_the_weights_that_it_cast_for_those_behind_it() -> None:
     class CastNorm(nn.LayerNorm):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -272,65 +195,6 @@ def test_a_dropped_block_leaves_the_weights_that_it_cast_for_those_behind_it() -
     for depth in (1, 2, 3, 5, 6):
         plan = Plan("cast", (2, 4, 8), (Segment("input", "output", (Branch("cpu", depth),)),))
         check_built(lower(analysis, plan), captured, x)
-
-
-def test_a_width_that_groups_cannot_make_is_refused_with_the_nearest() -> None:
-    graph = trace(network([Step("grouped", 16)]), X, "grouped").graph
-    name = next(cut.name for cut in NetworkAnalysis(graph).cuts if "blocks" in cut.name)
-    plan = Plan(
-        "grouped",
-        INPUT,
-        (
-            Segment("input", name, (Branch("cpu", width=10),)),
-            Segment(name, "output", (Branch("cpu"),)),
-        ),
-    )
-    said = (
-        r"width 10 is impossible, segment input -> .* on cpu, channels come in whole groups, 8 is"
-        r" the nearest"
-    )
-    with pytest.raises(BadPlan, match=said):
-        lower(graph, plan)
-
-
-def test_widths_of_a_projection_are_refused_where_there_is_none() -> None:
-    graph = trace(network([Step("grouped", 16)]), X, "grouped").graph
-    plan = Plan("grouped", INPUT, (Segment("input", "output", (Branch("cpu", width_in=8),)),))
-    with pytest.raises(BadPlan, match=r"width_in is 8, .* only branches of a project merge"):
-        lower(graph, plan)
-
-
-@given(st.lists(st.integers(1, 12), min_size=1, max_size=4), st.integers(1, 120))
-def test_reachable_sums_are_those_of_brute_force(steps: list[int], wanted: int) -> None:
-    reached = {sum(steps)}
-    for _ in range(140):
-        reached |= {n + step for n in reached for step in steps if n + step <= 140}
-    assert {n for n in range(141) if reachable_sums(steps, 140) >> n & 1} == {
-        n for n in reached if n <= 140
-    }
-    assert abs(nearest_sum(steps, wanted) - wanted) == min(abs(n - wanted) for n in reached)  # type: ignore[arg-type]
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 6), st.integers(1, 8)), min_size=1, max_size=4),
-    st.integers(1, 200),
-)
-def test_shares_make_the_width_or_the_nearest(groups: list[tuple[int, int]], wanted: int) -> None:
-    from dataclasses import replace
-    from fractions import Fraction
-
-    found = replace(
-        analyze_channels(resnet18().graph),
-        granularity={root: count for root, (_, count) in enumerate(groups)},
-    )
-    free = {root: step * count for root, (step, count) in enumerate(groups)}
-    shares = allocate_channels(free, found, Fraction(wanted), Fraction(wanted, sum(free.values())))
-    made = sum(free[root] * scale for root, scale in shares.items())
-    assert made == nearest_sum([step for step, _ in groups], Fraction(wanted))
-    assert all(
-        scale > 0 and (scale * found.granularity[root]).denominator == 1
-        for root, scale in shares.items()
-    )
 
 
 def test_default_inputs_are_what_networks_are_made_for() -> None:

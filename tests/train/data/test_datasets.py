@@ -1,17 +1,10 @@
-"""Data sets from folders and CIFAR's files: what they hold, and what they refuse."""
+"""Data sets from folders of images: what they hold, and what they refuse."""
 
 from __future__ import annotations
 
-import hashlib
-import io
-import pickle
 import struct
-import time
 import zlib
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,44 +15,14 @@ from hypothesis import given
 from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 from PIL import Image
+from support.image_folders import in_bytes, names, one_line, refusal
 from support.trainings import picture, write_images
-from torchvision import datasets as published
 
 from nnstretch.cli import main
 from nnstretch.errors import BadInput
-from nnstretch.train.data.cifar import lock_download, open_cifar
-from nnstretch.train.data.dataset import Images, UnreadableImage
+from nnstretch.train.data.dataset import UnreadableImage
 from nnstretch.train.data.decode import decode_image, encode_png
 from nnstretch.train.data.image_folder import ImageFiles, open_folder
-
-
-def in_bytes(image: Image.Image, kind: str, **options: Any) -> bytes:
-    stream = io.BytesIO()
-    image.save(stream, kind, **options)
-    return stream.getvalue()
-
-
-@contextmanager
-def one_line(told: str) -> Iterator[None]:
-    """What is in it may be refused as Unreadable, in one line that tells that much."""
-    problem = ""
-    try:
-        yield
-    except UnreadableImage as error:
-        problem = str(error)
-    assert not problem or (told in problem and "\n" not in problem)
-
-
-def names(images: Images) -> set[str]:
-    assert isinstance(images, ImageFiles)
-    return {str(images.file_path(index)) for index in range(len(images))}
-
-
-def refusal(root: Path, held_out: float = 0.25) -> str:
-    with pytest.raises(BadInput) as caught:
-        open_folder(root, held_out, 0)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def test_an_image_file_becomes_its_pixels(tmp_path: Path) -> None:
@@ -236,30 +199,6 @@ def test_png_keeps_every_byte(height: int, width: int, seed: int) -> None:
     assert torch.equal(decode_image(encode_png(image), "here"), image)
 
 
-def write_cifar(monkeypatch: pytest.MonkeyPatch, root: Path, classes: int) -> Path:
-    """Five images a file, in the published form; the class is told their MD5."""
-    kind = published.CIFAR10 if classes == 10 else published.CIFAR100
-    folder = root / kind.base_folder
-    folder.mkdir(parents=True)
-
-    def write(name: str, content: dict[str, Any]) -> str:
-        (folder / name).write_bytes(pickle.dumps(content))
-        return hashlib.md5((folder / name).read_bytes()).hexdigest()
-
-    def batch(seed: int) -> dict[str, Any]:
-        pixels = np.random.default_rng(seed).integers(0, 256, (5, 3072), dtype=np.uint8)
-        return {"data": pixels, "labels" if classes == 10 else "fine_labels": [seed % 2] * 5}
-
-    for part in ("train_list", "test_list"):
-        files = [[name, write(name, batch(len(name)))] for name, _ in getattr(kind, part)]
-        monkeypatch.setattr(kind, part, files)
-    listed = write(
-        kind.meta["filename"], {kind.meta["key"]: [f"class {number}" for number in range(classes)]}
-    )
-    monkeypatch.setattr(kind, "meta", {**kind.meta, "md5": listed})
-    return folder
-
-
 @pytest.mark.parametrize("target", ["..", "../bee", "../.."])
 def test_a_link_that_would_list_images_twice_is_refused(tmp_path: Path, target: str) -> None:
     write_images(tmp_path / "images", {"ant": 3, "bee": 3})
@@ -305,68 +244,3 @@ def test_a_file_name_cannot_write_to_the_terminal(
     assert line.count("\n") == 1
     assert r"\x1b[2J" in line
     assert "\x1b" not in line
-
-
-@pytest.mark.parametrize(("classes", "images"), [(10, 25), (100, 5)])
-def test_cifar_is_read_in_its_published_form(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, classes: int, images: int
-) -> None:
-    folder = write_cifar(monkeypatch, tmp_path, classes)
-    dataset = open_cifar(tmp_path, classes, False)
-    assert (len(dataset.train), len(dataset.held), len(dataset.classes)) == (images, 5, classes)
-    with (folder / ("test_batch" if classes == 10 else "test")).open("rb") as file:
-        raw = pickle.load(file)["data"]
-    assert torch.equal(dataset.held[3][0], torch.from_numpy(raw[3]).view(3, 32, 32))
-
-
-def test_processes_that_download_take_turns(tmp_path: Path) -> None:
-    inside: list[int] = []
-
-    def download() -> None:
-        with lock_download(tmp_path / "new"):
-            inside.append(1)
-            assert len(inside) == 1
-            time.sleep(0.02)
-            inside.pop()
-
-    with ThreadPoolExecutor(4) as pool:
-        for turn in [pool.submit(download) for _ in range(4)]:
-            turn.result()
-    (tmp_path / "file").touch()
-    with pytest.raises(BadInput, match="cannot download into"), lock_download(tmp_path / "file"):
-        pass
-
-
-def test_cifar_that_is_missing_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(
-        BadInput,
-        match=(
-            r"cifar-10-batches-py/data_batch_1, no such file; unpack cifar-10-python\.tar\.gz into"
-        ),
-    ):
-        open_cifar(tmp_path, 10, False)
-    with pytest.raises(BadInput, match="there are 10 and 100"):
-        open_cifar(tmp_path, 20, False)
-
-
-class Payload:
-    """Makes a file when it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Path.touch, (self.path,)
-
-
-@pytest.mark.parametrize("name", ["data_batch_3", "test_batch", "batches.meta"])
-def test_a_changed_cifar_file_is_refused_and_never_unpickled(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
-) -> None:
-    folder = write_cifar(monkeypatch, tmp_path, 10)
-    (folder / name).write_bytes(pickle.dumps(Payload(tmp_path / "ran")))
-    with pytest.raises(BadInput, match=f"{name}, its MD5 is not the published"):
-        open_cifar(tmp_path, 10, False)
-    assert not (tmp_path / "ran").exists()
-    pickle.loads((folder / name).read_bytes())
-    assert (tmp_path / "ran").exists(), "the payload would have run"
