@@ -1,12 +1,14 @@
 """The slowest twentieth of two networks' inferences on two cores, and what `simulate` says of it.
 
-Inferences arrive at drawn times at 0.5 and 0.7 of what two workers do at most, in blocks with a pause
-after each in which all end. Blocks of two drawings take turns: of the one, what the runtime did is
+Inferences arrive at drawn times, so that two workers are busy for 0.5 and 0.7 of the time, in blocks
+with a pause after each in which all end. How long an inference keeps a worker busy is measured right
+before, of arrivals, too: where all are there at once, one layer of many runs in a row, with its
+weights in the cache. Blocks of two drawings take turns: of the one, what the runtime did is
 a record, of which a table of costs is made (`costs_of_record`, as `simulate measure --record`); given
 that table (`--costs`), the arrivals of the other and the tasks (`--graph`), `simulate` says the p95 of
 the other. They take turns because the host's own speed changes within seconds and minutes: a table
 of other minutes is one of another host. Beside it stands what a table of the very arrivals says. All
-of it is done in several rounds, each row at a load of what two workers did right before. It needs
+of it is done in several rounds. It needs
 two quiet cores; a round of 480 requests takes about five minutes.
 
 `--emulated` asks the same of two elements that compute and take the time of their table, four times
@@ -42,12 +44,14 @@ LAYER, NETWORK = "layer", "network"
 """How fine tasks are: one fused layer, or a whole network."""
 ROWS = ((LAYER, "rr"), (LAYER, "eft"), (LAYER, "heft_rt"), (NETWORK, "eft"))
 SATURATED = 240
-"""Inferences that are there at once to see how many two workers do in a second."""
+"""Inferences that are there at once, or arrive, to see how many two workers do in a second."""
+TRIED_LOAD = 0.5
+"""Share of the former at which the latter arrive."""
 CORES = "cpu,cpu"
 EMULATED = "emulated:npu,emulated:npu"
 EMULATED_FACTOR = 4.0
 """What emulated elements take, over what a core takes, so that the computing hides behind it."""
-BLOCK = 100
+BLOCK = 30
 """Inferences of a block, in the mean."""
 TRIES = 3
 """Times that a row is measured where a block has not ended when the next begins."""
@@ -110,9 +114,9 @@ def run(args: argparse.Namespace) -> int:
         for number in range(rounds):
             for load in LOADS:
                 for fine, policy in ROWS:
-                    capacities.append(capacity(bench))
+                    capacities.append(capacity(benches[fine], policy))
                     print(number, capacities[-1], flush=True)
-                    per_s, count = load * capacities[-1].measured_per_s, requests // len(PAIR)
+                    per_s, count = load * capacities[-1].arriving_per_s, requests // len(PAIR)
                     row = one_row(benches[fine], policy, load, per_s, count, number)
                     rows.setdefault((load, fine, policy), []).append(row)
                     print(
@@ -125,6 +129,7 @@ def run(args: argparse.Namespace) -> int:
                         row.tries,
                         flush=True,
                     )
+            per_s = LOADS[-1] * capacity(bench, LEARNING).arriving_per_s
             times_ms = drawn_times_ms(f"{LOADS[-1]}", per_s, requests // len(PAIR))
             corrected_ms.append(corrected_p95_ms(bench, times_ms))
             print(corrected_ms[-1], flush=True)
@@ -178,12 +183,19 @@ def latencies_ms(
     return [latencies[networks == network] for network in range(len(PAIR))]
 
 
-def capacity(bench: Bench) -> Capacity:
-    """Return how many inferences end in a second where all are there from the start, under EFT."""
-    times_ms = [[0.0] * (SATURATED // len(PAIR))] * len(PAIR)
-    last_ms = float(np.concatenate(latencies_ms(bench, "eft", times_ms)).max())
-    simulated = simulation(bench, "eft", times_ms, record_of(bench, "eft"))
-    return Capacity(SATURATED / last_ms * 1000, SATURATED / simulated["makespan_ms"] * 1000)
+def capacity(bench: Bench, policy: str) -> Capacity:
+    """Return how many inferences two workers do in a second, all there at once or arriving."""
+    count = SATURATED // len(PAIR)
+    times_ms = [[0.0] * count] * len(PAIR)
+    last_ms = float(np.concatenate(latencies_ms(bench, policy, times_ms)).max())
+    simulated = simulation(bench, policy, times_ms, record_of(bench, policy))
+    per_s = SATURATED / last_ms * 1000
+    latencies_ms(bench, policy, drawn_times_ms(f"capacity/{policy}", TRIED_LOAD * per_s, count))
+    requests = record_of(bench, policy).requests
+    busy_us = sum(task.end_us - task.start_us for request in requests for task in request.tasks)
+    workers = len(bench.elements.split(","))
+    arriving_per_s = workers * SATURATED / busy_us * 1e6
+    return Capacity(per_s, SATURATED / simulated["makespan_ms"] * 1000, arriving_per_s)
 
 
 def record_of(bench: Bench, policy: str) -> ServiceRecord:

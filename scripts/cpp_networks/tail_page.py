@@ -15,7 +15,7 @@ from nnstretch.bench.commands import command_line
 from nnstretch.bench.markdown import markdown_table
 
 LOADS = (0.5, 0.7)
-"""Shares of what two workers do at most."""
+"""Shares of the time in which workers are busy."""
 LIMIT = 0.15
 SERVING = Path("docs/results/serving.md")
 LEARNING = "eft"
@@ -47,10 +47,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Capacity:
-    """Inferences in a second where all are there from the start, under EFT."""
+    """Inferences in a second that two workers do at most."""
 
     measured_per_s: float
+    """Where all are there from the start."""
     simulated_per_s: float
+    """The same, simulated."""
+    arriving_per_s: float
+    """By how long one keeps a worker busy that arrives at a drawn time."""
 
 
 Rows = dict[tuple[float, str, str], list[Row]]
@@ -143,8 +147,8 @@ SIMULATED = (
     " Neither learns costs from what tasks take (`correct_costs`, `correction`)."
 )
 SERVER = (
-    "Python's server: inside `serve` with ONNX Runtime, without HTTP, at the same shares of its own"
-    " capacity, on the host of [that page](serving.md)."
+    "Python's server: inside `serve` with ONNX Runtime, without HTTP, at the same shares of what it does"
+    " with all requests there at once, on the host of [that page](serving.md)."
 )
 
 
@@ -175,8 +179,9 @@ def page(
         "",
         f"Made by `{command_line()}`: {requests} inferences a row, half of each network"
         f" ({' and '.join(PAIR)}), oneDNN, tasks of one fused layer or of a whole network; rounds of"
-        f" the same drawing: {len(next(iter(rows.values())))}.{emulation} Loads are shares of what two"
-        " workers did in a second under EFT right before, when all inferences were there at once. Latencies"
+        f" the same drawing: {len(next(iter(rows.values())))}.{emulation} Loads are shares of the"
+        " time in which two workers are busy, by how long an inference kept one busy right before, under the"
+        " same policy and of arrivals, too. Latencies"
         " count from when an inference was due; percentiles are medians of the rounds."
         f" {SIMULATED.format(block=block)}",
         "",
@@ -195,6 +200,7 @@ def findings(
     worst = max(map(off_by, rows.values()), key=abs)
     foretold = max(map(foretold_off_by, rows.values()), key=abs)
     measured = between([each.measured_per_s for each in capacities])
+    arriving = between([each.arriving_per_s for each in capacities])
     simulated = between([each.simulated_per_s for each in capacities])
     again_measured = sum(row.tries - 1 for listed in rows.values() for row in listed)
     spread = max(map(apart, rows.values()))
@@ -204,7 +210,8 @@ def findings(
         f" of all; by what was measured in the round before: {usual_change(rows):.0%}",
     )
     return [
-        f"- all at once: {measured} a second, simulated {simulated}",
+        f"- all at once: {measured} a second, simulated {simulated}; arriving one by one, of which"
+        f" loads are shares: {arriving} at most",
         *(again if spread else ()),  # of several rounds
         f"- p95 at {LOADS[-1]:g} under {LEARNING} where costs are learnt from what tasks take:"
         f" {between(corrected_ms)} ms",
