@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 
@@ -225,6 +226,12 @@ def page(
     )
 
 
+def enough_seeds(rows: Sequence[Training], predicted: Collection[str]) -> bool:
+    """Return whether every network was trained with three seeds at least for each of its forks."""
+    seeds = Counter((row.network, row.forks) for row in rows)
+    return all(seeds[network, forks] >= 3 for network in predicted for forks in FORKS[network])
+
+
 def verdict(rows: Sequence[Training], predicted: dict[str, Prediction]) -> str:
     """Return what the differences between numbers of forks say, beside how far seeds spread."""
     lines, fewest = list[str](), list[bool]()
@@ -248,9 +255,9 @@ def verdict(rows: Sequence[Training], predicted: dict[str, Prediction]) -> str:
             f" of others against it, by forks: {against or 'none trained'}.{slower}"
         )
         fewest.append(best == min(means) < max(means))
-    if rows and len({row.seed for row in rows}) < 3:
+    if rows and not enough_seeds(rows, predicted):
         few = "By so few seeds this may be chance, and no default follows from it:"
         lines = [few, "", *lines]
-    elif fewest and all(fewest):
+    elif set(predicted) == set(FORKS) and len(fewest) == len(FORKS) and all(fewest):
         lines += ["", FEWEST_FORKS]
     return "\n".join(lines) or "Nothing is trained yet."

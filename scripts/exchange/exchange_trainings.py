@@ -56,6 +56,8 @@ class Training:
     seconds: float
     similarity: tuple[float, ...] = ()
     """Of the branches' outputs at each fork."""
+    classes: int = 500
+    """Characters that are told apart."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +71,11 @@ class Exchange:
     classes: int
 
     def done(self) -> list[Training]:
-        """Return the trainings of this length in the journal."""
+        """Return the trainings of this length and number of classes in the journal."""
         rows = enumerate(read_journal(self.journal), 1)
         trainings = [decode_row(Training, row, self.journal, number) for number, row in rows]
-        return [training for training in trainings if training.epochs == self.epochs]
+        asked = self.epochs, self.classes
+        return [each for each in trainings if (each.epochs, each.classes) == asked]
 
     def untrained(self, networks: Sequence[str], seeds: int) -> Iterator[tuple[str, int, int]]:
         """Yield network, forks and seed of what is still to be trained, seed by seed."""
@@ -115,6 +118,7 @@ class Exchange:
             params,
             seconds,
             tuple(round(value, 4) for value in similarity),
+            self.classes,
         )
 
     def recipe(self, network: str, seed: int) -> Recipe:

@@ -38,19 +38,26 @@ Tell = Callable[[int, int], None]
 def code_fingerprint(data: Path = DATA) -> str:
     """Digest what decides a row: published data, the chip's predictors, the sources that search."""
     digest = hashlib.sha256()
-    for path in (
+    known = (
         data / "configs.csv",
         *sorted((package_data("latency_predictors") / SOC).glob("*.json")),
-        *search_sources(),
-    ):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    )
+    named = [(path.name, path) for path in known]
+    named += [(path.relative_to(package()).as_posix(), path) for path in search_sources()]
+    for name, path in named:
+        digest.update(name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]
 
 
+def package() -> Path:
+    """Return the folder of the package."""
+    return Path(sys.modules["nnstretch"].__file__ or "").parent
+
+
 def search_sources() -> list[Path]:
-    """Return the files of the package that decide what a search finds, sub-folders included."""
-    package = Path(sys.modules["nnstretch"].__file__ or "").parent
-    return [path for folder in CODE for path in sorted((package / folder).rglob("*.py"))]
+    """Return the files of the package that decide what a search finds: nouns and sub-folders."""
+    folders = [path for folder in CODE for path in sorted((package() / folder).rglob("*.py"))]
+    return [*sorted(package().glob("*.py")), *folders]
 
 
 def key_of(searched: Searched) -> Key:

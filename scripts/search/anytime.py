@@ -49,7 +49,8 @@ def tell(what, done, of):
 
 found = search(analysis, soc, sys.argv[2].split(","), fallback="nearest", progress=tell)
 seconds = time.process_time() - began
-gaps |= {moment: 100 * found.gap for moment in moments if seconds <= moment or moment == last}
+ended = [m for m in moments if seconds <= m or (m == last and m not in gaps)]
+gaps |= dict.fromkeys(ended, 100 * found.gap)
 print(json.dumps({
     "cuts": len(analysis.block_ends), "seconds": seconds, "optimal": found.optimal, "gaps": [gaps.get(moment) for moment in moments],
     "latency_ms": found.plans[0].trial.latency_us / 1000, "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000,

@@ -43,6 +43,8 @@ WITH_DEADLINE = 0.10
 """Shares of the requests."""
 DEADLINE_US = 4_000.0
 STUCK_S = 120.0
+GROWTH = 0.02
+"""Share by which memory may grow."""
 KEPT_REQUESTS = 2_000
 """Warm-up, after which memory must not grow."""
 
@@ -135,14 +137,17 @@ def virtual(requests: int, clients: int, rng: random.Random, moves: bool = False
     return tally
 
 
+KNOWN: Mapping[type, str] = {
+    type(None): "answered",
+    DeadlineMissed: "deadline missed",
+    ProcessorFailed: "no processor left",
+    CancelledError: "cancelled",
+}
+"""How requests may end; by any other end the run fails."""
+
+
 def kind(error: BaseException | None) -> str:
-    known = {
-        type(None): "answered",
-        DeadlineMissed: "deadline missed",
-        ProcessorFailed: "no processor left",
-        CancelledError: "cancelled",
-    }
-    return known.get(type(error), type(error).__name__.lower())
+    return KNOWN.get(type(error), type(error).__name__.lower())
 
 
 def real(requests: int, clients: int, rng: random.Random) -> Tally:
@@ -235,7 +240,8 @@ def run(args: argparse.Namespace) -> int:
         tally = CLOCKS[clock](args.requests, args.clients, random.Random(args.seed))
         name = "virtual, with moves within requests" if clock == "moving" else clock
         rows.append(cells(name, args.clients, tally))
-        bad += tally.lost + tally.twice + tally.ends["wrong"]
+        unforeseen = sum(count for how, count in tally.ends.items() if how not in KNOWN.values())
+        bad += tally.lost + tally.twice + unforeseen + (tally.growth > GROWTH)
         print(markdown_row(rows[-1]), flush=True)
     if args.out is not None:
         write_text(args.out, page(args.seed, rows))
