@@ -24,6 +24,10 @@ bool ElementQueue::take_back(const Job& job, double now_us) {
   GivenJob& given = given_[job.id];
   if (given.handed) return false;
   state_.free_us -= given.cost_us;
+  // All behind it come that much earlier.
+  for (auto behind = given.behind; behind != kNobody; behind = given_[behind].behind) {
+    given_[behind].due_us -= given.cost_us;
+  }
   remove(given, now_us);
   return true;
 }

@@ -118,6 +118,18 @@ def test_any_job_alone_ends_when_its_static_schedule_does(graph: TaskGraph, rule
     assert run(graph, [0.0], rule).makespan_us == pytest.approx(planned.makespan_us)
 
 
+@pytest.mark.parametrize("place_all", RULES)
+def test_a_task_that_ends_early_lets_the_next_begin(place_all: PlaceAll) -> None:
+    cpu = replace(TOPCUOGLU.processors[0], name="cpu")
+    tasks = tuple(
+        replace(TOPCUOGLU.tasks[number], name=name, subgraph=name, needs=frozenset(needs))
+        for number, (name, needs) in enumerate({"a": "", "b": "a", "c": "b"}.items())
+    )
+    costs = {(task.work, "cpu"): 10.0 for task in tasks}
+    chain = replace(TOPCUOGLU, tasks=tasks, processors=(cpu,), cost_us=costs, transfer_us={})
+    assert run(chain, [0.0], place_all, factor=0.5).makespan_us == 15.0
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     graph=costed_task_graphs(max_tasks=6),

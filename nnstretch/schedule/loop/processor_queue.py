@@ -80,8 +80,12 @@ class ProcessorQueue:
         self._remove(given, at_us)
 
     def take_back(self, given: OpenTask, now_us: float) -> None:
-        """Take back a task that was not handed over."""
+        """Take back a task that was not handed over: all behind it come that much earlier."""
         self.state.free_us -= given.cost_us
+        for behind in reversed(self._order):
+            if behind is given:
+                break
+            behind.due_us -= given.cost_us
         self._remove(given, now_us)
 
     def be_late(self, now_us: float) -> None:

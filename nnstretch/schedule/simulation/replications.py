@@ -15,7 +15,8 @@ STUDENT_T = (
     *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
 """Two-sided 95% quantile by degrees of freedom, from 1 on."""
-NORMAL = 1.96
+NORMAL = 1.959964
+"""The same of the normal distribution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +32,20 @@ def measured(values: Sequence[float]) -> Measured:
     """Return the mean of a number over replications, with Student's interval."""
     if len(values) < 2:
         return Measured(values[0], None)
-    freedom = len(values) - 1
-    quantile = STUDENT_T[freedom - 1] if freedom <= len(STUDENT_T) else NORMAL
+    quantile = student_t(len(values) - 1)
     return Measured(fmean(values), quantile * stdev(values) / len(values) ** 0.5)
+
+
+def student_t(freedom: int) -> float:
+    """Return the two-sided 95% quantile of Student's distribution.
+
+    Beyond the table by its expansion at the normal one (Abramowitz and Stegun, 26.7.5).
+    """
+    if freedom <= len(STUDENT_T):
+        return STUDENT_T[freedom - 1]
+    z = NORMAL
+    first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    return z + first / freedom + second / freedom**2
 
 
 def replicate(

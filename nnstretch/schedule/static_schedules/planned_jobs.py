@@ -225,7 +225,13 @@ class PlannedJobs:
             self._gaps[state.index] = Gaps([(0.0, start_us), *taken])
 
     def _data_us(self, slot: PlannedSlot, place: int) -> float:
-        """Return when what a planned task needs is expected on its processor."""
+        """Return when what a planned task needs is on its processor.
+
+        Where all before it have ended, that is known; else it is expected from the plan.
+        """
+        if slot.task is not None:
+            row = self._costs.ready_us(slot.task)
+            return 0.0 if row is None else row[place]
         job, there_us = slot.job, 0.0
         for need, transfer_us in job.indexed.needs[slot.index]:
             wait_us = 0.0 if job.places[need] == place else transfer_us
