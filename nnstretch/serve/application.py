@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -86,6 +87,8 @@ class InferenceApplication:
         self.server, self._metrics = server, metrics
         self._version, self._limits = version, limits
         self.draining = False
+        self.accepted_count = 0
+        """Requests that are there whole and have no answer yet."""
         self._budget = BodyBudget(limits.all_bodies_bytes)
         self._coder = ThreadPoolExecutor(CODERS, "nnstretch-coder")
 
@@ -168,15 +171,25 @@ class InferenceApplication:
         body = await read_body(request, self._limits, share)
         json_bytes = len(body) if header_bytes is None else header_bytes
         quick = json_bytes <= QUICK_JSON_BYTES and len(body) <= QUICK_BYTES
-        infer, reply = await self._code(quick, partial(self._begin, served, body, header_bytes))
-        del body  # tensors that are views of it keep it, numbers in JSON do not
-        if reply is None:
-            name, limit = served.application.name, served.limit
-            raise HTTPException(503, f"{limit} requests of {name} are open, server", RETRY_AFTER)
-        arrays = await answer_of(reply, request)
-        if arrays is None:
-            return Response(status_code=GONE)
-        return await self._answer(served, infer, arrays)
+        with self._accepting():
+            infer, reply = await self._code(quick, partial(self._begin, served, body, header_bytes))
+            del body  # tensors that are views of it keep it, numbers in JSON do not
+            if reply is None:
+                name, limit = served.application.name, served.limit
+                message = f"{limit} requests of {name} are open, server"
+                raise HTTPException(503, message, RETRY_AFTER)
+            arrays = await answer_of(reply, request)
+            if arrays is None:
+                return Response(status_code=GONE)
+            return await self._answer(served, infer, arrays)
+
+    @contextmanager
+    def _accepting(self) -> Iterator[None]:
+        self.accepted_count += 1
+        try:
+            yield
+        finally:
+            self.accepted_count -= 1
 
     async def _code(self, quick: bool, work: Callable[[], Any]) -> Any:
         """Decode or encode: here where that is quick, else on another thread."""

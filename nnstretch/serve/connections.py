@@ -18,6 +18,8 @@ SKIP_S = 1.0
 """How long headers without an end are read on."""
 HALF_CLOSED_S = 1.0
 """How long a client whose side of the connection has ended may wait for its answer."""
+UNREAD_S = 60.0
+"""How long a client may read nothing of an answer that waits to be sent."""
 MOST_CONNECTIONS = 4096
 MOST_HEAD_BYTES = 64 << 10
 """Of headers, and of what stands behind chunks of a body: the parser knows no limit."""
@@ -28,8 +30,12 @@ class TimedConnection(HttpToolsProtocol):
 
     headers_s = HEADERS_S
     half_closed_s = HALF_CLOSED_S
+    unread_s = UNREAD_S
     most = MOST_CONNECTIONS
     _timer: asyncio.TimerHandle | None = None
+    _reader_timer: asyncio.TimerHandle | None = None
+    _cycles: tuple[Any, ...] = ()
+    """Requests without an answer when the last one came: a client need not wait for answers."""
     _begun = False
     """Whether some of a request has come, and not all of its headers."""
     _kept_bytes = 0
@@ -87,6 +93,8 @@ class TimedConnection(HttpToolsProtocol):
             self._refuse_headers()
         else:
             super().on_headers_complete()
+            waiting = [cycle for cycle in self._cycles if not cycle.response_complete]
+            self._cycles = (*waiting, self.cycle)
 
     def on_body(self, body: bytes) -> None:
         """Hear of a part of a body."""
@@ -126,9 +134,48 @@ class TimedConnection(HttpToolsProtocol):
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End a connection."""
+        """End a connection, and all of its requests."""
         self._end_timer()
+        self._end_reader_timer()
+        for cycle in self._cycles:
+            if not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Hear that an answer waits for its client to read."""
+        super().pause_writing()
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        """Hear that the client has read enough for more to be sent."""
+        self._end_reader_timer()
+        super().resume_writing()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """End a connection on which nothing comes any more."""
+        super().timeout_keep_alive_handler()
+        self._watch_reader()
+
+    def _watch_reader(self) -> None:
+        """End the connection later on, unless its client reads some of what waits by then."""
+        self._end_reader_timer()
+        waiting_bytes = self.transport.get_write_buffer_size()
+        if waiting_bytes:
+            self._reader_timer = self.loop.call_later(self.unread_s, self._on_unread, waiting_bytes)
+
+    def _on_unread(self, waiting_bytes: int) -> None:
+        self._reader_timer = None
+        if self.transport.get_write_buffer_size() >= waiting_bytes:
+            self.transport.abort()
+        else:
+            self._watch_reader()
+
+    def _end_reader_timer(self) -> None:
+        if self._reader_timer is not None:
+            self._reader_timer.cancel()
+            self._reader_timer = None
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP."""

@@ -9,7 +9,7 @@ import socket
 import stat
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -97,16 +97,20 @@ class DrainingServer(uvicorn.Server):
     def end(self) -> None:
         """Drain; the second time, end at once. On the thread of the event loop."""
         if self._drain_task is not None:
-            self.interrupted = self._application.server.open_count > 0
+            self.interrupted = self._open_count() > 0
             self.should_exit = self.force_exit = True
             return
         self._application.draining = True
         self._drain_task = asyncio.get_running_loop().create_task(self._drain())
 
     async def _drain(self) -> None:
-        while self._application.server.open_count:
+        while self._open_count():
             await asyncio.sleep(POLL_S)
         self.should_exit = True
+
+    def _open_count(self) -> int:
+        """Return how many requests are to be answered, those that are being decoded included."""
+        return max(self._application.accepted_count, self._application.server.open_count)
 
 
 def log_in_one_line(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -183,7 +187,13 @@ def remove_stale(path: Path) -> None:
         return
     if not stat.S_ISSOCK(mode):
         raise BadInput(f"cannot listen on {path}, it is no socket, name another")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, suppress(OSError):
-        probe.connect(str(path))
-        raise BadInput(f"cannot listen on {path}, another process does, name another")
-    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            path.unlink(missing_ok=True)
+            return
+        except OSError as error:  # such as that of a server of another user
+            raise BadInput(f"cannot listen on {path}, {error.strerror}, name another") from None
+    raise BadInput(f"cannot listen on {path}, another process does, name another")

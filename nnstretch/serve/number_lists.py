@@ -28,6 +28,7 @@ LONG_BYTES = 16 << 10
 DATA = re.compile(rb'"data"\s*:\s*((?:\[\s*){1,32})')
 NUMBERS = b"0123456789+-.eE \t\r\ntruefals"
 """All that a list of numbers has beside brackets and commas."""
+NUMBER_TYPES = frozenset({bool, int, float})
 SPACE = b" \t\r\n"
 MISPLACED = re.compile(rb"\[(?<=[^\[\],]\[)|\][^\[\],]")
 """A number in front of a list, or behind one, without a comma in between; in text without space."""
@@ -49,6 +50,8 @@ class NumberList:
         brackets: list[bytes] = []
         count = 0
         for piece in pieces_of(self.text):
+            if piece.translate(None, NUMBERS + b"[],"):
+                raise ValueError("something else than numbers")
             if MISPLACED.search(piece.translate(None, SPACE)):
                 raise ValueError("a number and a list without a comma between them")
             brackets.append(piece.translate(None, NUMBERS))
@@ -85,6 +88,16 @@ def holds_truth(data: NumberList | list[Any]) -> bool:
     return any(holds_truth(item) if type(item) is list else type(item) is bool for item in data)
 
 
+def holds_numbers(data: list[Any]) -> bool:
+    """Return whether numbers and truth values alone stand in a list, nested or flat.
+
+    Of text, numpy would make a table in which each is as wide as the longest.
+    """
+    kinds = set(map(type, data))
+    nested = kinds <= NUMBER_TYPES | {list}
+    return nested and all(holds_numbers(item) for item in data if type(item) is list)
+
+
 def without_long_lists(text: bytes) -> ShortenedJson:
     """Take every long list that stands under `data` out of a JSON text.
 
@@ -92,11 +105,14 @@ def without_long_lists(text: bytes) -> ShortenedJson:
     """
     parts: list[bytes] = []
     lists: dict[str, NumberList] = {}
+    ends = ListEnds(text)
     kept = 0
     for key in DATA.finditer(text):
         begin, depth = key.start(1), key.group(1).count(b"[")
-        end = end_of_list(text, key.end(), depth)
-        if begin < kept or end - begin < LONG_BYTES:
+        if begin < kept:
+            continue
+        end = ends.behind(key.end(), depth)
+        if end - begin < LONG_BYTES:
             continue
         name = f"{SECRET}-{len(lists)}"
         lists[name] = NumberList(text[begin:end])
@@ -105,11 +121,25 @@ def without_long_lists(text: bytes) -> ShortenedJson:
     return ShortenedJson(b"".join([*parts, text[kept:]]), lists)
 
 
-def end_of_list(text: bytes, begin: int, depth: int) -> int:
-    """Return where `depth` lists end at once behind `begin`; 0 where they do not."""
-    closing = re.compile(rb"\]\s*" * depth)
-    end = closing.search(text, begin)
-    return 0 if end is None else end.end()
+@dataclass(frozen=True, slots=True)
+class ListEnds:
+    """Where lists end in a text, which is read once for each depth, however many begin in it."""
+
+    text: bytes
+    _ends: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By depth, where the ends begin that were looked up last, and what is behind them."""
+
+    def behind(self, begin: int, depth: int) -> int:
+        """Return where `depth` lists end at once behind `begin`; 0 where they do not.
+
+        `begin` never falls from call to call.
+        """
+        closing_begin, end = self._ends.get(depth, (-1, 0))
+        if closing_begin < begin:
+            closing = re.compile(rb"\]\s*" * depth).search(self.text, begin)
+            closing_begin, end = (len(self.text), 0) if closing is None else closing.span()
+            self._ends[depth] = closing_begin, end
+        return end
 
 
 def pieces_of(text: bytes) -> Iterator[bytes]:

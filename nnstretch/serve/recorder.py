@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-from nnstretch.errors import NnstretchError
 from nnstretch.files.workload.service_record import RecordedRequest, RecordWriter
 
 WRITE_S = 0.25
@@ -19,7 +18,7 @@ class Recorder:
         self._writer = writer
         self._waiting: deque[RecordedRequest] = deque()
         self._is_closing = threading.Event()
-        self.error: NnstretchError | None = None
+        self.error: Exception | None = None
         """Why nothing more is written; None where everything was."""
         self._thread = threading.Thread(target=self._run, name="nnstretch-record", daemon=True)
         self._thread.start()
@@ -37,8 +36,9 @@ class Recorder:
     def _run(self) -> None:
         try:
             self._write_all()
-        except NnstretchError as error:
+        except Exception as error:  # of the disk, or ours: served requests do not end by it
             self.error = error
+            self._waiting.clear()
 
     def _write_all(self) -> None:
         try:

@@ -12,7 +12,7 @@ from nnstretch.bundle.manifest import Port
 from nnstretch.bundle.pipeline_view import torch_spec
 from nnstretch.errors import BadInput, one_line
 from nnstretch.files.limits import shorten
-from nnstretch.serve.number_lists import NumberList, holds_truth, text_of_numbers
+from nnstretch.serve.number_lists import NumberList, holds_numbers, holds_truth, text_of_numbers
 
 DATATYPES: Mapping[str, str] = {
     "bool": "BOOL",
@@ -81,6 +81,8 @@ def values_of_json(port: Port, data: object) -> np.ndarray:
     if type(data) is not list:
         raise BadInput(f"data of input {port.name} is {shorten(data)}, needed is a list of numbers")
     try:
+        if not holds_numbers(data):
+            raise BadInput(f"data of input {port.name} are no numbers of {datatype_of(port)}")
         return np.asarray(data)
     except (ValueError, RecursionError):
         raise BadInput(f"data of input {port.name} is ragged, needed are {spec} numbers") from None

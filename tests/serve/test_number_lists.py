@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+import tracemalloc
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nnstretch.bundle.manifest import Port
+from nnstretch.errors import BadInput
+from nnstretch.graph import TensorSpec
 from nnstretch.serve import number_lists
 from nnstretch.serve.number_lists import NumberList, text_of_numbers, without_long_lists
+from nnstretch.serve.tensors import tensor_of_json
 
 SHAPE = (2, 3, 4)
 
@@ -79,6 +85,44 @@ def test_only_long_lists_under_data_are_taken_out() -> None:
         assert without_long_lists(text.encode()).lists == {}
     text = f'{{"a": {{"data": [{long}]}}, "data": [{long}]}}'
     assert len(without_long_lists(text.encode()).lists) == 2
+
+
+def test_lists_without_an_end_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches: list[bytes] = []
+    compile_pattern = re.compile
+
+    def counted(pattern: bytes) -> re.Pattern[bytes]:
+        searches.append(pattern)
+        return compile_pattern(pattern)
+
+    monkeypatch.setattr(number_lists.re, "compile", counted)
+    assert without_long_lists(b'"data":[' * 1000).lists == {}
+    assert len(searches) == 1
+    short = b'"data":[1],' * 5
+    assert without_long_lists(short * 200).text == short * 200
+    assert len(searches) < 1100
+
+
+def test_many_begins_of_one_list_are_one_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = b'"data":[' * 1000 + b"1]"
+    monkeypatch.setattr(number_lists, "LONG_BYTES", len(text) + 1)
+    ends = number_lists.ListEnds(text)
+    assert {ends.behind(8 * number, 1) for number in range(1, 1000)} == {len(text)}
+    assert ends.behind(len(text), 1) == 0
+
+
+@pytest.mark.parametrize("text", ['["",' + '"",' * 300 + '"%s"]', "[" + "1," * 300 + '"%s"]'])
+def test_text_becomes_no_table_as_wide_as_its_longest(text: str) -> None:
+    data = (text % ("x" * 300_000)).encode()
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="something else than numbers"):
+        NumberList(data).numbers((302,))
+    port = Port("x", TensorSpec((302,)))
+    with pytest.raises(BadInput, match="data of input x are no numbers of FP32"):
+        tensor_of_json(port, json.loads(data))
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 20_000_000
 
 
 def test_numbers_are_written_as_they_are_read() -> None:

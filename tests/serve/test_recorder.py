@@ -52,6 +52,18 @@ class FullDisk(RecordWriter):
         raise BadInput("cannot write record.jsonl, No space left on device")
 
 
+def test_a_disk_that_fills_up_is_told_at_the_end() -> None:
+    recorder = Recorder(RecordWriter(Path("/dev/full"), HEADER))
+    recorder.add(request(0))
+    give_up_s = time.monotonic() + WAIT_S
+    while recorder.error is None:
+        assert time.monotonic() < give_up_s
+        time.sleep(0.01)
+    recorder.close()
+    assert isinstance(recorder.error, BadInput)
+    assert "No space left on device" in str(recorder.error)
+
+
 def test_nothing_is_kept_for_a_disk_that_takes_nothing_more(tmp_path: Path) -> None:
     writer = FullDisk(tmp_path / "record.jsonl", HEADER)
     recorder = Recorder(writer)

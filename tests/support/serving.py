@@ -91,8 +91,8 @@ class HttpService:
         application = InferenceApplication(server, Metrics(server), "test", limits)
         self.server = server
         self.http = DrainingServer(application, headers_s, most)
-        self._listener = tcp_listener("127.0.0.1", 0)
-        self.port: int = self._listener.getsockname()[1]
+        self.listener = tcp_listener("127.0.0.1", 0)
+        self.port: int = self.listener.getsockname()[1]
         self._loop: asyncio.AbstractEventLoop | None = None
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
@@ -105,7 +105,7 @@ class HttpService:
             await startup(**how)
 
         self.http.startup = noted  # type: ignore[method-assign]
-        serve_http(self.http, self._listener)
+        serve_http(self.http, self.listener)
 
     def signal(self) -> None:
         """Do what a signal does, if the server has not ended."""

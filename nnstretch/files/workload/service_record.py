@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -172,7 +173,8 @@ class RecordWriter:
         except OSError as error:
             raise self._refusal(error) from None
         finally:
-            self._file.close()
+            with suppress(OSError):  # what could not be flushed fails once more
+                self._file.close()
 
     def _write(self, row: dict[str, object]) -> None:
         try:
