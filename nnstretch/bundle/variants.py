@@ -66,7 +66,7 @@ def merge_bundles(main: Bundle, others: Sequence[tuple[str, Bundle]]) -> Bundle:
 
 
 def check_fit(main: Bundle, name: str, addition: Bundle) -> None:
-    """Refuse a bundle whose chip or tensors differ from the main one's. Raises BadInput."""
+    """Refuse a bundle whose chip, tensors or images differ from the main one's. Raises BadInput."""
     try:
         check_edges(addition.manifest, main.manifest)
     except ValueError as error:
@@ -78,6 +78,11 @@ def check_fit(main: Bundle, name: str, addition: Bundle) -> None:
         raise BadInput(
             f"cannot add plan {name} of {addition.name}, {main.name}, it was predicted for"
             f" {theirs}, the main plan for {ours}"
+        )
+    if addition.manifest.image_task != main.manifest.image_task:
+        raise BadInput(
+            f"cannot add plan {name} of {addition.name}, {main.name}, it takes images or names"
+            " classes otherwise than the main plan, export both with weights of one data set"
         )
 
 

@@ -16,7 +16,9 @@ from support.bundles import conv, feature_map, model_bytes, subgraph
 from nnstretch.bundle.manifest import Port, Subgraph
 from nnstretch.bundle.model_files.check import check_file
 from nnstretch.bundle.model_files.check_onnx import IR_VERSIONS, OPSETS
+from nnstretch.bundle.model_files.indexing_rules import known_integers
 from nnstretch.bundle.model_files.onnx_file import read_onnx
+from nnstretch.bundle.model_files.rule_context import RuleContext
 from nnstretch.errors import BrokenFile
 from nnstretch.run.backends.registry import READS, load_backend
 
@@ -172,6 +174,14 @@ def grown_unseen(model: onnx.ModelProto) -> None:
     model.graph.node.append(helper.make_node("ReduceMax", ["big"], ["y"]))
 
 
+def many_axes(model: onnx.ModelProto) -> None:
+    for number in range(7):
+        axes = {"axes": list(range(2))}
+        names = [f"c{number}" if number else "c"], [f"c{number + 1}"]
+        model.graph.node.insert(1 + number, helper.make_node("Unsqueeze", *names, **axes))
+    model.graph.node[-1].CopyFrom(helper.make_node("ReduceMax", ["c7"], ["y"]))
+
+
 def open_size(model: onnx.ModelProto) -> None:
     model.graph.output[0].type.tensor_type.shape.dim[2].dim_param = "h"
 
@@ -223,6 +233,7 @@ BROKEN: dict[Change, str] = {
     other_shape: "MaxPool 'y' writes 'y' of shape (1, 4, 4, 4), the file declares (1, 4, 8, 8)",
     other_rank: "Flatten 'y' writes 'y' of shape (1, 256), the file declares (1, 4, 8, 8)",
     index: "Gather 'y', index 99 on an axis of 4",
+    many_axes: "Unsqueeze 'c7' writes 18 axes, limit 16",
     axis: "Softmax 'y', axis 9 of a tensor of 4 axes",
     grown: "Expand 'big' writes 2.6e+11 elements, limit 4294967296",
     grown_unseen: "ConstantOfShape 'big', the file does not give the size of its output",
@@ -245,6 +256,14 @@ def test_the_unchanged_file_is_taken() -> None:
 @pytest.mark.parametrize("change", BROKEN, ids=lambda change: change.__name__)
 def test_a_broken_file_is_refused_before_a_runtime_sees_it(change: Change) -> None:
     assert BROKEN[change] in refusal(changed(change))
+
+
+def test_numbers_that_no_shape_has_are_not_kept() -> None:
+    joined = helper.make_node("Concat", ["x", "x"], ["y"], axis=0)
+    node = read_onnx(model_bytes([joined], [X], [Y], {}), OPSETS, IR_VERSIONS).nodes[0]
+    for size, kept in ((128, (1,) * 256), (129, None)):
+        context = RuleContext(node, ((size,), (size,)), ((1,) * size, (1,) * size), 17)
+        assert known_integers(context) == kept
 
 
 @pytest.mark.parametrize("backend", [name for name, form in READS.items() if form == "onnx"])

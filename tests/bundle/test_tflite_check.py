@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from support.bundles import subgraph
 
 from nnstretch.bundle.manifest import Port, Subgraph
+from nnstretch.bundle.model_files import check_tflite as check_tflite_module
 from nnstretch.bundle.model_files.check_tflite import check_tflite
 from nnstretch.errors import BrokenFile
 from nnstretch.graph import TensorSpec
@@ -200,6 +201,15 @@ def test_a_broken_file_is_refused_before_the_runtime_sees_it(change: Change) -> 
         load_backend("litert", described(data), data, "b")
     assert str(caught.value).startswith("broken bundle b, member s.onnx, ")
     assert BROKEN[change] in str(caught.value)
+
+
+def test_lists_that_operators_share_are_not_read_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(check_tflite_module, "MAX_READS", 2)
+    data = good()
+    with pytest.raises(BrokenFile, match="operator 0, operators up to it read 3 tensors, limit 2"):
+        load_backend("litert", described(data), data, "b")
 
 
 def test_what_the_session_says_is_compared_again() -> None:

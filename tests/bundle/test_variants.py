@@ -17,6 +17,7 @@ from support.bundles import feature_map
 
 from nnstretch.bundle.archive import MANIFEST, digest
 from nnstretch.bundle.bundle import Bundle, read_bundle, write_bundle
+from nnstretch.bundle.image_task import ImageTask
 from nnstretch.bundle.manifest import MAIN, Manifest, Subgraph, all_subgraphs, plans_by_name
 from nnstretch.bundle.variants import load_variants, merge_bundles, select_plan
 from nnstretch.cli import run_verb
@@ -107,6 +108,10 @@ def test_plans_that_do_not_fit_are_not_joined() -> None:
         merge_bundles(
             bundle, [("b", Bundle(replace(bundle.manifest, soc="mi9"), bundle.files, "b.nns"))]
         )
+    task = ImageTask(("cat", "dog"), (0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
+    images = Bundle(replace(bundle.manifest, image_task=task), bundle.files, "b.nns")
+    with pytest.raises(BadInput, match="it takes images or names classes otherwise than the main"):
+        merge_bundles(bundle, [("b", images)])
 
 
 def test_names_of_added_plans_come_from_their_files(tmp_path: Path) -> None:

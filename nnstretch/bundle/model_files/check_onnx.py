@@ -17,7 +17,13 @@ from nnstretch.bundle.model_files.indexing_rules import (
     INDEXING_RULES,
     known_integers,
 )
-from nnstretch.bundle.model_files.onnx_file import DeclaredTensor, OnnxGraph, OnnxNode, read_onnx
+from nnstretch.bundle.model_files.onnx_file import (
+    MAX_RANK,
+    DeclaredTensor,
+    OnnxGraph,
+    OnnxNode,
+    read_onnx,
+)
 from nnstretch.bundle.model_files.protobuf import shorten_name
 from nnstretch.bundle.model_files.rule_context import RuleContext, Shape
 from nnstretch.bundle.model_files.shape_rules import RULES
@@ -116,6 +122,8 @@ def _settle(
             shape = _closed(value)
         if shape is None and node.op in GROWING:
             raise ValueError(f"{node}, the file does not give the size of its output")
+        if shape is not None and len(shape) > MAX_RANK:
+            raise ValueError(f"{node} writes {len(shape)} axes, limit {MAX_RANK}")
         if shape is not None and prod(shape) > MAX_ELEMENTS:
             shown = float(min(prod(shape), 1 << 999))
             raise ValueError(f"{node} writes {shown:.1e} elements, limit {MAX_ELEMENTS}")

@@ -68,6 +68,8 @@ MAX_RANK = 8
 MAX_NAME = 4096
 MAX_ELEMENTS = 1 << 32
 MAX_OPERATORS = 100_000
+MAX_READS = 1_000_000
+"""Tensors that all operators read together: lists in a file may be shared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,16 +213,23 @@ def check_order_of_operators(
     operators = graph.tables(GRAPH_OPERATORS, "an operator")
     if not 1 <= len(operators) <= MAX_OPERATORS:
         raise ValueError(f"{len(operators)} operators, needed are 1 to {MAX_OPERATORS}")
+    reads = 0
     for number, operator in enumerate(operators):
         where = f"operator {number}"
         code = operator.number(OPERATOR_CODE, "I")
         if code >= len(codes):
             raise ValueError(f"{where} of code {code}, the file has {len(codes)}")
-        for index in _indices(operator, OPERATOR_INPUTS, len(tensors), optional=True):
+        read = _indices(operator, OPERATOR_INPUTS, len(tensors), optional=True)
+        reads += len(read)
+        if reads > MAX_READS:
+            raise ValueError(f"{where}, operators up to it read {reads} tensors, limit {MAX_READS}")
+        for index in read:
             if index >= 0 and index not in known:
                 raise ValueError(f"{where} reads tensor {index} before it is written, a cycle")
-        if operator.vector(OPERATOR_INTERMEDIATES, 4).items or any(
-            operator.numbers(OPERATOR_MUTATING, "B")
+        if (
+            operator.vector(OPERATOR_INTERMEDIATES, 4).items
+            or operator.vector(OPERATOR_MUTATING, 1).items > len(read)
+            or any(operator.numbers(OPERATOR_MUTATING, "B"))
         ):
             raise ValueError(f"{where}, it keeps state")
         written = _indices(operator, OPERATOR_OUTPUTS, len(tensors))
@@ -244,7 +253,7 @@ def _check_options(operator: Table, code: int, where: str) -> None:
     options_type = operator.number(OPERATOR_OPTIONS_TYPE, "B")
     options = operator.table(OPERATOR_OPTIONS, f"options of {where}")
     if code in (RESHAPE, SQUEEZE) and options is not None:
-        options.numbers(0, "i")
+        options.vector(0, 4)
     if code not in WINDOWS:
         return
     wanted, sizes, dilations = WINDOWS[code]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 
+from nnstretch.bundle.model_files.onnx_file import MAX_SHAPE_NUMBERS
 from nnstretch.bundle.model_files.rule_context import (
     Rule,
     RuleContext,
@@ -171,7 +173,10 @@ def depth_to_space(context: RuleContext) -> Shapes:
 
 
 def known_integers(context: RuleContext) -> Shape | None:
-    """Return the integers that a node writes where they say a shape and can be known."""
+    """Return the integers that a node writes where they say a shape and can be known.
+
+    None for more than any shape has: a file may join them with themselves again and again.
+    """
     op = context.node.op
     first = context.known_numbers(0)
     if op == "Constant":
@@ -184,10 +189,9 @@ def known_integers(context: RuleContext) -> Shape | None:
     if op in ("Identity", "Cast", "Unsqueeze", "Squeeze"):
         return first
     if op == "Concat" and None not in context.numbers:
-        joined: Shape = ()
-        for numbers in context.numbers:
-            joined += numbers or ()
-        return joined
+        parts = [numbers or () for numbers in context.numbers]
+        few = sum(map(len, parts)) <= MAX_SHAPE_NUMBERS
+        return tuple(chain.from_iterable(parts)) if few else None
     picked = context.known_numbers(1)
     if op == "Gather" and first is not None and picked is not None:
         return tuple(first[index] for index in picked)
