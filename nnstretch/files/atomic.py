@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
+import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,19 +31,17 @@ def atomic_write(path: Path) -> Iterator[Path]:
             f"cannot write {path}, it is a device or a pipe that a file would take the place of,"
             " name a file"
         )
+    target = Path(os.path.realpath(path))  # a link stays, and leads to what is written
     try:
-        handle, aside = tempfile.mkstemp(
-            prefix=f".{path.name}.", suffix=UNFINISHED, dir=path.parent
-        )
+        aside = _create_aside(target)
     except OSError as error:
         raise BadInput(
             f"cannot write {path}, folder {path.parent}, {error.strerror or error}"
         ) from error
-    os.close(handle)
     try:
-        yield Path(aside)
-        os.chmod(aside, 0o644)
-        os.replace(aside, path)
+        yield aside
+        _sync(aside)  # else a crash may leave the new name with nothing behind it
+        os.replace(aside, target)
     except OSError as error:
         if error.errno in NO_ROOM:
             raise BadInput(
@@ -50,7 +49,26 @@ def atomic_write(path: Path) -> Iterator[Path]:
             ) from error
         raise
     finally:
-        Path(aside).unlink(missing_ok=True)
+        aside.unlink(missing_ok=True)
+
+
+def _create_aside(target: Path) -> Path:
+    """Create an empty file beside another, with its mode, or that of new files."""
+    aside = target.parent / f".{target.name}.{secrets.token_hex(4)}{UNFINISHED}"
+    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
+    private = 0o666 if mode is None else mode & 0o600
+    os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, private))
+    if mode is not None:
+        aside.chmod(mode)
+    return aside
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def write_text(path: Path, text: str) -> None:
