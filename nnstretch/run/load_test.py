@@ -238,11 +238,19 @@ def drive_server(
 ) -> None:
     """Drive a server, which has `result.record` as its `ended`, by clients on threads."""
     lock = threading.Lock()
+    errors: list[BaseException] = []
     numbers = iter(range(workload.requests))
     stopped = threading.Event()
     deadline_ms = None if workload.deadline_us == inf else workload.deadline_us / 1000
 
     def client() -> None:
+        try:
+            ask()
+        except BaseException as error:  # not one that a request ended with: the test is over
+            errors.append(error)
+            stopped.set()
+
+    def ask() -> None:
         while not stopped.is_set():
             with lock:
                 if next(numbers, None) is None:
@@ -268,6 +276,8 @@ def drive_server(
         raise BadInput(f"{workload.clients} clients, load test, {error}") from None
     finally:
         stopped.set()
+    if errors:
+        raise errors[0]
     result.elapsed_us = (perf_counter() - began_s) * 1e6 / result.served.dilation
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ from nnstretch.bundle.manifest import Manifest, Port, Subgraph
 from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.graph import TensorSpec
 from nnstretch.run import Session
+from nnstretch.run.backends import litert
 from nnstretch.run.loaded_network import LoadedNetwork
 from nnstretch.run.tensor_io import from_port
 
@@ -244,6 +246,23 @@ def test_many_threads_may_share_a_network(floats: Bundle) -> None:
     for thread in threads:
         thread.join()
     assert all(np.array_equal(found[number], expected[number]) for number in range(8))  # type: ignore[arg-type]
+
+
+def test_errors_are_heard_again_whoever_was_silent_last() -> None:
+    before, leave, inside = os.fstat(2), threading.Event(), threading.Event()
+
+    def second() -> None:
+        with litert._silence_greeting():
+            inside.set()
+            assert leave.wait(30)
+
+    thread = threading.Thread(target=second)
+    with litert._silence_greeting():
+        thread.start()
+        inside.wait(0.1)  # it may not come in yet
+    leave.set()
+    thread.join(30)
+    assert (os.fstat(2).st_dev, os.fstat(2).st_ino) == (before.st_dev, before.st_ino)
 
 
 def test_litert_runs_without_torch_and_without_a_word(tmp_path: Path, floats: Bundle) -> None:

@@ -7,7 +7,8 @@ import math
 import pytest
 from support.bundles import branched_latency_us, several_plans
 
-from nnstretch.errors import BadInput, UnknownName
+from nnstretch.errors import BadInput, Mismatch, UnknownName
+from nnstretch.run import load_test as load_test_module
 from nnstretch.run import loaded_network
 from nnstretch.run.load_test import LoadTestResult, Workload, load_test
 from nnstretch.schedule import Disturbances, Interference, Outage
@@ -30,6 +31,15 @@ def test_every_sub_graph_of_every_plan_is_loaded_once(
     plans = result.served.networks.values()
     assert sorted(loaded) == sorted(sub.name for net in plans for sub in net.manifest.subgraphs)
     assert len(result.answered_us) == 4
+
+
+def test_an_answer_that_differs_ends_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    def differs(_output: object, _expected: object) -> float:
+        raise Mismatch("NaN or infinity in one of two outputs")
+
+    monkeypatch.setattr(load_test_module, "max_abs_error", differs)
+    with pytest.raises(Mismatch, match="NaN or infinity in one of two outputs"):
+        load_test(several_plans(), Workload(4, clients=2), clock="real")
 
 
 def test_on_a_quiet_chip_the_result_is_the_prediction() -> None:

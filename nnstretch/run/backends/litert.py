@@ -21,6 +21,8 @@ from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.run.backends.io_check import cannot_run, check_outputs, first_line
 from nnstretch.run.in_place_merge import copy_into
 
+SILENCE = Lock()
+"""Of whoever silences the error stream."""
 PACKAGES = ("ai_edge_litert", "tflite_runtime")
 
 
@@ -140,16 +142,17 @@ def _silence_greeting() -> Iterator[None]:
     """Silence the library's greeting on the error stream, which comes from below Python when it
     makes its first delegate.
     """
-    try:
-        kept = os.dup(2)
-    except OSError:  # closed: nobody hears it
-        yield
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+    with SILENCE:  # another thread would keep, and restore, the silence
+        try:
+            kept = os.dup(2)
+        except OSError:  # closed: nobody hears it
+            yield
+            return
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nowhere, 2)
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            os.close(nowhere)
