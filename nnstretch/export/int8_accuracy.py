@@ -13,7 +13,8 @@ from torch import nn
 from nnstretch.errors import Mismatch
 
 TIMES_CHANCE = 2.0
-"""Accuracy over that of chance from which on labels tell anything about a network."""
+"""Accuracy over that of chance from which on labels tell anything about a network; of two classes
+half of the way from chance to all."""
 
 
 class LabeledBatches(Protocol):
@@ -38,7 +39,8 @@ class LabeledAccuracy:
     @property
     def says_something(self) -> bool:
         """Return whether the network knows these classes, so that a loss can be told."""
-        return self.float_accuracy * self.classes >= TIMES_CHANCE
+        chance = 1 / self.classes
+        return self.float_accuracy >= min(TIMES_CHANCE * chance, (1 + chance) / 2)
 
 
 def compare_on_labels(

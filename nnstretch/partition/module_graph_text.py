@@ -37,14 +37,19 @@ def connection_rows(graph: ModuleGraph) -> list[str]:
     for source, target in graph.connections:
         if PIPELINE not in (source.owner, target.owner):
             row = f"|{source_text(graph, source)}-> {place_of(graph, target.owner)}.{target.name}"
-            rows.append((place_of(graph, source.owner), output_index(graph, source), row))
-    return [row for _, _, row in sorted(rows)]
+            places = (index_of(graph, source.owner), output_index(graph, source))
+            rows.append((*places, index_of(graph, target.owner), row))
+    return [row for *_, row in sorted(rows)]
 
 
 def place_of(graph: ModuleGraph, module: str) -> str:
     """Return `modN`, the module's place in topological order."""
-    names = [module.name for module in topological_order(graph)]
-    return f"mod{names.index(module)}"
+    return f"mod{index_of(graph, module)}"
+
+
+def index_of(graph: ModuleGraph, module: str) -> int:
+    """Return a module's index in topological order."""
+    return [each.name for each in topological_order(graph)].index(module)
 
 
 def output_index(graph: ModuleGraph, source: Endpoint) -> int:

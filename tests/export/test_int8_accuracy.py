@@ -98,3 +98,16 @@ def test_a_limit_of_what_does_not_judge_is_refused_and_says_what_does() -> None:
         judge_int8(EXPECTED, EXPECTED, drop, loud)
     with pytest.raises(BadInput, match=r"^--min-snr is 30, .* of 200 held-out .* --max-drop"):
         judge_int8(EXPECTED, EXPECTED, request(held(0.9), least_snr_db=30), loud)
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "classes", "knows"),
+    [
+        *((0.99, 2, True), (0.76, 2, True), (0.7, 2, False), (0.7, 3, True), (0.6, 3, False)),
+        *((0.2, 10, True), (0.19, 10, False), (1.0, 1, True)),
+    ],
+)
+def test_labels_judge_where_the_network_knows_them(
+    accuracy: float, classes: int, knows: bool
+) -> None:
+    assert LabeledAccuracy(100, accuracy, 0.5, classes).says_something is knows

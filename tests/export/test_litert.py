@@ -119,9 +119,12 @@ def test_int8_without_calibration_inputs_is_refused(merge: tuple[Merge, bytes, b
         to_int8(merge[1], [], "merge")
 
 
-def test_int8_of_values_that_are_no_numbers_is_refused(merge: tuple[Merge, bytes, bytes]) -> None:
-    broken = [(a * torch.nan, b) for a, b in maps(1, 2)]
-    with pytest.raises(BadInput, match=r"^merge computes values that are no numbers \(NaN\), "):
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_int8_of_values_without_a_range_is_refused(
+    merge: tuple[Merge, bytes, bytes], value: float
+) -> None:
+    broken = [(torch.full_like(a, value), b) for a, b in maps(1, 2)]
+    with pytest.raises(BadInput, match=r"^merge computes NaN or infinity, calibration inputs, "):
         to_int8(merge[1], broken, "merge")
 
 

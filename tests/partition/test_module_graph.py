@@ -5,6 +5,7 @@ first.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -59,6 +60,17 @@ connections
   |mod0.output(0)-> mod1.data_n_0
   |mod0.output(1)-> mod2.data_n_2
   |mod1.output(0)-> mod2.data_n_1"""
+
+
+def test_connections_are_listed_in_the_order_of_modules_however_many() -> None:
+    config = PipelineConfig()
+    modules = [module(f"m{number}", "x") for number in range(12)]
+    config["input"]["in"].connect(config[modules[0]]["input"]["x"])
+    for first, second in pairwise(modules):
+        config[first]["output"][0].connect(config[second]["input"]["x"])
+    config[modules[-1]]["output"][0].connect(config["output"][0])
+    rows = str(config).rpartition("connections")[2].split()
+    assert rows[::2] == [f"|mod{number}.output(0)->" for number in range(11)]
 
 
 def test_the_reference_network_prints_and_reads_as_written_by_hand() -> None:

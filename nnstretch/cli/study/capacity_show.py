@@ -42,7 +42,7 @@ def show(result: dict[str, Any], console: Any) -> None:
         f" seeds: {result['seeds']}"
     )
     console.print(variants_table(result))
-    if first["accuracy"] < 2 * result["chance"]:
+    if first["accuracy"] < min(2 * result["chance"], (1 + result["chance"]) / 2):
         console.print(
             "[yellow]the original itself has hardly learnt anything, so the bounds mean nothing:"
             " more epochs[/yellow]"

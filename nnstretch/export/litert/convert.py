@@ -114,10 +114,10 @@ class LiteRTCalibration:
             self.ranges = self._worker.calibrate(
                 feeds, previous_calibration_result=self.ranges or None, num_threads=1
             )
-        bounds = [np.minimum(ends["min"], ends["max"]) for ends in self.ranges.values()]
-        if any(np.isnan(bound).any() for bound in bounds):
+        bounds = [ends[end] for ends in self.ranges.values() for end in ("min", "max")]
+        if not all(np.isfinite(bound).all() for bound in bounds):
             raise BadInput(
-                f"{self.name} computes values that are no numbers (NaN), calibration inputs, int8"
+                f"{self.name} computes NaN or infinity, calibration inputs, int8"
                 " needs their ranges, mend its weights or statistics"
             )
 
