@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
 from nnstretch.errors import BadPlan
 from nnstretch.graph import Graph, Node, Weight, rename_refs
 from nnstretch.structure.blocks import BlockStage, Repeat
 from nnstretch.structure.cuts import Cut, prune_unread, section
+
+COPY_NUMBER = re.compile(r"_copy\d+$")
+"""What `copy_name` adds to a module's name."""
 
 
 def local_stages(all_stages: Sequence[BlockStage], start: Cut, end: Cut) -> tuple[BlockStage, ...]:
@@ -145,17 +149,17 @@ def copy_name(weight: str, copy: int) -> str:
     return f"{module}_copy{copy}.{leaf}" if module else f"{leaf}_copy{copy}"
 
 
-def original_weight(name: str) -> str:
-    """Return the weight of the captured network that a copy starts from."""
+def original_weight(name: str, weights: Container[str]) -> str:
+    """Return the weight of the captured network that a weight starts from, a copy's its block's.
+
+    `weights` are those of the captured network, whose own names may look like a copy's.
+    """
+    if name in weights:
+        return name
     module, _, leaf = name.rpartition(".")
     if module:
-        return f"{without_copy_number(module)}.{leaf}"
-    return without_copy_number(leaf)
-
-
-def without_copy_number(name: str) -> str:
-    """Return a name without its last `_copyN`."""
-    return name.rpartition("_copy")[0] if "_copy" in name else name
+        return f"{COPY_NUMBER.sub('', module)}.{leaf}"
+    return COPY_NUMBER.sub("", leaf)
 
 
 def rename_inputs(node: Node, names: Mapping[str, str]) -> Node:

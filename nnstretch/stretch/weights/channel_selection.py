@@ -129,7 +129,7 @@ class ChannelSelection:
         score = torch.zeros(width)
         writers = 0
         for name in self.channels.weights_of.get(root, ()):
-            tensor = self.weights.get(original_weight(name))
+            tensor = self.weights.get(original_weight(name, self.weights))
             if tensor is None or tensor.dim() < 2:
                 continue
             norm = tensor.float().flatten(1).norm(dim=1)[self.filter_rows(name, root)]

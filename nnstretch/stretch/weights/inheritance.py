@@ -59,7 +59,7 @@ def starting_values(selection: ChannelSelection) -> dict[str, torch.Tensor]:
     """Return a value for every weight of a branch that has an ancestor or is a selection."""
     values: dict[str, torch.Tensor] = {}
     for weight in selection.branch.graph.weights:
-        ancestor = selection.weights.get(original_weight(weight.name))
+        ancestor = selection.weights.get(original_weight(weight.name, selection.weights))
         if ancestor is None:
             continue
         if weight.name in selection.channels.shapes:
