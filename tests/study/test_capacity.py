@@ -294,12 +294,13 @@ def test_given_weights_are_what_every_network_starts_from(model: str, tmp_path: 
     ):
         stem = next(
             p
-            for p in make_candidate_module(one, 0, captured).parameters()
+            for p in make_candidate_module(one, 0, captured, inherit=True).parameters()
             if p.shape == (8, 3, 3, 3)
         )
         assert torch.equal(stem, module[0][0].weight)
         fresh, again, other = (
-            next(make_candidate_module(one, seed, None).parameters()) for seed in (0, 0, 1)
+            next(make_candidate_module(one, seed, captured, inherit=False).parameters())
+            for seed in (0, 0, 1)
         )
         assert torch.equal(fresh, again)
         assert not torch.equal(fresh, other)

@@ -15,7 +15,7 @@ from nnstretch.files.checked import checked
 from nnstretch.files.plan_yaml import check_plan
 from nnstretch.plan import Plan
 from nnstretch.stretch.lowering.lower import LoweredNetwork, LoweredSegment, lower
-from nnstretch.stretch.weights.inheritance import inherit_segments
+from nnstretch.stretch.weights.inheritance import constants, inherit_segments
 
 
 class BranchedSegment(nn.Module):
@@ -107,18 +107,24 @@ def stretch(module: nn.Module, plan: Plan, inherit: bool = True) -> StretchedNet
     """Build the network a plan describes, in training mode.
 
     With `inherit`, it starts from the weights of `module` (rule: stretch/weights/inheritance.py);
-    otherwise from PyTorch's own initialization. Raises BadPlan where plan and network disagree,
-    CannotCapture where the network is no fixed graph.
+    otherwise from PyTorch's own initialization and the constants of `module`. Raises BadPlan where
+    plan and network disagree, CannotCapture where the network is no fixed graph.
     """
     check_plan(plan)
     captured = trace(module, example_input(module, plan), plan.model)
-    return build_module(lower(captured.graph, plan), captured.weights if inherit else None)
+    return build_module(lower(captured.graph, plan), captured.weights, inherit)
 
 
 def build_module(
-    lowered: LoweredNetwork, weights: Mapping[str, torch.Tensor] | None = None
+    lowered: LoweredNetwork,
+    weights: Mapping[str, torch.Tensor] | None = None,
+    inherit: bool = True,
 ) -> StretchedNetwork:
-    """Build the network of a lowered plan, in training mode, with inherited weights if any."""
+    """Build the network of a lowered plan, in training mode, with inherited weights if any.
+
+    Without `inherit`, only what no training would find is taken from `weights`: tables, masks and
+    other constants.
+    """
     network = StretchedNetwork(lowered)
     if weights is not None:
         inherited = inherit_segments(lowered, weights)
@@ -126,9 +132,13 @@ def build_module(
             network.segments, lowered.segments, inherited, strict=True
         ):
             assert isinstance(module, BranchedSegment)
-            module.stands_for.copy_(stands_for)
+            if inherit:
+                module.stands_for.copy_(stands_for)
             for built, branch, starting in zip(
                 module.branches, segment.branches, values, strict=True
             ):
+                if not inherit:
+                    kept = constants(branch.graph)
+                    starting = {name: starting[name] for name in kept & starting.keys()}
                 copy_weights(built, branch.graph, starting)
     return network.train()

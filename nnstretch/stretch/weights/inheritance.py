@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import torch
 
-from nnstretch.graph import ValueRef
+from nnstretch.graph import Graph, ValueRef, refs
 from nnstretch.stretch.lowering.adapters import ADAPTER_PREFIX
 from nnstretch.stretch.lowering.depth_scaling import original_weight
 from nnstretch.stretch.lowering.lower import LoweredNetwork, LoweredSegment
@@ -67,6 +67,15 @@ def starting_values(selection: ChannelSelection) -> dict[str, torch.Tensor]:
         else:
             values[weight.name] = ancestor.clone()
     return values | adapter_values(selection)
+
+
+def constants(graph: Graph) -> frozenset[str]:
+    """Return weights that no training changes: neither parameters nor statistics of norms."""
+    measured: set[str] = set()
+    for node in graph.nodes:
+        if node.kind in ("batch_norm", "instance_norm"):
+            measured.update(refs(node.args[3:5]))
+    return frozenset(w.name for w in graph.weights if not w.trainable and w.name not in measured)
 
 
 def slice_weight(

@@ -211,8 +211,7 @@ def train_candidate(
     # One process: others would each go through the whole study.
     settings = replace(request.recipe.trainer, tensorboard=False, devices=1, nodes=1)
     recipe = replace(request.recipe, seed=seed, trainer=settings)
-    start = captured if request.weights is not None else None
-    module = make_candidate_module(candidate, seed, start)
+    module = make_candidate_module(candidate, seed, captured, request.weights is not None)
     if request.weights is None:
         initialize_network(module, recipe)
     resume = (folder / STATE_FILE).is_file()
@@ -222,7 +221,7 @@ def train_candidate(
 
 
 def make_candidate_module(
-    candidate: CapacityCandidate, seed: int, start: CapturedNetwork | None
+    candidate: CapacityCandidate, seed: int, captured: CapturedNetwork, inherit: bool
 ) -> nn.Module:
     """Build the network, with weights of the original or drawn by the seed."""
     import torch
@@ -231,7 +230,7 @@ def make_candidate_module(
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return build_module(candidate.stretched, start.weights if start is not None else None)
+        return build_module(candidate.stretched, captured.weights, inherit)
 
 
 def summarize_trainings(
