@@ -16,7 +16,7 @@ The walk is in channel_analysis.py, the rules of the single operators in channel
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd
@@ -35,7 +35,7 @@ from nnstretch.structure.channel_slices import (
     positioned,
 )
 from nnstretch.structure.cuts import depends_on_input
-from nnstretch.structure.macs import CONVOLUTIONS
+from nnstretch.structure.macs import CONVOLUTIONS, TRANSPOSED
 
 MAX_WALKS = 4
 """Times the walk is repeated at most; a finer split may uncover another."""
@@ -59,11 +59,17 @@ class ChannelGroups:
     consumed: frozenset[int]
     """Roots that a layer reads as channels."""
     weights_of: Mapping[int, tuple[str, ...]]
-    """Root -> the weights whose first dimension it is: they write these channels."""
+    """Root -> the weights that write these channels."""
+    transposed: frozenset[str]
+    """Weights of transposed convolutions, which write their second dimension."""
 
     def axis(self, value: str) -> int:
         """Return which dimension of a tensor holds channels."""
         return channel_dim(self.shapes[value][0], self.root, self.consumed)
+
+    def written(self, weight: str) -> Dim:
+        """Return the dimension of a weight that holds the channels that it writes."""
+        return self.shapes[weight][0][int(weight in self.transposed)]
 
     def roots(self, dim: Dim) -> set[int]:
         """Return the roots of the groups in a dimension."""
@@ -126,12 +132,12 @@ def pin_beside_channels(walk: ChannelAnalysis, output_axis: int | None) -> None:
         walk.pin([dim for i, dim in enumerate(end) if i != axis], "beside the end's channels")
 
 
-def kernel_weights(graph: Graph) -> Iterator[str]:
-    """Yield weights that operators turn into a convolution's kernel (weight standardization)."""
+def kernel_weights(graph: Graph, kinds: Container[str] = CONVOLUTIONS) -> Iterator[str]:
+    """Yield weights that operators turn into the kernels of layers (weight standardization)."""
     weights = {weight.name: weight.spec.shape for weight in graph.weights}
     writers = {node.name: node for node in graph.nodes}
     for node in graph.nodes:
-        if node.kind not in CONVOLUTIONS or len(node.inputs) < 2 or node.inputs[1] in weights:
+        if node.kind not in kinds or len(node.inputs) < 2 or node.inputs[1] in weights:
             continue
         rank = len(writers[node.inputs[1]].output.shape)
         todo = [node.inputs[1]]
@@ -143,6 +149,15 @@ def kernel_weights(graph: Graph) -> Iterator[str]:
             if name in writers and name not in seen:
                 seen.add(name)
                 todo += writers[name].inputs
+
+
+def kernels_of(graph: Graph, kinds: Container[str]) -> Iterator[str]:
+    """Yield weights that layers of some kinds read as kernels, at once or behind operators."""
+    weights = {weight.name for weight in graph.weights}
+    for node in graph.nodes:
+        if node.kind in kinds and len(node.inputs) > 1 and node.inputs[1] in weights:
+            yield node.inputs[1]
+    yield from kernel_weights(graph, kinds)
 
 
 def refine_groups(walk: ChannelAnalysis) -> Mapping[tuple[str, int], frozenset[int]]:
@@ -182,6 +197,7 @@ def solve_groups(walk: ChannelAnalysis) -> ChannelGroups:
     """Return the groups that an analysis has ended with."""
     root = tuple(walk.find(group) for group in range(len(walk.parent)))
     consumed = frozenset(root[group] for group in walk.consumed)
+    transposed = frozenset(kernels_of(walk.graph, TRANSPOSED))
     return ChannelGroups(
         shapes=walk.shapes,
         root=root,
@@ -190,16 +206,20 @@ def solve_groups(walk: ChannelAnalysis) -> ChannelGroups:
         junctions=tuple(walk.junctions),
         input_dim=channel_dim(walk.shapes[walk.graph.inputs[0].name][0], root, consumed),
         consumed=consumed,
-        weights_of=writers_of_groups(walk, root),
+        weights_of=writers_of_groups(walk, root, transposed),
+        transposed=transposed,
     )
 
 
-def writers_of_groups(walk: ChannelAnalysis, root: tuple[int, ...]) -> dict[int, tuple[str, ...]]:
-    """Return the weights whose first dimension is of a root's groups, for every root."""
+def writers_of_groups(
+    walk: ChannelAnalysis, root: tuple[int, ...], transposed: Container[str]
+) -> dict[int, tuple[str, ...]]:
+    """Return the weights that write channels of a root's groups, for every root."""
     writers: dict[int, tuple[str, ...]] = {}
     for weight in walk.graph.weights:
         if weight.name in walk.shapes and walk.shapes[weight.name][0]:
-            for group in groups_in(walk.shapes[weight.name][0][0]):
+            written = walk.shapes[weight.name][0][int(weight.name in transposed)]
+            for group in groups_in(written):
                 writers[root[group]] = (*writers.get(root[group], ()), weight.name)
     return writers
 

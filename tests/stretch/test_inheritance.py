@@ -14,7 +14,7 @@ from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.stretch import LoweredNetwork, NetworkAnalysis, lower, stretch
 from nnstretch.stretch.weights.branched_module import build_module
 from nnstretch.stretch.weights.inheritance import (
-    divide_repeated_columns,
+    divide_repeated,
     fit_group_width,
     inherit_segments,
     selection_matrix,
@@ -188,7 +188,7 @@ def test_selections_and_shares() -> None:
     target, source = torch.tensor([2, 0]), torch.tensor([0, 2, 2, 1])
     assert selection_matrix(target, source).tolist() == [[0, 0.5, 0.5, 0], [1, 0, 0, 0]]
     weight = torch.ones(1, 3)
-    assert divide_repeated_columns(weight, torch.tensor([0, 1, 1])).tolist() == [[1, 0.5, 0.5]]
+    assert divide_repeated(weight, torch.tensor([0, 1, 1]), 1).tolist() == [[1, 0.5, 0.5]]
     assert fit_group_width(torch.tensor([[1.0, 2.0]]), (1, 3)).tolist() == [[1, 2, 1]]
 
 

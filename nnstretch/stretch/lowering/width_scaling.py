@@ -123,7 +123,9 @@ def weighted_layers(graph: Graph, channels: ChannelGroups) -> list[WeightedLayer
         weight = node.args[1] if node.kind in WEIGHTED else None
         if isinstance(weight, ValueRef) and weight.name in channels.shapes:
             dims = channels.shapes[weight.name][0]
-            layers.append(WeightedLayer(node, channels.roots(dims[1]), channels.roots(dims[0])))
+            read = dims[int(weight.name not in channels.transposed)]
+            written = channels.written(weight.name)
+            layers.append(WeightedLayer(node, channels.roots(read), channels.roots(written)))
     return layers
 
 
@@ -140,8 +142,8 @@ def channel_width(channels: ChannelGroups, graph: Graph, root: int) -> int:
 
 
 def part_size(channels: ChannelGroups, name: str, root: int) -> int:
-    """Return the channels of a value that belong to a group."""
-    return sum(p.size for p in channels.shapes[name][0][0] if in_group(channels, p, root))
+    """Return the channels that a weight writes of a group."""
+    return sum(p.size for p in channels.written(name) if in_group(channels, p, root))
 
 
 def in_group(channels: ChannelGroups, part: ChannelSlice, root: int) -> bool:

@@ -132,7 +132,9 @@ class ChannelSelection:
             tensor = self.weights.get(original_weight(name, self.weights))
             if tensor is None or tensor.dim() < 2:
                 continue
-            norm = tensor.float().flatten(1).norm(dim=1)[self.filter_rows(name, root)]
+            axis = int(name in self.channels.transposed)
+            filters = tensor.float().movedim(axis, 0).flatten(1)
+            norm = filters.norm(dim=1)[self.filter_rows(name, root)]
             if len(norm) == width:
                 score += norm / norm.mean().clamp_min(1e-12)
                 writers += 1
@@ -142,7 +144,7 @@ class ChannelSelection:
         """Return where a group lies among the filters of a weight that writes several groups."""
         rows: list[int] = []
         at = 0
-        for part in self.channels.shapes[name][0][0]:
+        for part in self.channels.written(name):
             if in_group(self.channels, part, root):
                 rows += range(at, at + part.size)
             at += part.size

@@ -21,6 +21,8 @@ from nnstretch.stretch.lowering.adapters import ADAPTER_PREFIX
 from nnstretch.stretch.lowering.depth_scaling import original_weight
 from nnstretch.stretch.lowering.lower import LoweredNetwork, LoweredSegment
 from nnstretch.stretch.weights.channel_selection import ChannelSelection, Index, Weights
+from nnstretch.structure.channel_groups import kernels_of
+from nnstretch.structure.macs import TRANSPOSED, WEIGHTED
 
 
 def inherit_segments(
@@ -58,15 +60,30 @@ def inherit_segment(
 def starting_values(selection: ChannelSelection) -> dict[str, torch.Tensor]:
     """Return a value for every weight of a branch that has an ancestor or is a selection."""
     values: dict[str, torch.Tensor] = {}
+    axes = summed_axes(selection.section.graph)
     for weight in selection.branch.graph.weights:
         ancestor = selection.weights.get(original_weight(weight.name, selection.weights))
         if ancestor is None:
             continue
         if weight.name in selection.channels.shapes:
-            values[weight.name] = slice_weight(selection, weight.name, ancestor, weight.spec.shape)
+            part = slice_weight(selection, weight.name, ancestor, axes.get(weight.name))
+            values[weight.name] = fit_group_width(part, weight.spec.shape)
         else:
             values[weight.name] = ancestor.clone()
     return values | adapter_values(selection)
+
+
+def summed_axes(graph: Graph) -> dict[str, int]:
+    """Return which dimension of a weight its layer sums over; weights of no layer are left out."""
+    axes = dict.fromkeys(kernels_of(graph, WEIGHTED - TRANSPOSED), 1)
+    axes |= dict.fromkeys(kernels_of(graph, TRANSPOSED), 0)
+    ranks = {weight.name: len(weight.spec.shape) for weight in graph.weights}
+    for node in graph.nodes:
+        if node.kind in ("matmul", "bmm"):
+            for operand, from_last in zip(node.args[:2], (1, 2), strict=True):
+                if isinstance(operand, ValueRef) and ranks.get(operand.name, 0) > 1:
+                    axes[operand.name] = ranks[operand.name] - from_last
+    return axes
 
 
 def constants(graph: Graph) -> frozenset[str]:
@@ -79,15 +96,15 @@ def constants(graph: Graph) -> frozenset[str]:
 
 
 def slice_weight(
-    selection: ChannelSelection, name: str, tensor: torch.Tensor, shape: tuple[int, ...]
+    selection: ChannelSelection, name: str, tensor: torch.Tensor, summed: int | None
 ) -> torch.Tensor:
     """Return the part of a weight between the channels that the branch keeps."""
     for axis, dim in enumerate(selection.channels.shapes[name][0]):
         index = selection.original_positions(dim)
         tensor = tensor.index_select(axis, index)
-        if axis == 1:
-            tensor = divide_repeated_columns(tensor, index)
-    return fit_group_width(tensor, shape)
+        if axis == summed:
+            tensor = divide_repeated(tensor, index, axis)
+    return tensor
 
 
 def adapter_values(selection: ChannelSelection) -> dict[str, torch.Tensor]:
@@ -122,12 +139,10 @@ def adapter_ends(selection: ChannelSelection, module: str) -> tuple[Index, Index
     return selection.end_index(), selection.output_channels()
 
 
-def divide_repeated_columns(tensor: torch.Tensor, index: Index) -> torch.Tensor:
-    """Divide columns that stand for one original channel by their number."""
-    if len(index) != tensor.shape[1]:
-        return tensor
+def divide_repeated(tensor: torch.Tensor, index: Index, axis: int) -> torch.Tensor:
+    """Divide what stands for one original channel along an axis by its number."""
     count = torch.bincount(index)[index].to(tensor.dtype)
-    return tensor / count.reshape(1, -1, *(1,) * (tensor.dim() - 2))
+    return tensor / count.reshape(-1, *(1,) * (tensor.dim() - 1 - axis))
 
 
 def selection_matrix(target: Index, source: Index) -> torch.Tensor:
