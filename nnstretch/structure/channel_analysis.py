@@ -10,13 +10,16 @@ from nnstretch.graph import Graph, Node, TensorSpec, ValueRef
 from nnstretch.structure.channel_slices import (
     ChannelSlice,
     Dim,
+    SameChannels,
     Shape,
     ShortcutJunction,
     fixed_dim,
     fixed_shape,
     groups_in,
     overlaps,
+    piece,
     positioned,
+    total,
 )
 
 
@@ -48,6 +51,11 @@ class ChannelAnalysis:
     """Group -> its size when it was made, before anything merged or divided it."""
     marks: list[tuple[int, int]] = field(default_factory=list)
     """(group, offset): where an operator cut a whole group in two."""
+    numbered: int = 0
+    """Channels that have a number."""
+    same: list[SameChannels] = field(default_factory=list)
+    ranges: list[ChannelSlice] = field(default_factory=list)
+    """Channels that a scale keeps its share of, wherever they lie."""
 
     @property
     def weights(self) -> set[str]:
@@ -61,7 +69,24 @@ class ChannelAnalysis:
         self.parent.append(len(self.parent))
         self.sizes.append({size})
         self.base.append(size)
-        return (ChannelSlice(len(self.parent) - 1, size),)
+        whole = ChannelSlice(len(self.parent) - 1, size, self.number(size))
+        self.ranges.append(whole)
+        return (whole,)
+
+    def number(self, size: int) -> int:
+        """Return the first of so many new numbers of channels."""
+        self.numbered += size
+        return self.numbered - size
+
+    def contiguous(self, dim: Dim) -> int:
+        """Return the first number of a dimension, under new numbers where its slices lie apart."""
+        if all(part.first == dim[0].first + at for at, part in positioned(dim)):
+            return dim[0].first
+        first = self.number(total(dim))
+        for at, part in positioned(dim):
+            if part.group is not None:
+                self.same.append(SameChannels(part.first, part.size, first + at))
+        return first
 
     def find(self, group: int) -> int:
         """Return the root of a group (union-find)."""
@@ -96,15 +121,28 @@ class ChannelAnalysis:
         return self.find(group) in self.reasons
 
     def unify(self, a: Dim, b: Dim, where: str) -> None:
-        """Keep two dimensions equal; slices that straddle a border are tied in proportion."""
-        for part_a, part_b, overlap in overlaps(a, b):
+        """Keep two dimensions equal, channel by channel."""
+        for part_a, part_b in self.scale_alike(a, b, where):
+            if None not in (part_a.group, part_b.group) and part_a.first != part_b.first:
+                self.same.append(SameChannels(part_a.first, part_a.size, part_b.first))
+
+    def scale_alike(
+        self, a: Dim, b: Dim, where: str
+    ) -> tuple[tuple[ChannelSlice, ChannelSlice], ...]:
+        """Keep two dimensions equally long and return their pieces side by side.
+
+        Slices that straddle a border are tied in proportion.
+        """
+        pairs = tuple(overlaps(a, b))
+        for part_a, part_b in pairs:
             for part, opposite in ((part_a, part_b), (part_b, part_a)):
                 if part.group is not None:
-                    self.need_whole(part.group, overlap)
+                    self.need_whole(part.group, part.size)
                     if opposite.group is None:
                         self.pin([(part,)], f"{where}: tied to a size that does not scale")
             if part_a.group is not None and part_b.group is not None:
                 self.tie(part_a.group, part_b.group)
+        return pairs
 
     def uniform(self, dim: Dim) -> None:
         """Let all slices of this dimension scale alike."""
@@ -125,14 +163,24 @@ class ChannelAnalysis:
             high = min(stop, at + part.size)
             if low >= high:
                 continue
+            taken.append(piece(part, low - at, high - low))
             if part.group is not None and high - low != part.size:
+                self.ranges.append(taken[-1])
                 self.need_whole(part.group, high - low)
                 self.need_whole(part.group, low - at or high - low)
                 if mark and part.size == self.base[part.group]:
                     inner = [at_cut for at_cut in (low - at, high - at) if 0 < at_cut < part.size]
                     self.marks += [(part.group, offset) for offset in inner]
-            taken.append(ChannelSlice(part.group, high - low))
         return tuple(taken) or fixed_dim(0)
+
+    def divide_evenly(self, dim: Dim, size: int) -> None:
+        """Let a scale keep its share of every `size` channels of a dimension, one after another."""
+        for at, part in positioned(dim):
+            low = at
+            while part.group is not None and low < at + part.size:
+                high = min(at + part.size, (low // size + 1) * size)
+                self.ranges.append(piece(part, low - at, high - low))
+                low = high
 
     def shape_of(self, name: str) -> Shape:
         """Return the shape of a value or weight.

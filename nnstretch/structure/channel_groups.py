@@ -28,6 +28,7 @@ from nnstretch.structure.channel_rules.table import apply_rule
 from nnstretch.structure.channel_slices import (
     ChannelSlice,
     Dim,
+    SameChannels,
     Shape,
     ShortcutJunction,
     fixed_shape,
@@ -62,6 +63,12 @@ class ChannelGroups:
     """Root -> the weights that write these channels."""
     transposed: frozenset[str]
     """Weights of transposed convolutions, which write their second dimension."""
+    numbered: int
+    """Channels that have a number (`ChannelSlice.first`)."""
+    same: tuple[SameChannels, ...]
+    """Which numbers are kept or dropped together."""
+    ranges: tuple[ChannelSlice, ...]
+    """Channels that a scale keeps its share of, wherever they lie."""
 
     def axis(self, value: str) -> int:
         """Return which dimension of a tensor holds channels."""
@@ -208,6 +215,9 @@ def solve_groups(walk: ChannelAnalysis) -> ChannelGroups:
         consumed=consumed,
         weights_of=writers_of_groups(walk, root, transposed),
         transposed=transposed,
+        numbered=walk.numbered,
+        same=tuple(walk.same),
+        ranges=tuple(walk.ranges),
     )
 
 

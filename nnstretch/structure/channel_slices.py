@@ -13,10 +13,27 @@ class ChannelSlice:
     group: int | None
     """None for a size that never changes."""
     size: int
+    first: int = 0
+    """Number of its first channel, the others follow; says nothing where there is no group."""
 
 
 Dim = tuple[ChannelSlice, ...]
 Shape = tuple[Dim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SameChannels:
+    """Channels that are one under two numbers, or of which only all or none can be kept.
+
+    Channel `source` + c is `target` + (o * `size` + c) * `inner` + i for all o < `outer` and
+    i < `inner`: a reshape repeats it `outer` times as a whole, and each channel `inner` times.
+    """
+
+    source: int
+    size: int
+    target: int
+    outer: int = 1
+    inner: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +80,24 @@ def positioned(dim: Dim) -> Iterator[tuple[int, ChannelSlice]]:
         start += part.size
 
 
-def overlaps(a: Dim, b: Dim) -> Iterator[tuple[ChannelSlice, ChannelSlice, int]]:
-    """Yield the pairs of slices that lie side by side in two dimensions, and how far they do."""
+def overlaps(a: Dim, b: Dim) -> Iterator[tuple[ChannelSlice, ChannelSlice]]:
+    """Yield the pieces of two dimensions that lie side by side, two of one size at a time."""
     i = j = start_a = start_b = 0
     while i < len(a) and j < len(b):
         end_a = start_a + a[i].size
         end_b = start_b + b[j].size
-        overlap = min(end_a, end_b) - max(start_a, start_b)
-        if overlap > 0:
-            yield a[i], b[j], overlap
+        low = max(start_a, start_b)
+        size = min(end_a, end_b) - low
+        if size > 0:
+            yield piece(a[i], low - start_a, size), piece(b[j], low - start_b, size)
         if end_a <= end_b:
             i += 1
             start_a = end_a
         if end_b <= end_a:
             j += 1
             start_b = end_b
+
+
+def piece(part: ChannelSlice, offset: int, size: int) -> ChannelSlice:
+    """Return `size` channels of a slice, from one of them on."""
+    return ChannelSlice(part.group, size, part.first + offset)

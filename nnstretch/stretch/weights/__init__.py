@@ -4,6 +4,7 @@ branched_module.py   torch module of a lowered plan
 weights_file.py      weights in safetensors
 inheritance.py       initial weights from the original
 channel_selection.py original channels that a branch keeps
+channel_blocks.py    channels that are kept or dropped together, and blocks of them
 initialization.py    random initialization, zero-init residual
 reconstruction.py    layer-wise reconstruction against the original (He et al. 2017)
 layer_fit.py         fit of one branch's last layers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import torch
 
@@ -11,12 +12,11 @@ from nnstretch.graph import ValueRef
 from nnstretch.stretch.lowering.adapters import ADAPTER_PREFIX
 from nnstretch.stretch.lowering.depth_scaling import original_weight
 from nnstretch.stretch.lowering.lower import LoweredBranch
-from nnstretch.stretch.lowering.width_scaling import channel_width, in_group
+from nnstretch.stretch.weights.channel_blocks import NO_BLOCK, ChannelBlocks, Index, Run
 from nnstretch.structure.channel_groups import Dim, size_at
+from nnstretch.structure.channel_slices import ChannelSlice, total
 
 Weights = Mapping[str, torch.Tensor]
-Index = torch.Tensor
-"""Original channel of every new channel, in order."""
 
 
 @dataclass
@@ -32,46 +32,113 @@ class ChannelSelection:
     slice_start: int | None
     """First original channel of this branch's slice under a `project` merge."""
     kept: dict[int, Index] = field(default_factory=dict)
-    """Root of a channel group -> channels that it keeps."""
+    """Block -> places in it that are kept."""
 
     def __post_init__(self) -> None:
         self.section = self.branch.section
         self.channels = self.section.channels
         self.entry = self.section.input_dimension
         self.end = self.section.output_dimension
-        self.end_roots = self.channels.roots(self.end)
-        width = self.size(self.entry)
+        self.blocks = ChannelBlocks.of(self.channels)
+        self.uneven = self.uneven_roots()
         self.inside = self.incoming
-        if width != len(self.incoming) or self.has_adapter("_in"):
-            self.inside = self.best_inputs(width)
-        self.kept = dict.fromkeys(self.channels.roots(self.entry), self.inside)
+        width = self.size(self.entry)
+        if width == len(self.incoming) and not self.has_adapter("_in"):
+            self.keep_incoming()
+        else:
+            self.keep_best_inputs()
+            self.inside = self.original_positions(self.entry)
 
     def has_adapter(self, suffix: str) -> bool:
         """Return whether the branch has an adapter whose name ends so: `_in` or `_out`."""
         modules = {weight.name.split(".")[0] for weight in self.branch.graph.weights}
         return any(m.startswith(ADAPTER_PREFIX) and m.endswith(suffix) for m in modules)
 
-    def best_inputs(self, count: int) -> Index:
-        """Return channels that an adapter makes: those of the merged tensor first, then any."""
-        offered = set(self.incoming.tolist())
-        full = sum(part.size for part in self.entry)
-        order = sorted(offered) + [channel for channel in range(full) if channel not in offered]
-        chosen = (order * (count // max(1, len(order)) + 1))[:count]
-        return torch.tensor(sorted(chosen) if count <= full else chosen)
+    def scaled(self, block: int) -> Fraction:
+        """Return how many channels of a block the branch has."""
+        scale = Fraction(self.branch.scales.get(self.blocks.roots[block], 1))
+        return scale * self.blocks.sizes[block]
+
+    def uneven_roots(self) -> frozenset[int]:
+        """Return roots of which no choice of channels is consistent.
+
+        Shuffles, repeated, tie so many channels to each other that blocks do not divide.
+        """
+        uneven: set[int] = set()
+        for block, root in enumerate(self.blocks.roots):
+            if self.scaled(block).denominator != 1:
+                uneven.add(root)
+        return frozenset(uneven)
 
     def size(self, dim: Dim) -> int:
         """Return the size of a dimension at the branch's widths."""
         return size_at(dim, self.channels, self.branch.scales)
 
+    def runs(self, dim: Dim) -> list[Run]:
+        """Return the runs of a dimension, none where channels cannot be followed through it."""
+        runs = self.blocks.runs(dim) or []
+        for run in runs:
+            if run.block != NO_BLOCK and self.blocks.roots[run.block] in self.uneven:
+                return []
+        return runs
+
+    def keep_incoming(self) -> None:
+        """Keep what comes in, in its order."""
+        block, rank = self.blocks.along(self.entry)
+        at = 0
+        for run in self.runs(self.entry):
+            count = 1 if run.block == NO_BLOCK else int(self.scaled(run.block))
+            read = self.incoming[at : at + count * run.inner : run.inner]
+            at += count * run.inner
+            if run.block != NO_BLOCK:
+                # A channel of another block has no weights at this place: its neighbor's serve.
+                size = self.blocks.sizes[run.block]
+                ranks = torch.where(block[read] == run.block, rank[read], read % size)
+                self.kept.setdefault(run.block, ranks)
+
+    def keep_best_inputs(self) -> None:
+        """Keep channels that an adapter makes: those of the merged tensor first, then any."""
+        block, rank = self.blocks.along(self.entry)
+        for run in self.runs(self.entry):
+            if run.block != NO_BLOCK:
+                offered = self.incoming[block[self.incoming] == run.block]
+                score = torch.zeros(self.blocks.sizes[run.block])
+                score[rank[offered]] = 1
+                self.kept[run.block] = best(score, int(self.scaled(run.block)))
+
     def original_positions(self, dim: Dim) -> Index:
         """Return original position of every new position along a dimension."""
-        positions: list[Index] = []
+        runs = self.runs(dim)
+        whole = self.follow(runs)
+        if runs and len(whole) == self.size(dim):
+            return whole
+        positions: list[Index] = [torch.arange(0)]
         at = 0
         for part in dim:
-            root = None if part.group is None else self.channels.root[part.group]
-            positions.append(at + self.part_index(root, part.size, self.size((part,))))
+            positions.append(at + self.part_positions(part))
             at += part.size
-        return torch.cat(positions) if positions else torch.arange(0)
+        return torch.cat(positions)
+
+    def follow(self, runs: list[Run]) -> Index:
+        """Return original position of every new position along the runs of a dimension."""
+        positions: list[Index] = [torch.arange(0)]
+        for run in runs:
+            places = torch.arange(1) if run.block == NO_BLOCK else self.kept_places(run.block)
+            positions.append(run.start + expand_blocks(places, run.inner))
+        return torch.cat(positions)
+
+    def part_positions(self, part: ChannelSlice) -> Index:
+        """Return original position of every new position in a slice: its first ones, if need be."""
+        size = self.size((part,))
+        runs = self.runs((part,))
+        places = self.follow(runs)
+        if runs and len(places) == size:
+            return places
+        roots = self.channels.roots((part,))
+        is_entry = roots & self.channels.roots(self.entry) and part.size == total(self.entry)
+        if is_entry and size == len(self.inside):
+            return self.inside
+        return torch.arange(size) % max(1, part.size)
 
     def positions_along(self, value: ValueRef) -> Index:
         """Return original position of every channel of a value."""
@@ -79,76 +146,50 @@ class ChannelSelection:
         axis = self.section.axis_out if len(shape) == 4 else self.channels.axis(value.name)
         return self.original_positions(shape[axis])
 
-    def part_index(self, root: int | None, old: int, new: int) -> Index:
-        """Return original position of each of `new` channels in a part of `old` channels."""
-        if root is None or (new == old and root not in self.kept and root not in self.end_roots):
-            return torch.arange(new) % max(1, old)
-        kept = self.kept_channels(root)
-        width = channel_width(self.channels, self.section.graph, root)
-        if old == width and len(kept) == new:
-            return kept
-        if old % width == 0 and len(kept) * (old // width) == new:
-            return expand_blocks(kept, old // width)
-        return torch.arange(new) % old
-
-    def kept_channels(self, root: int) -> Index:
-        """Return the channels that a group keeps, most important, in original order."""
-        if root not in self.kept:
-            width = channel_width(self.channels, self.section.graph, root)
-            count = int(width * self.branch.scales.get(root, 1))
-            if count == width and root not in self.end_roots:
-                self.kept[root] = torch.arange(width)
+    def kept_places(self, block: int) -> Index:
+        """Return the channels that a block keeps, most important, in original order."""
+        if block not in self.kept:
+            size = self.blocks.sizes[block]
+            count = int(self.scaled(block))
+            if count == size:
+                self.kept[block] = torch.arange(size)
             else:
-                self.kept[root] = self.most_important(root, width, count)
-        return self.kept[root]
+                self.kept[block] = best(self.score(block), count)
+        return self.kept[block]
 
-    def most_important(self, root: int, width: int, count: int) -> Index:
-        """Return `count` of a group's channels with the largest scores, in whole steps."""
-        score = self.score(root, width)
-        step = max(1, width // self.channels.granularity[root])
-        scores = score[: width // step * step].reshape(-1, step).mean(1)
-        chosen = torch.argsort(scores, descending=True, stable=True)
-        chosen = chosen.repeat(count // width + 1)[: max(1, count // step)]
-        if count <= width:
-            chosen = chosen.sort().values
-        return expand_blocks(chosen, step)[:count]
-
-    def score(self, root: int, width: int) -> torch.Tensor:
-        """Return a group's importance; at the branch's end, less for what other branches took."""
-        score = self.importance(root, width)
-        if root in self.end_roots and sum(part.size for part in self.end) == width:
-            use = torch.tensor([float(self.channel_use.get(c, 0)) for c in range(width)])
-            score = score - 1e6 * use
-            if self.slice_start is not None:
-                slice_end = self.slice_start + (self.branch.branch.width_out or 0)
-                score[self.slice_start : slice_end] += 1e9
+    def score(self, block: int) -> torch.Tensor:
+        """Return a block's importance; at the branch's end, less for what other branches took."""
+        score = self.importance(block)
+        blocks, ranks = self.blocks.along(self.end)
+        positions = (blocks == block).nonzero().reshape(-1)
+        if not len(positions):
+            return score
+        use = torch.tensor([float(self.channel_use.get(p, 0)) for p in positions.tolist()])
+        score = score - 1e6 * mean_by_rank(use, ranks[positions], len(score))
+        if self.slice_start is not None:
+            slice_end = self.slice_start + (self.branch.branch.width_out or 0)
+            inside = (self.slice_start <= positions) & (positions < slice_end)
+            score[ranks[positions[inside]]] += 1e9
         return score
 
-    def importance(self, root: int, width: int) -> torch.Tensor:
-        """Return the norm of each channel of a group, averaged over the weights that write it."""
-        score = torch.zeros(width)
+    def importance(self, block: int) -> torch.Tensor:
+        """Return the norm of each channel of a block, averaged over the weights that write it."""
+        size = self.blocks.sizes[block]
+        score = torch.zeros(size)
         writers = 0
-        for name in self.channels.weights_of.get(root, ()):
+        for name in self.channels.weights_of.get(self.blocks.roots[block], ()):
             tensor = self.weights.get(original_weight(name, self.weights))
             if tensor is None or tensor.dim() < 2:
                 continue
-            axis = int(name in self.channels.transposed)
-            filters = tensor.float().movedim(axis, 0).flatten(1)
-            norm = filters.norm(dim=1)[self.filter_rows(name, root)]
-            if len(norm) == width:
+            blocks, ranks = self.blocks.along(self.channels.written(name))
+            rows = (blocks == block).nonzero().reshape(-1)
+            if len(rows):
+                axis = int(name in self.channels.transposed)
+                filters = tensor.float().index_select(axis, rows).movedim(axis, 0)
+                norm = mean_by_rank(filters.flatten(1).norm(dim=1), ranks[rows], size)
                 score += norm / norm.mean().clamp_min(1e-12)
                 writers += 1
         return score / max(1, writers)
-
-    def filter_rows(self, name: str, root: int) -> Index:
-        """Return where a group lies among the filters of a weight that writes several groups."""
-        rows: list[int] = []
-        at = 0
-        for part in self.channels.written(name):
-            if in_group(self.channels, part, root):
-                rows += range(at, at + part.size)
-            at += part.size
-        return torch.tensor(rows, dtype=torch.long)
 
     def end_index(self) -> Index:
         """Return the original channels at the branch's end."""
@@ -163,6 +204,20 @@ class ChannelSelection:
         if len(end) != width or self.has_adapter("_out"):
             return torch.arange(self.slice_start, self.slice_start + width)
         return end
+
+
+def best(score: torch.Tensor, count: int) -> Index:
+    """Return `count` places of the largest scores, in order; all of them, and again, for more."""
+    order = torch.argsort(score, descending=True, stable=True)
+    if count <= len(score):
+        return order[:count].sort().values
+    return order.repeat(count // len(score) + 1)[:count]
+
+
+def mean_by_rank(values: torch.Tensor, ranks: Index, size: int) -> torch.Tensor:
+    """Return the mean of the values at each of `size` ranks."""
+    count = torch.bincount(ranks, minlength=size).clamp_min(1)
+    return torch.zeros(size).index_add(0, ranks, values) / count
 
 
 def expand_blocks(blocks: Index, size: int) -> Index:

@@ -3,10 +3,13 @@
 The rule. Kept blocks are the first of each stage and the repeats that follow it directly. Within a
 channel group the most important channels are kept, in their original order: importance is the L2
 norm of the filters that write the channel, each layer's norms divided by their mean, averaged over
-the layers tied to the group. Branches of one segment share the work: the first takes the most
-important output channels, the next those not taken yet, and then again from the top. A layer that
-reads a channel twice (because two branches kept it) reads each copy at half weight. Shortcut and
-merge convolutions start as selections: they pass on exactly the channels that both ends kept.
+the layers tied to the group. A group whose parts go different ways (through a concatenation, a
+split or a group norm) keeps its share of each part; what a reshape puts at one position (the same
+dimension of every head, of query, key and value) is kept or dropped together. Branches of one
+segment share the work: the first takes the most important output channels, the next those not taken
+yet, and then again from the top. A layer that reads a channel twice (because two branches kept it)
+reads each copy at half weight. Shortcut and merge convolutions start as selections: they pass on
+exactly the channels that both ends kept.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from nnstretch.graph import Graph, ValueRef, refs
 from nnstretch.stretch.lowering.adapters import ADAPTER_PREFIX
 from nnstretch.stretch.lowering.depth_scaling import original_weight
 from nnstretch.stretch.lowering.lower import LoweredNetwork, LoweredSegment
-from nnstretch.stretch.weights.channel_selection import ChannelSelection, Index, Weights
+from nnstretch.stretch.weights.channel_blocks import Index
+from nnstretch.stretch.weights.channel_selection import ChannelSelection, Weights
 from nnstretch.structure.channel_groups import kernels_of
 from nnstretch.structure.macs import TRANSPOSED, WEIGHTED
 
@@ -32,8 +36,7 @@ def inherit_segments(
 
     One segment at a time, so that a huge network need not be in memory once more.
     """
-    entry = stretched.graph.inputs[0].spec.shape
-    incoming = torch.arange(entry[1] if len(entry) > 1 else 1)
+    incoming = torch.arange(stretched.branches[0].section.width_in)
     for segment in stretched.segments:
         values, incoming = inherit_segment(segment, weights, incoming)
         yield values, incoming

@@ -5,7 +5,15 @@ from __future__ import annotations
 from nnstretch.graph import Node
 from nnstretch.structure.arguments import argument
 from nnstretch.structure.channel_analysis import ChannelAnalysis, pinned, unknown
-from nnstretch.structure.channel_slices import Dim, Shape, fixed_shape, groups_in, total
+from nnstretch.structure.channel_slices import (
+    ChannelSlice,
+    Dim,
+    SameChannels,
+    Shape,
+    fixed_shape,
+    groups_in,
+    total,
+)
 
 
 def conv(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
@@ -73,6 +81,15 @@ def grouped(a: ChannelAnalysis, node: Node, x: Dim, weight: Shape, groups: int) 
         for group in groups_in(piece):
             a.need_whole(group, part.size // width_in)
             a.tie(part.group, group)
+        keep_groups_whole(a, part, piece, width_in)
+
+
+def keep_groups_whole(a: ChannelAnalysis, x: ChannelSlice, written: Dim, width: int) -> None:
+    """Keep or drop the channels of a group, `width` of them read, together with what they write."""
+    count = x.size // width
+    first = a.number(count)
+    a.same.append(SameChannels(first, count, x.first, inner=width))
+    a.same.append(SameChannels(first, count, a.contiguous(written), inner=total(written) // count))
 
 
 def consume(a: ChannelAnalysis, dim: Dim) -> None:
@@ -125,6 +142,7 @@ def group_norm(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
         for part in x[1]:
             if part.group is not None:
                 a.need_whole(part.group, max(1, part.size // groups))
+        a.divide_evenly(x[1], total(x[1]) // groups)
     consume(a, x[1])
     return (x,)
 

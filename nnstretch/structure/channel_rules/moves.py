@@ -52,7 +52,7 @@ def pieces(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
     if node.kind != "split_with_sizes":
         for piece in cuts[1:]:
             if total(piece) == total(cuts[0]):
-                a.unify(cuts[0], piece, node.name)
+                a.scale_alike(cuts[0], piece, node.name)
             else:
                 a.pin([cuts[0], piece], f"{node.name}: unequal pieces")
     return tuple(replace_dim(x, axis, piece) for piece in cuts)

@@ -9,10 +9,12 @@ from nnstretch.structure.channel_analysis import ChannelAnalysis, unknown
 from nnstretch.structure.channel_slices import (
     ChannelSlice,
     Dim,
+    SameChannels,
     Shape,
     fixed_dim,
     fixed_shape,
     groups_in,
+    positioned,
     total,
 )
 
@@ -107,10 +109,23 @@ def merge(a: ChannelAnalysis, olds: Shape, tracked: Dim, sizes: list[int]) -> li
     """Merge several dimensions into one: channels times the size of the others."""
     factor = prod(map(total, olds)) // total(tracked)
     position = next(i for i, dim in enumerate(olds) if dim is tracked)
-    if any(total(dim) > 1 for dim in olds[:position]):
+    outer = prod(map(total, olds[:position]))
+    if outer > 1:
         a.uniform(tracked)
-    merged = tuple(ChannelSlice(part.group, part.size * factor) for part in tracked)
+    merged = tracked if factor == 1 else repeat_channels(a, tracked, outer, factor // outer)
     return [merged if size > 1 else fixed_dim(1) for size in sizes]
+
+
+def repeat_channels(a: ChannelAnalysis, dim: Dim, outer: int, inner: int) -> Dim:
+    """Return a dimension repeated `outer` times, every channel `inner` times in a row."""
+    size = total(dim)
+    first = a.number(size * outer * inner)
+    a.same.append(SameChannels(a.contiguous(dim), size, first, outer, inner))
+    repeated: list[ChannelSlice] = []
+    for at, part in positioned(dim):
+        start = first + at * outer * inner
+        repeated.append(ChannelSlice(part.group, part.size * outer * inner, start))
+    return tuple(repeated)
 
 
 def divide(a: ChannelAnalysis, tracked: Dim, sizes: list[int]) -> list[Dim]:
@@ -126,6 +141,13 @@ def divide(a: ChannelAnalysis, tracked: Dim, sizes: list[int]) -> list[Dim]:
     base = a.base[group]
     merged = tracked[0].size > base and base in sizes
     carrier = sizes.index(base if merged else max(sizes))
-    a.need_whole(group, sizes[carrier])
-    out[carrier] = (ChannelSlice(group, sizes[carrier]),)
+    size = sizes[carrier]
+    a.need_whole(group, size)
+    first = a.number(size)
+    # What the carrier does not tell apart is kept or dropped together: query, key and value keep
+    # the same positions, those in every head, or the same heads whole.
+    outer = prod(sizes[:carrier])
+    inner = prod(sizes[carrier + 1 :])
+    a.same.append(SameChannels(first, size, a.contiguous(tracked), outer, inner))
+    out[carrier] = (ChannelSlice(group, size, first),)
     return out
