@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nnstretch.soc import Soc
 
 
 @contextmanager
@@ -65,12 +68,26 @@ def show_machines(result: dict[str, Any], console: Any) -> None:
         )
 
 
+def calibration_json(soc: Soc) -> dict[str, Any]:
+    """Return what a result says of its chip: whether and by what it is calibrated, and noise."""
+    return {"calibrated": soc.calibrated, "noisy": soc.noisy, "provenance": soc.provenance}
+
+
 def warn_uncalibrated(result: dict[str, Any], console: Any) -> None:
-    """Warn beside a result's tables that its chip was never measured, or beside other work."""
+    """Warn beside a result's tables that its chip was never measured, or beside other work.
+
+    `calibrated` is None where times are a bundle's, which names its chip and says no more of it.
+    """
     if result.get("noisy"):
         console.print(f"[yellow]noisy:[/yellow] {result['noisy']}")
     if result.get("calibrated") is False:
         console.print(
             "[yellow]this chip is not calibrated: numbers derive from public"
             " specifications[/yellow]"
+        )
+    if result.get("calibrated", True) is None:
+        chip = result["predicted_for"] or "a chip without a name"
+        console.print(
+            f"[yellow]predicted for {chip}; the bundle does not say whether that chip is"
+            " calibrated, --soc does[/yellow]"
         )

@@ -13,9 +13,8 @@ its held-out images judge int8 by accuracy (--max-drop); elsewhere its signal-to
   nnstretch export torchvision:resnet18 --soc mi9 --processor dsp --out original.nns
   nnstretch export plan.yaml --format litert --int8 --calibration photos --out net.nns
   nnstretch export plan.yaml --single net.onnx
-  nnstretch export torchvision:resnet18 --format cpp --out r18     C++17 that builds without Python
-  nnstretch export b.yaml --soc mi9 --out net.nns --also a.nns    two plans in one bundle: main, and
-  a
+  nnstretch export torchvision:resnet18 --format cpp --out r18     # C++17, builds without Python
+  nnstretch export b.yaml --soc mi9 --out net.nns --also a.nns     # two plans: main, and a
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from nnstretch.cli.export.result import show as show
 from nnstretch.cli.export.whole_network import export_whole_network, is_whole
 from nnstretch.cli.loaded_model import LoadedModel, load_model_argument, load_soc_of
 from nnstretch.cli.output_path import check_writable
-from nnstretch.cli.progress import progress
+from nnstretch.cli.progress import calibration_json, progress
 from nnstretch.errors import BadInput
 
 if TYPE_CHECKING:
@@ -71,21 +70,30 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     check(args)
     targets = targets_of(args)
     subject = load_model_argument(args.model, args.input, args.outputs)
-    written = write_subject(args, subject, targets)
+    soc = soc_of(args, subject)
+    written = write_subject(args, subject, targets, soc)
+    source = {} if soc is None else calibration_json(soc)
     untrained = subject.plan is not None and args.weights is None
-    return written | {"notes": [*subject.captured.notes, *([UNTRAINED] if untrained else [])]}
+    notes = [*subject.captured.notes, *([UNTRAINED] if untrained else [])]
+    return written | source | {"notes": notes}
+
+
+def soc_of(args: argparse.Namespace, subject: LoadedModel) -> Soc | None:
+    """Return the chip whose times are predicted: as named, else the plan's own, if it has one."""
+    name = args.soc or (subject.plan.soc if subject.plan else None)
+    return load_soc_of(name) if name else None
 
 
 def write_subject(
-    args: argparse.Namespace, subject: LoadedModel, targets: ExportTargets
+    args: argparse.Namespace, subject: LoadedModel, targets: ExportTargets, soc: Soc | None
 ) -> dict[str, Any]:
     """Write a network in the form that suits it; return it as JSON data."""
     if is_whole(subject) and args.format == FORMAT:
         return write_whole_cpp(args, subject)
     if is_whole(subject):
-        return write_whole(args, subject, targets)
+        return write_whole(args, subject, targets, soc)
     fallbacks: dict[str, str] = {}
-    request = export_request(args, subject, fallbacks)
+    request = export_request(args, subject, soc, fallbacks)
     if args.format == FORMAT:
         return write_cpp(args, request, subject)
     return write_request(args, request, targets) | {"fallbacks": fallbacks}
@@ -121,7 +129,7 @@ def write_request(
 
 
 def write_whole(
-    args: argparse.Namespace, subject: LoadedModel, targets: ExportTargets
+    args: argparse.Namespace, subject: LoadedModel, targets: ExportTargets, soc: Soc | None
 ) -> dict[str, Any]:
     """Write a network with several inputs or outputs in one piece; return it as JSON data."""
     from nnstretch.bundle.bundle import write_bundle
@@ -129,7 +137,7 @@ def write_whole(
     from nnstretch.export.single_file import SingleFile
     from nnstretch.files.atomic import atomic_write
 
-    bundle = export_whole_network(args, subject)
+    bundle = export_whole_network(args, subject, soc)
     (subgraph,) = bundle.manifest.subgraphs
     written, single_file = None, None
     if (out := targets.out) is not None:
@@ -144,7 +152,10 @@ def write_whole(
 
 
 def export_request(
-    args: argparse.Namespace, subject: LoadedModel, fallbacks: dict[str, str]
+    args: argparse.Namespace,
+    subject: LoadedModel,
+    soc: Soc | None,
+    fallbacks: dict[str, str],
 ) -> ExportRequest:
     """Return the network with its weights, and what it is predicted to take.
 
@@ -156,8 +167,6 @@ def export_request(
     from nnstretch.stretch.lowering.lower import lower
     from nnstretch.stretch.weights.weights_file import read_image_task
 
-    name = args.soc or (subject.plan.soc if subject.plan else None)
-    soc = load_soc_of(name) if name else None
     if subject.plan is not None and args.processor is not None:
         raise BadInput(
             f"--processor is {args.processor}, command line, {args.model} is a plan and places its"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nnstretch.bundle.manifest import plans_by_name
 from nnstretch.cli.export.cpp import FORMAT, show_cpp
 from nnstretch.cli.loaded_model import show_notes
+from nnstretch.cli.progress import warn_uncalibrated
 
 if TYPE_CHECKING:
     from nnstretch.bundle.manifest import Manifest
@@ -91,6 +92,7 @@ def show(result: dict[str, Any], console: Any) -> None:
         )
         if len(result["plans"]) > 1:
             console.print(f"{len(result['plans'])} plans in it: {', '.join(result['plans'])}")
+        warn_uncalibrated(result, console)
     for name, kind in result.get("fallbacks", {}).items():
         console.print(
             f"[yellow]never measured, priced as the nearest kind ({kind}):[/yellow] {name}"

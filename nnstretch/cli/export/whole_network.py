@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnstretch.cli.loaded_model import LoadedModel, load_soc_of
+from nnstretch.cli.loaded_model import LoadedModel
 from nnstretch.cli.progress import progress
 from nnstretch.errors import BadInput
 
@@ -27,12 +27,11 @@ def is_whole(subject: LoadedModel) -> bool:
     return subject.plan is None and (several or not subject.analysis.cuts)
 
 
-def export_whole_network(args: argparse.Namespace, subject: LoadedModel) -> Bundle:
+def export_whole_network(args: argparse.Namespace, subject: LoadedModel, soc: Soc | None) -> Bundle:
     """Return the network as one ONNX sub-graph in a bundle. Raises BadInput for other formats."""
     from nnstretch.partition.pieces import export_whole
 
     check_format(args, subject.graph)
-    soc = load_soc_of(args.soc) if args.soc else None
     processor = args.processor or (soc.processors[0].name if soc else "cpu")
     if soc is not None:
         soc.processor(processor)

@@ -1,22 +1,18 @@
 """Run a bundle's branches at once, or one after another, on a virtual or a real clock.
 
-    nnstretch run net.nns --soc mi9                                the predicted timeline, true
-    numbers
-    nnstretch run net.nns --soc mi9 --clock real --repeat 50       the same on threads, played in
-    real time
+    nnstretch run net.nns --soc mi9                            # predicted timeline, true numbers
+    nnstretch run net.nns --soc mi9 --clock real --repeat 50   # the same on threads, in real time
     nnstretch run net.nns --input x.npy --output y.npy --trace t.json
     nnstretch run bert.nns --input ids=ids.npy --input mask=mask.npy --output logits=y.npy
-    nnstretch run net.nns --backend openvino,gpu=openvino:GPU      who computes, for all processors
-    and for some
-    nnstretch run net.nns --plan gpu                               one of several plans in the
-    bundle
-    nnstretch run net.nns --mode pipeline --repeat 500             a stream of items through the
-    stages of `nnstretch partition`
-    nnstretch run net.nns --requests 200 --clients 4 --busy gpu@0:500 --fail dsp@800    many
-    requests under trouble
+    nnstretch run net.nns --backend openvino,gpu=openvino:GPU  # who computes, for all and for some
+    nnstretch run net.nns --plan gpu                           # one of several plans in the bundle
+    nnstretch run net.nns --mode pipeline --repeat 500         # items through stages of `partition`
+    nnstretch run net.nns --requests 200 --clients 4 --busy gpu@0:500 --fail dsp@800  # in trouble
 
-The real clock slows the chip down by `dilation` where this host computes slower than the chip is
-predicted to, and divides all times by it again; dispatch_overhead_us alone is the host's own.
+Predicted times of a bundle are played without --soc, too; only a pipeline on the real clock then
+measures this machine. The real clock slows the chip down by `dilation` where this host computes
+slower than the chip is predicted to, and divides all times by it again; dispatch_overhead_us alone
+is the host's own.
 x.npy holds real numbers in PyTorch's order for every bundle, an int8 one too, and so does y.npy.
 max_abs_error compares with the sub-graphs run one after another on one thread.
 Open the trace in ui.perfetto.dev.
@@ -31,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.arguments import seed_of
 from nnstretch.cli.output_path import check_writable
+from nnstretch.cli.progress import calibration_json
 from nnstretch.cli.run import pipeline as run_pipeline
 from nnstretch.cli.run import requests as run_requests
 from nnstretch.cli.run.array_files import (
@@ -131,10 +128,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         result = run_pipeline.run_stream(args, bundle, soc)
     else:
         result = run_repeatedly(args, bundle, soc)
-    if soc is not None:
-        told = {"calibrated": soc.calibrated, "noisy": soc.noisy, "provenance": soc.provenance}
-        result |= told
-    return result
+    return result | source_json(result, bundle.manifest, soc)
 
 
 def check(args: argparse.Namespace) -> None:
@@ -142,6 +136,20 @@ def check(args: argparse.Namespace) -> None:
     check_writable(args.trace, args.bundle, args.soc)
     run_requests.check(args)
     run_pipeline.check(args)
+
+
+def source_json(result: dict[str, Any], manifest: Manifest, soc: Soc | None) -> dict[str, Any]:
+    """Return what is known of the chip that predicted or emulated times are of.
+
+    A bundle names its chip and does not say whether that is calibrated.
+    """
+    if soc is not None:
+        return calibration_json(soc)
+    is_measured = result["timing"] == "measured"
+    # A pipeline that is measured is shown beside the bottleneck that its bundle predicts.
+    if is_measured and result.get("predicted_bottleneck_ms") is None:
+        return {}
+    return {"calibrated": None, "predicted_for": manifest.soc}
 
 
 def run_repeatedly(args: argparse.Namespace, bundle: Bundle, soc: Soc | None) -> dict[str, Any]:

@@ -34,9 +34,9 @@ def show_runs(result: dict[str, Any], console: Console) -> None:
         busy = f"{use['busy_ms']:.3f} ms, {use['utilisation']:.0%}, {result['backend'][name]}"
         table.add_row(f"{name} busy", busy)
     console.print(table)
+    warn_uncalibrated(result, console)
     for best in result.get("best", ()):
         console.print(f"{best['score']:9.3f}  {best['label']}", markup=False, highlight=False)
-    warn_uncalibrated(result, console)
 
 
 def latency_rows(result: dict[str, Any]) -> list[tuple[str, str]]:

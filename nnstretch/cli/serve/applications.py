@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.loaded_model import is_plan, load_model_argument
-from nnstretch.cli.simulate.applications import check_places
+from nnstretch.cli.simulate.applications import check_places, source_json
 from nnstretch.cli.simulate.pool import Pool
 from nnstretch.cli.simulate.timed_tasks import TimedTasks, placed
 from nnstretch.cli.simulate.workload_files import GRAPHS, beside
@@ -49,6 +49,8 @@ class LoadedApplications:
     """Whether tasks take what a chip is predicted to take."""
     dilation: float = 1.0
     """How many times slower than the chip this host plays it."""
+    source: dict[str, Any] = field(default_factory=dict)
+    """Whether and by what an emulated chip is calibrated; empty where costs were measured here."""
 
 
 def load_applications(
@@ -92,10 +94,7 @@ def load_applications(
         times_us |= own_times(settings.name, timed.times_us)
     return LoadedApplications(
         SimulationSettings(
-            tuple(applications),
-            pool.processors,
-            times_us,
-            workload.policy,
+            *(tuple(applications), pool.processors, times_us, workload.policy),
             queueing=workload.queueing,
             seed=workload.seed,
             correction=workload.correction,
@@ -104,6 +103,7 @@ def load_applications(
         networks,
         soc is not None,
         dilation,
+        {} if soc is None else source_json(workload, soc),
     )
 
 
@@ -203,8 +203,14 @@ def measured_tasks(
 
 def predicted_tasks(bundle: Bundle, settings: ApplicationSettings, pool: Pool) -> TimedTasks:
     """Return a bundle's tasks, with the times that it was exported with. Raises BadInput where
-    there are none.
+    there are none, or those of another chip.
     """
+    made_for = bundle.manifest.soc
+    if pool.soc is not None and made_for not in (None, pool.soc.name):
+        raise BadInput(
+            f"SoC {pool.soc.name}, {settings.model}, its times were predicted for {made_for};"
+            f" export it for {pool.soc.name}"
+        )
     by_original = task_durations_us(bundle.manifest, pool.processors)
     if not by_original:
         raise BadInput(f"no predicted times, {settings.model}, export it with --soc")

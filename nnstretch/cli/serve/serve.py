@@ -1,12 +1,12 @@
 """Serve networks over HTTP: requests are scheduled as they arrive, by the policies of `simulate`.
 
-    nnstretch serve net.nns                             one bundle, at http://127.0.0.1:8000
-    nnstretch serve a.nns torchvision:resnet18          several: bundles, networks, plans
-    nnstretch serve workload.yaml --policy heft_rt      a workload: limits, deadlines, priorities
-    nnstretch serve net.nns --socket net.sock              on a Unix socket instead
-    nnstretch serve workload.yaml --record r.jsonl      arrivals and tasks, line by line
-    nnstretch serve workload.yaml --log logs            CEDR's log files, written at the end
-    nnstretch serve workload.yaml --soc mi9             on an emulated chip
+    nnstretch serve net.nns                             # one bundle, at http://127.0.0.1:8000
+    nnstretch serve a.nns torchvision:resnet18          # several: bundles, networks, plans
+    nnstretch serve workload.yaml --policy heft_rt      # a workload: limits, deadlines, priorities
+    nnstretch serve net.nns --socket net.sock           # on a Unix socket instead
+    nnstretch serve workload.yaml --record r.jsonl      # arrivals and tasks, line by line
+    nnstretch serve workload.yaml --log logs            # CEDR's log files, in memory until the end
+    nnstretch serve workload.yaml --soc mi9             # on an emulated chip
 
 A workload as `simulate` reads it; `arrivals` may be absent, for clients bring their requests:
 
@@ -75,7 +75,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     socket_help = "listen on a Unix socket that only its user may open, instead of a port"
     add("--socket", type=Path, metavar="FILE", help=socket_help)
     add("--record", type=Path, metavar="FILE.jsonl", help="write every request as it ends")
-    add("--log", type=Path, metavar="FOLDER", help="write CEDR's log files at the end")
+    add("--log", type=Path, metavar="FOLDER", help="CEDR's logs at the end, in memory until then")
     add(
         "--max-body-mb",
         type=finite_number,
@@ -247,7 +247,7 @@ def serve(
             on_start=lambda: announce(server, address, loaded.dilation),
         )
         serve_http(http, listener)
-        result = result_json(server, server.now_us)
+        result = result_json(server, server.now_us) | loaded.source
     if args.record is not None:
         result["record"] = str(args.record)
     if logs is not None:

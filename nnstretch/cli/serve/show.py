@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from nnstretch.cli.progress import warn_uncalibrated
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -12,6 +14,7 @@ def show(result: dict[str, Any], console: Console) -> None:
     """Print the result for people."""
     from rich.table import Table
 
+    warn_uncalibrated(result, console)
     table = Table(
         *("application", "answered", "refused, missed, cancelled", "mean ms", "p50", "p95", "p99")
     )

@@ -8,6 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nnstretch.cli.progress import calibration_json
 from nnstretch.cli.simulate.measured import measured_over, measured_times
 from nnstretch.cli.simulate.pool import Pool, pool_of
 from nnstretch.cli.simulate.timed_tasks import TimedTasks, timed_tasks
@@ -80,13 +81,7 @@ def simulation_settings(
 
 def source_json(workload: WorkloadFile, soc: Soc | None) -> dict[str, Any]:
     """Return whether and by what costs are calibrated, as far as chip and workload say."""
-    source: dict[str, Any] = {}
-    if soc is not None:
-        source |= {
-            "calibrated": soc.calibrated,
-            "noisy": soc.noisy,
-            "provenance": soc.provenance,
-        }
+    source = {} if soc is None else calibration_json(soc)
     if workload.calibrated is not None:
         source["calibrated"] = workload.calibrated
     if workload.provenance is not None:
