@@ -2,8 +2,7 @@
 after.
 
   nnstretch quantize digits --plan plan.yaml --weights branched/weights.safetensors --out net.tflite
-  nnstretch quantize original/recipe.yaml --weights original/weights.safetensors --out
-  original.tflite --max-drop 0.5
+  nnstretch quantize mine.yaml --weights original/weights.safetensors --out net.tflite --max-drop 2
 
 Post-training quantization: int8 weights with a scale per channel, int8 activations whose ranges are
 measured on training images, int8 input and output (NHWC). FILE.tflite is int8, FILE.float.tflite

@@ -1,4 +1,4 @@
-"""What README and docs name exists: files, modules, links; and every command they show parses."""
+"""What pages and help texts name exists: files, modules, links; every command they show parses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nnstretch.cli import parser_of, verb_of
-from nnstretch.cli.verbs import VERB_NAMES
+from nnstretch.cli.verbs import VERB_NAMES, VERBS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -43,20 +43,44 @@ def test_modules_that_are_named_exist(page: Path) -> None:
     assert missing == []
 
 
-def commands() -> list[str]:
-    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    shown = [line.split(" #")[0].strip() for line in lines]
-    verbs = [line for line in shown if line.startswith(".venv/bin/nnstretch ")]
-    # The parser of `train` is built from the recipe: tests/train runs it.
-    return [line for line in verbs if not line.startswith(".venv/bin/nnstretch train")]
+COMMAND = re.compile(r"^(?:\.venv/bin/)?nnstretch .*", re.MULTILINE)
+SHELL = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+AFTER = re.compile(r" (?:[>|]|&&) .*")
+"""What a shell does with what a command prints, or behind it."""
 
 
-@pytest.mark.parametrize("command", commands())
-def test_every_command_of_the_readme_parses(command: str) -> None:
-    verb, argv = verb_of(shlex.split(command)[1:])
+def commands(page: Path) -> list[str]:
+    """Commands of blocks for a shell; those of two lines are joined."""
+    blocks = SHELL.findall(page.read_text(encoding="utf-8"))
+    return COMMAND.findall("\n".join(blocks).replace("\\\n", " "))
+
+
+def check_command(line: str) -> None:
+    """Parse a command as a shell and its verb do: what is no argument stands behind a `#`."""
+    words = shlex.split(AFTER.sub("", line), comments=True)[1:]
+    verb, argv = verb_of(words)
     assert verb.split()[0] in VERB_NAMES
-    parser_of(verb).parse_args(argv)
+    # The parser of `train` is built from the recipe: tests/train runs it.
+    if verb != "train":
+        parser_of(verb).parse_args(argv)
 
 
-def test_the_readme_shows_commands() -> None:
-    assert len(commands()) > 15
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_of_a_page_parses(page: Path) -> None:
+    for line in commands(page):
+        check_command(line)
+
+
+def test_pages_show_commands() -> None:
+    assert len(commands(PAGES[0])) > 15
+    assert len(commands(ROOT / "docs" / "guide" / "pipelines.md")) > 10
+
+
+@pytest.mark.parametrize("verb", [verb.name for verb in VERBS])
+def test_every_line_of_examples_in_a_help_text_is_a_command(verb: str) -> None:
+    blocks = (parser_of(verb).description or "").split("\n\n")
+    for block in blocks:
+        if re.match(r" +nnstretch ", block):
+            for line in block.splitlines():
+                assert line.strip().startswith("nnstretch "), line
+                check_command(line)

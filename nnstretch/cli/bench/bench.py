@@ -12,7 +12,7 @@ find no signal in deep ones.
   nnstretch bench plan.yaml
   nnstretch bench plan.yaml --backend onnxruntime,openvino --seconds 60 --out bench.md
   nnstretch bench plan.yaml --backend litert --int8 --calibration digits
-  nnstretch bench plan.yaml --bundle net.nns                       branches as exported before
+  nnstretch bench plan.yaml --bundle net.nns                       # branches as exported before
 """
 
 from __future__ import annotations

@@ -3,14 +3,14 @@
 FILE is JSON with `tasks`, `processors`, `cost` and `edges`, or with a ready `queue`; JSON of CEDR's
 DAG mode; or a Standard Task Graph file (.stg). Times are in the file's own unit.
 
-  nnstretch schedule graph.json                          HEFT
+  nnstretch schedule graph.json                          # HEFT
   nnstretch schedule graph.json --policy peft --svg peft.svg
-  nnstretch schedule graph.json --policy optimal         proven, for some tens of tasks
-  nnstretch schedule graph.json --policy heft --optimum  HEFT, and how far from the optimum
+  nnstretch schedule graph.json --policy optimal         # proven, for some tens of tasks
+  nnstretch schedule graph.json --policy heft --optimum  # HEFT, and how far from the optimum
   nnstretch schedule fpppp.stg --processors 8 --trace fpppp.json
   nnstretch schedule correlator.json --processors cpu=3,fft=1
-  nnstretch schedule queue.json --policy heft_rt         a run-time policy, on the virtual clock
-  nnstretch schedule --policies                          what there is, with sources
+  nnstretch schedule queue.json --policy heft_rt         # a run-time policy, on the virtual clock
+  nnstretch schedule --policies                          # what there is, with sources
 
 Run-time policies see only tasks whose needs have ended, as in `simulate` and `serve`. A name that
 is a static and a run-time policy means the static one here; NAME_rt is the run-time one.

@@ -7,15 +7,12 @@ the best plan so far and what nothing can beat (exit status 130), as does --time
 
   nnstretch search torchvision:resnet18 --soc mi9 --processors cpu,dsp --out plan.yaml
   nnstretch search torchvision:resnet50 --soc mi9 --processors cpu,gpu,dsp --min-macs 0.885x --top 3
-  nnstretch search torchvision:resnet18 --soc mi9 --explain layer2        # why branches may, or may
-  not, meet there
-  nnstretch search torchvision:resnet18 --soc mi9 --sensitivity           # what alpha and beta
-  change
+  nnstretch search torchvision:resnet18 --soc mi9 --explain layer2        # why branches may meet
+  nnstretch search torchvision:resnet18 --soc mi9 --sensitivity           # to alpha and beta
   nnstretch search torchvision:resnet18 --soc mi9 --pareto macs,params --picture fronts.svg
   nnstretch search torchvision:resnet50 --soc examples/accelerator/phone  # a described NPU
   nnstretch search torchvision:resnet50 --soc mi9 --gap 0.01              # good enough, at once
-  nnstretch search torchvision:resnet50 --soc mi9 --max-fork 0.4x --min-meetings 4 --top 3 --out-dir
-  plans
+  nnstretch search net.py:make --soc mi9 --max-fork 0.4x --min-meetings 4 --top 3 --out-dir plans
 
 On a described accelerator the search adds up kernels; its ten best plans are priced again with
 whole branches as scheduled there, and both figures are shown, in the order of the latter.

@@ -1,15 +1,15 @@
 """Simulate a workload: networks that arrive when they like, on the processors of a chip.
 
     nnstretch simulate workload.yaml --soc mi9 --policy heft_rt
-    nnstretch simulate workload.yaml --replications 10          95% intervals
-    nnstretch simulate workload.yaml --trace t.json             what ran when, for ui.perfetto.dev
-    nnstretch simulate workload.yaml --log logs                 CEDR's log files
-    nnstretch simulate workload.yaml --report page.html         applications, Gantt, queues
+    nnstretch simulate workload.yaml --replications 10          # 95% intervals
+    nnstretch simulate workload.yaml --trace t.json             # what ran when, for ui.perfetto.dev
+    nnstretch simulate workload.yaml --log logs                 # CEDR's log files
+    nnstretch simulate workload.yaml --report page.html         # applications, Gantt, queues
     nnstretch simulate workload.yaml --svg gantt.svg --window 0:10000
-    nnstretch simulate workload.yaml --replay served.jsonl      a server's record once more
-    nnstretch simulate measure workload.yaml --out costs.json   what this host takes
-    nnstretch simulate workload.yaml --costs costs.json         with these times and their spread
-    nnstretch schedule --policies                               what --policy may be
+    nnstretch simulate workload.yaml --replay served.jsonl      # a server's record once more
+    nnstretch simulate measure workload.yaml --out costs.json   # what this host takes
+    nnstretch simulate workload.yaml --costs costs.json         # with these times and their spread
+    nnstretch schedule --policies                               # what --policy may be
 
 A workload, with one of each kind of application:
 
@@ -66,7 +66,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=seed_of, metavar="N", help="before the workload's own")
     add("--replications", type=int, default=1, metavar="N", help="runs, of seed, seed + 1, ... (1)")
     add("--trace", type=Path, metavar="FILE.json", help="write the first run as a Perfetto trace")
-    add("--log", type=Path, metavar="FOLDER", help="write CEDR's log files of the first run")
+    add("--log", type=Path, metavar="FOLDER", help="CEDR's logs of the first run, kept in memory")
     add("--report", type=Path, metavar="FILE.html", help="write a page of the first run")
     add("--svg", type=Path, metavar="FILE.svg", help="write a Gantt chart of the first run")
     add("--window", metavar="START:END", help="of Gantt charts, in ms (the whole run)")

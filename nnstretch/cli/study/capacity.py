@@ -5,9 +5,8 @@ Small variants, two branches in every stage, are trained by a recipe beside the 
 are the smallest shares of depth and width inside which no variant loses more than the tolerance.
 Give them to `nnstretch search`. An interrupted study goes on where it stopped.
 
-  nnstretch study capacity torchvision:resnet18?num_classes=10 --data.image_px 32 --epochs 5
-  nnstretch study capacity net.py:make --recipe mine.yaml --depths 1,0.5 --widths 0.75,0.5,0.25
-  --seeds 3 --out capacity
+  nnstretch study capacity 'torchvision:resnet18?num_classes=10' --data.image_px 32 --epochs 5
+  nnstretch study capacity net.py:make --recipe mine.yaml --depths 1,0.5 --seeds 3 --out capacity
 """
 
 from __future__ import annotations

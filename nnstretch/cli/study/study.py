@@ -8,12 +8,9 @@ a second terminal, or on a second machine with the same --storage URL, it helps.
 whole study's trials, whoever ran them.
 
   nnstretch study torchvision:resnet18 --soc mi9 --processors cpu,dsp --trials 100
-  nnstretch study 'torchvision:resnet18?num_classes=10' --soc mi9 --trials 20 --objective both
-  --epochs 2
-  nnstretch study torchvision:resnet18 --soc mi9 --trials 30 --objective measured --storage
-  sqlite:///study.db --name cut
-  nnstretch study capacity MODEL                       # how narrow and shallow branches may be: has
-                                                       its own --help
+  nnstretch study net.py:make --soc mi9 --trials 20 --objective both --epochs 2
+  nnstretch study net.py:make --soc mi9 --objective measured --storage sqlite:///study.db --name cut
+  nnstretch study capacity MODEL    # how narrow and shallow branches may be: has its own --help
 
 The folder receives study.journal (unless --storage says otherwise), study.json, best.yaml and
 artifacts: look at it with optuna-dashboard FOLDER/study.journal --artifact-dir FOLDER/artifacts

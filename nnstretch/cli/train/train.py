@@ -3,12 +3,9 @@
 The original, or a branched one that starts from the original's weights.
 
   nnstretch train digits --out original
-  nnstretch train digits --plan plan.yaml --weights original/weights.safetensors
-  --trainer.max_epochs 3 --out branched
-  nnstretch train imagenet_resnet50 --data.root IMAGENET --plan plan.yaml --trainer.devices 8 --out
-  branched
-  nnstretch train imagenet_resnet50 --data.root IMAGENET --plan plan.yaml --trainer.devices 8 --out
-  branched --resume
+  nnstretch train digits --plan plan.yaml --weights original/weights.safetensors --out branched
+  nnstretch train imagenet_resnet50 --data.root IMAGENET --trainer.devices 8 --out big
+  nnstretch train imagenet_resnet50 --data.root IMAGENET --trainer.devices 8 --out big --resume
 
 A recipe is a YAML file or the name of a shipped one; every key in it can be overridden by its
 dotted name. The folder receives weights.safetensors (the last epoch's), best.safetensors,

@@ -37,7 +37,7 @@ from nnstretch.schedule.timeout import Timeout, whole_number
 from nnstretch.trace import Trace
 
 RESULTS = 16
-"""Results that may wait to be read."""
+"""Items that may be open beyond those that queues and workers hold."""
 TRACED = 256
 
 
@@ -47,10 +47,11 @@ class Pipeline:
     A stage whose device is copied to and from has two more. `functions` are the bundle's Python
     stages by the names it gives them (`module:function`). `on_error`: an item on which a stage
     raises ends with that error, and the others go on; or it is the last one (`stop`), and those
-    behind it are cancelled. `results` may wait to be read; then `push` waits. `pace` makes stages
-    last their predicted times; `traced` items are kept for `trace`. `bind=False` leaves the cores
-    of stages to the system, whatever the bundle says. Any thread may call any method; results come
-    in the order of items.
+    behind it are cancelled. `push` waits where its queue is full, and where as many items are on
+    their way or unread as fit into queues and workers and `results` more. `pace` makes stages last
+    their predicted times; `traced` items are kept for `trace`. `bind=False` leaves the cores of
+    stages to the system, whatever the bundle says. Any thread may call any method; results come in
+    the order of items.
     """
 
     @checked
