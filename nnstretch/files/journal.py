@@ -1,6 +1,7 @@
 """Journals: JSON lines, only ever appended to, so that an interrupted run goes on where it stopped.
 
-A last line that a kill cut off is dropped when the journal is read again; any other must be whole.
+A last line that a kill cut off, or that another process is writing, is not read; any other must be
+whole. Only who goes on with a journal cuts it off.
 """
 
 from __future__ import annotations
@@ -25,21 +26,41 @@ PATIENCE_S = 6.0
 
 @checked
 def read_journal(path: str | Path) -> list[dict[str, Any]]:
-    """Read the rows of a journal, none where there is no file, and cut a torn last line off.
+    """Read the whole lines of a journal as rows, none where there is no file, and change nothing.
 
-    Raises BadInput when it cannot be cut, UnknownName or BrokenFile when it cannot be read or a
-    line is no JSON object.
+    Raises BadInput, UnknownName or BrokenFile when it cannot be read or a line is no JSON object.
     """
     path = as_path(path, "journal")
-    try:
-        data = read_bytes(path, "journal", MOST_MODEL_BYTES) if path.exists() else b""
-        end = data.rfind(b"\n") + 1
-        if end < len(data):
+    data = _journal_bytes(path)
+    return _rows(data[: data.rfind(b"\n") + 1], path)
+
+
+def resume_journal(path: Path) -> list[dict[str, Any]]:
+    """Read a journal to append to it, and cut a torn last line off.
+
+    Only for its `only_writer`: what another process is writing looks torn as well. Raises BadInput
+    when it cannot be cut, and as `read_journal`.
+    """
+    data = _journal_bytes(path)
+    end = data.rfind(b"\n") + 1
+    if end < len(data):
+        try:
             with path.open("r+b") as file:
                 file.truncate(end)
+        except OSError as error:
+            raise BadInput(f"cannot cut {path}, {error.strerror}, name another --out") from None
+    return _rows(data[:end], path)
+
+
+def _journal_bytes(path: Path) -> bytes:
+    try:
+        return read_bytes(path, "journal", MOST_MODEL_BYTES) if path.exists() else b""
     except OSError as error:
         raise BadInput(f"cannot read {path}, {error.strerror}, name another --out") from None
-    lines = data[:end].decode("utf-8", errors="replace").splitlines()
+
+
+def _rows(data: bytes, path: Path) -> list[dict[str, Any]]:
+    lines = data.decode("utf-8", errors="replace").splitlines()
     return [_parse_line(line, path, number) for number, line in enumerate(lines, 1)]
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from nnstretch.errors import BadInput
 from nnstretch.files.atomic import write_text
+from nnstretch.files.journal import only_writer
 from nnstretch.predict.learned import Learned
 from nnstretch.predict.save_soc import save_soc
 from nnstretch.profile.activity.activity_watch import ActivityWatch
@@ -73,7 +75,18 @@ class ProfileRun:
         core_clusters = clusters()
         devices = cuda_devices(self.meter.name)
         places = parse_processors(self.wanted.processors, core_clusters, devices)
-        folder, machine = prepare_folder(self.wanted.out), description()
+        folder = prepare_folder(self.wanted.out)
+        with only_writer(folder):
+            return self.run_in(folder, core_clusters, places)
+
+    def run_in(
+        self,
+        folder: Path,
+        core_clusters: tuple[Cluster, ...],
+        places: tuple[PinnedProcessor, ...],
+    ) -> ProfileResult:
+        """Profile this machine into a folder that nobody else writes. Raises as `run`."""
+        machine = description()
         if self.wanted.fresh:
             remove_journal(folder)
         journal, samples = open_journal(folder, self.journal_head(machine, core_clusters))

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from nnstretch.capture import load_model
-from nnstretch.files.journal import append_rows, decode_row, read_journal
+from nnstretch.files.journal import append_rows, decode_row, read_journal, resume_journal
 from nnstretch.stretch import read_plan, stretch, write_plan
 from nnstretch.stretch.weights.branched_module import StretchedNetwork
 from nnstretch.train import fit, initialize_network, load_held_out, load_recipe
@@ -89,6 +89,7 @@ class Exchange:
 
     def train_missing(self, networks: Sequence[str], seeds: int) -> None:
         """Train what the journal lacks; each training is a line of it as soon as it is done."""
+        resume_journal(self.journal)
         for network, count, seed in list(self.untrained(networks, seeds)):
             training = self.train(network, count, seed)
             append_rows(self.journal, [asdict(training)])

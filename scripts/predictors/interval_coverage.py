@@ -7,14 +7,14 @@ fitted on three quarters, asked for the rest. Wanted are 85-95%.
 from __future__ import annotations
 
 import argparse
-import json
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 from nnstretch.bench.markdown import markdown_table
 from nnstretch.profile.fitting.fit_predictor import fit
-from nnstretch.profile.sampling.journal import NAME, open_journal
+from nnstretch.profile.sampling.journal import NAME, read_medleys
 from nnstretch.profile.sampling.sample import Sample, normalize_disturbed
 
 
@@ -25,11 +25,10 @@ def split(samples: list[Sample]) -> tuple[list[Sample], list[Sample]]:
 
 
 def cells(folder: Path) -> list[str]:
-    head = json.loads((folder / NAME).read_text(encoding="utf-8").partition("\n")[0])
-    head.pop("format")
-    _, journal = open_journal(folder, head)
-    fitted, asked = split(normalize_disturbed(next(iter(journal.values()))))
-    learned = fit(fitted, "cpu", head["dtype"])
+    head, medleys = read_medleys(folder / NAME)
+    of_cluster = [medley.samples for medley in medleys if medley.cluster == medleys[0].cluster]
+    fitted, asked = split(normalize_disturbed(list(chain.from_iterable(of_cluster))))
+    learned = fit(fitted, "cpu", head.dtype)
     known = [sample for sample in asked if learned.covers(sample.kernel)]
     estimates = learned.estimate_many([sample.kernel for sample in known])
     measured = np.array([sample.latency_us for sample in known])
@@ -38,7 +37,7 @@ def cells(folder: Path) -> list[str]:
     weighted = abs(float(estimates.latency_us.sum() / measured.sum()) - 1)
     shares = (inside.mean(), np.median(off), off.mean(), weighted)
     counts = (str(len(fitted)), str(len(known)))
-    return [f"{head['backend']} {head['dtype']}", *counts, *(f"{share:.1%}" for share in shares)]
+    return [f"{head.backend} {head.dtype}", *counts, *(f"{share:.1%}" for share in shares)]
 
 
 HEADS = (

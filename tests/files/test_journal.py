@@ -9,7 +9,7 @@ from typing import Annotated
 import pytest
 
 from nnstretch.errors import BadInput, BrokenFile
-from nnstretch.files.journal import append_rows, decode_row, read_journal
+from nnstretch.files.journal import append_rows, decode_row, read_journal, resume_journal
 from nnstretch.files.limits import Range
 
 
@@ -29,12 +29,16 @@ def test_a_journal_cut_off_at_any_byte_goes_on_with_its_whole_lines(tmp_path: Pa
         path.write_bytes(data[:end])
         count = data[:end].count(b"\n")
         assert read_journal(path) == rows[:count]
+        assert path.read_bytes() == data[:end], "a reader writes nothing"
+        assert resume_journal(path) == rows[:count]
         append_rows(path, [{"next": 1}])
         assert read_journal(path) == [*rows[:count], {"next": 1}]
 
 
 def test_no_file_is_an_empty_journal(tmp_path: Path) -> None:
     assert read_journal(tmp_path / "none.jsonl") == []
+    assert resume_journal(tmp_path / "none.jsonl") == []
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("line", ["nonsense", "[]", '{"a": NaN}', '{"a": 1, "a": 2}', "[" * 9999])

@@ -17,6 +17,7 @@ from support.quiet_watch import quiet_watch
 from support.scripts import load_command
 
 from nnstretch.errors import BadInput
+from nnstretch.files.journal import only_writer
 from nnstretch.kernel import MOBILE_FUSION, ChannelBlockedLayout, FusionRules
 from nnstretch.predict import load_soc
 from nnstretch.profile.fitting.error_quantiles import error_quantiles
@@ -188,6 +189,15 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match=r"^cannot write .*/file, it is a file, name a folder$"):
         ProfileRun(ProfileRequest(tmp_path / "file", 1), FakeMeter(), lambda *_: None).run()
+
+
+def test_two_profiles_do_not_write_one_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nnstretch.files.journal.PATIENCE_S", 0.2)
+    with only_writer(tmp_path), pytest.raises(BadInput, match="is written by another process"):
+        ProfileRun(ProfileRequest(tmp_path, 1), FakeMeter(), lambda *_: None).run()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_neighbours_of_tokens_and_transposed_convolutions_keep_their_form() -> None:

@@ -76,6 +76,19 @@ def test_decision_times_are_kept_apart_from_what_is_equal_in_every_run(workload:
     assert (out / "decision_time.svg").is_file()
 
 
+def test_decision_times_that_a_kill_cut_off_go_on_with_a_line_of_their_own(workload: Path) -> None:
+    out = workload.parent / "out"
+    sweep = ["simulate", "sweep", str(workload.parent / "sweep.yaml"), "--workers", "1"]
+    command = [*sweep, "--out", str(out), "--decision-times"]
+    assert main(command) == 0
+    journal, times = out / "journal.jsonl", out / "decision_times.jsonl"
+    for path, torn in ((journal, b""), (times, b'{"poli')):
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join(lines[:-1]) + torn)
+    assert main(command) == 0
+    assert len([json.loads(line) for line in times.read_text().splitlines()]) == 16
+
+
 def test_a_sweep_whose_configurations_all_fail_decides_nothing(workload: Path) -> None:
     text = workload.read_text()
     workload.write_text(re.sub(r"costs_ms: {[^}]*}", "costs_ms: {dsp: 1}", text))
@@ -134,6 +147,33 @@ def test_windows_that_are_none_are_refused(
 ) -> None:
     assert main(["simulate", str(workload), f"--window={window}"]) == 1
     assert f"--window is {window}" in capsys.readouterr().err
+
+
+def test_a_page_leaves_the_journal_of_a_running_sweep_as_it_is(workload: Path) -> None:
+    out, page = workload.parent / "out", workload.parent / "p.html"
+    sweep = ["simulate", "sweep", str(workload.parent / "sweep.yaml"), "--workers", "1"]
+    assert main([*sweep, "--out", str(out), "--decision-times"]) == 0
+    assert main(["report", str(out), "--out", str(page)]) == 0
+    before = page.read_text()
+    written: dict[Path, bytes] = {}
+    for name in ("journal.jsonl", "decision_times.jsonl"):
+        with (out / name).open("ab") as file:
+            file.write(b'{"policy": "e')
+        written[out / name] = (out / name).read_bytes()
+    assert main(["report", str(out), "--out", str(page)]) == 0
+    assert {path: path.read_bytes() for path in written} == written
+    assert page.read_text() == before
+
+
+def test_a_file_of_one_line_that_nothing_ends_is_refused_and_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notes = tmp_path / "notes.jsonl"
+    notes.write_text('{"a":1}')
+    assert main(["report", str(notes)]) == 1
+    assert "no rows" in capsys.readouterr().err
+    assert notes.read_text() == '{"a":1}'
+    assert list(tmp_path.iterdir()) == [notes]
 
 
 def test_a_journal_of_something_else_is_refused(

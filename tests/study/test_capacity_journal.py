@@ -11,19 +11,21 @@ from PIL import Image
 from support.capacity_study import FACTORY, Fits, wanted_of
 
 from nnstretch.errors import BadInput, BrokenFile
+from nnstretch.files import journal as journals
 from nnstretch.study.capacity import journal as capacity_journal
 from nnstretch.study.capacity.experiment import run_capacity_study
 
 
 def test_half_a_line_is_dropped_and_the_rest_is_kept(tmp_path: Path) -> None:
-    journal = capacity_journal.open_journal(tmp_path / "out", {"model": "a"})
+    folder = capacity_journal.make_folder(tmp_path / "out")
+    journal = capacity_journal.open_journal(folder, {"model": "a"})
     journal.add(capacity_journal.FinishedTraining("p", 0, 0.5, 1, 2.0))
     with journal.path.open("a") as file:
         file.write('{"plan": "q", "se')
-    again = capacity_journal.open_journal(tmp_path / "out", {"model": "a"})
+    again = capacity_journal.open_journal(folder, {"model": "a"})
     assert again.trainings == journal.trainings
     again.add(capacity_journal.FinishedTraining("q", 0, 0.25, 1, 2.0))
-    assert len(capacity_journal.open_journal(tmp_path / "out", {"model": "a"}).trainings) == 2
+    assert len(capacity_journal.open_journal(folder, {"model": "a"}).trainings) == 2
 
 
 @pytest.mark.parametrize(
@@ -41,6 +43,21 @@ def test_a_broken_journal_is_refused_with_its_line(tmp_path: Path, line: str) ->
     path.write_text(path.read_text() + line + "\n")
     with pytest.raises(BrokenFile, match="line 2"):
         capacity_journal.open_journal(tmp_path, {"model": "a"})
+
+
+def test_two_studies_do_not_write_one_journal(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nnstretch.train.fit", Fits())
+    monkeypatch.setattr(journals, "PATIENCE_S", 0.2)
+    torn = tmp_path / capacity_journal.JOURNAL_FILE
+    torn.write_text('{"format": 1')
+    with (
+        journals.only_writer(tmp_path),
+        pytest.raises(BadInput, match="is written by another process"),
+    ):
+        run_capacity_study(wanted_of(model, tmp_path))
+    assert torn.read_text() == '{"format": 1', "the line that the other was writing"
 
 
 def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:

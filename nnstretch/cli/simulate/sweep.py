@@ -94,13 +94,14 @@ def swept(
     from nnstretch.cli.progress import progress
     from nnstretch.cli.simulate.sweep_files import check_same_sweep
     from nnstretch.cli.simulate.sweep_tables import write_tables
-    from nnstretch.files.journal import append_rows, read_journal
+    from nnstretch.files.journal import append_rows, read_journal, resume_journal
     from nnstretch.report.simulations.sweep_data import DECISIONS, JOURNAL, sweep_data
 
     journal, decisions = args.out / JOURNAL, args.out / DECISIONS
-    rows = read_journal(journal)
+    rows = resume_journal(journal)
     if rows:
         check_same_sweep(rows[0], head, args.out)
+    resume_journal(decisions)
     done = rows[1:]
     waiting = configurations[len(done) :]
     if args.decision_times and not waiting and not decisions.exists():

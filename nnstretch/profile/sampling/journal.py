@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.files.decode import decode
-from nnstretch.files.journal import append_rows, decode_row, read_journal
+from nnstretch.files.journal import append_rows, decode_row, read_journal, resume_journal
 from nnstretch.files.limits import Range
 from nnstretch.kernel import Kernel
 from nnstretch.profile.activity.noise_tally import NO_NOISE, NoiseTally
@@ -129,7 +129,7 @@ def open_journal(
     path = folder / NAME
     journal = ProfileJournal(path, head)
     samples_by_cluster: dict[int, list[Sample]] = {}
-    rows = read_journal(path)
+    rows = resume_journal(path)
     if not rows:
         return journal, samples_by_cluster
     for key, value in ({"format": FORMAT} | head).items():

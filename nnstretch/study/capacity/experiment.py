@@ -18,9 +18,15 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.errors import BadInput
+from nnstretch.files.journal import only_writer
 from nnstretch.files.read import file_sha256
 from nnstretch.study.capacity import bounds as rules
-from nnstretch.study.capacity.journal import CapacityJournal, FinishedTraining, open_journal
+from nnstretch.study.capacity.journal import (
+    CapacityJournal,
+    FinishedTraining,
+    make_folder,
+    open_journal,
+)
 from nnstretch.study.capacity.plans import CapacityCandidate, original_candidate, plan_candidates
 
 if TYPE_CHECKING:
@@ -127,7 +133,22 @@ def run_capacity_study(
     shapes = rules.branch_shapes(request.depths, request.widths)
     original = original_candidate(analysis, request.model)
     candidates = (original, *plan_candidates(analysis, request.model, shapes))
-    journal = open_journal(Path(request.out), journal_header(request, captured))
+    header = journal_header(request, captured)
+    folder = make_folder(Path(request.out))
+    with only_writer(folder):
+        journal = open_journal(folder, header)
+        reused = train_missing(request, captured, candidates, journal, progress)
+    return summarize_trainings(request, candidates, journal, reused)
+
+
+def train_missing(
+    request: CapacityRequest,
+    captured: CapturedNetwork,
+    candidates: Sequence[CapacityCandidate],
+    journal: CapacityJournal,
+    progress: CapacityProgress | None,
+) -> int:
+    """Train what the journal lacks; return how many trainings it had."""
     trainings = list(product(candidates, training_seeds(request)))
     missing = [(c, seed) for c, seed in trainings if (c.key, seed) not in journal.trainings]
     reused = len(trainings) - len(missing)
@@ -136,7 +157,7 @@ def run_capacity_study(
             progress(reused + number, len(trainings))
         journal.add(train_candidate(candidate, seed, request, captured))
         shutil.rmtree(training_folder(candidate, seed, request), ignore_errors=True)
-    return summarize_trainings(request, candidates, journal, reused)
+    return reused
 
 
 def capture_original(request: CapacityRequest) -> CapturedNetwork:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from nnstretch.errors import BadInput, BrokenFile
-from nnstretch.files.journal import append_rows, decode_row, read_journal
+from nnstretch.files.journal import append_rows, decode_row, resume_journal
 from nnstretch.files.limits import Range
 
 JOURNAL_FORMAT = 1
@@ -44,21 +44,27 @@ class CapacityJournal:
         self.trainings[run.plan, run.seed] = run
 
 
+def make_folder(folder: Path) -> Path:
+    """Return the folder of a study, made where need be. Raises BadInput."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(
+            f"cannot study into {folder}, {error.strerror}, name another folder"
+        ) from None
+    return folder
+
+
 def open_journal(folder: Path, head: dict[str, Any]) -> CapacityJournal:
-    """Open the journal of a folder, or begin one with `head` as its first line.
+    """Open the journal of a folder that nobody else writes, or begin one with `head` as its first
+    line.
 
     Raises BadInput that names a differing setting, BrokenFile for a file that is no journal.
     """
     path = folder / JOURNAL_FILE
     head = {"format": JOURNAL_FORMAT} | head
-    rows = read_journal(path)
+    rows = resume_journal(path)
     if not rows:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BadInput(
-                f"cannot study into {folder}, {error.strerror}, name another folder"
-            ) from None
         append_rows(path, [head])
         return CapacityJournal(path, {})
     check_same_settings(rows[0], head, path)
