@@ -82,6 +82,13 @@ def with_value(value: str) -> Callable[[dict[str, Any]], object]:
     return lambda document: document["sweep"]["rows"][0].update(value=value)
 
 
+def with_group(
+    macs: float, ddr_bytes: float, taken_us: float
+) -> Callable[[dict[str, Any]], object]:
+    numbers = {"macs": macs, "ddr_bytes": ddr_bytes, "taken_us": taken_us}
+    return lambda document: document["groups"][0].update(numbers)
+
+
 def with_engines(document: dict[str, Any]) -> None:
     spans = document["engines"]
     document["engines"] = [spans[0] | {"engine": f"e{n}"} for n in range(1001)]
@@ -97,8 +104,14 @@ def with_engines(document: dict[str, Any]) -> None:
         (with_value("1.2.3"), None),
         (with_value("0"), None),
         (with_value("1e999"), None),
-        (lambda document: document["sweep"]["rows"][0].update(throughput_per_s=5e-324), None),
-        (lambda document: document["groups"][0].update(taken_us=5e-324), None),
+        (
+            lambda document: document["sweep"]["rows"][0].update(throughput_per_s=5e-324),
+            "sweep.rows[0].throughput_per_s, 5e-324, needed is 0 or at least 1e-30",
+        ),
+        (lambda document: document["groups"][0].update(taken_us=5e-324), "groups[0].taken_us"),
+        (with_group(1e18, 1e-290, 1), "groups[0].ddr_bytes"),
+        (with_group(1e18, 1e-30, 1e-30), None),
+        (with_group(1e-30, 1e18, 1e18), None),
     ],
 )
 def test_extreme_numbers_are_drawn_or_refused_in_one_line(

@@ -25,6 +25,7 @@ from support.report_page import (
     sample,
 )
 
+from nnstretch.cli import run_verb
 from nnstretch.errors import BrokenFile
 from nnstretch.report import build_report, write_report
 from nnstretch.report.html import Markup, escape, join, tag
@@ -192,6 +193,34 @@ def test_a_truncated_file_is_refused_by_name(
     (folder / name).write_text(whole[: int(share * len(whole))], encoding="utf-8")
     with pytest.raises(BrokenFile, match=re.escape(name)):
         build_report(folder)
+
+
+def trace_of(predicted_us: float, played_us: float, start_us: float) -> dict[str, Any]:
+    events: list[dict[str, Any]] = []
+    for pid, (source, time_us) in enumerate((("predicted", predicted_us), ("run", played_us))):
+        events.append({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": source}})
+        events.append({"ph": "X", "name": "s0.cpu", "pid": pid, "ts": start_us, "dur": time_us})
+    return {"traceEvents": events}
+
+
+@pytest.mark.parametrize(
+    ("predicted_us", "refused"),
+    [(1e-300, "traceEvents[1].dur, 1e-300, needed is 0 or at least 1e-30"), (1e-30, ""), (0, "")],
+)
+@pytest.mark.parametrize("start_us", [0, 5e-324, -1e18])
+def test_times_that_are_far_apart_make_a_page_and_json_or_are_refused_in_one_line(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    predicted_us: float,
+    refused: str,
+    start_us: float,
+) -> None:
+    trace, page = tmp_path / "t.json", tmp_path / "t.html"
+    trace.write_text(json.dumps(trace_of(predicted_us, 1e18, start_us)))
+    assert run_verb("report", [str(trace), "--out", str(page), "--json"]) == bool(refused)
+    out, err = capsys.readouterr()
+    assert (refused in err, err.count("\n")) == (True, int(bool(refused)))
+    assert page.exists() == bool(out) == (not refused)
 
 
 def test_no_text_of_any_file_becomes_markup(folder: Path) -> None:

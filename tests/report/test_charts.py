@@ -145,6 +145,14 @@ def test_what_was_predicted_to_take_no_time_has_no_ratio() -> None:
     assert "–" in difference_tables((one,))
 
 
+def test_what_was_predicted_to_take_next_to_no_time_has_no_ratio() -> None:
+    (one,) = largest(
+        {"b": (drawn("predicted", ("a", 0, 0, 1e-300)), drawn("measured", ("a", 0, 0, 1e18)))}, {}
+    )
+    assert one.ratio is None
+    assert one.off_ms == 1e15
+
+
 def test_both_timelines_lie_on_one_axis_and_say_what_kind_they_are() -> None:
     page = sample_page().split('id="differences"')[1].split("</section>")[0]
     assert "Original network: predicted 11.1\u00a0ms, emulated 11.3\u00a0ms, +1.8\u00a0%" in page

@@ -115,6 +115,40 @@ def test_decisions_that_no_axis_shows_have_no_picture(
         assert ("Time to decide" in page.read_text()) == shown
 
 
+@pytest.mark.parametrize("waiting", [5e-324, 1e-30, 1e18])
+def test_tasks_that_wait_are_drawn_on_a_logarithmic_axis_or_refused_in_one_line(
+    workload: Path, capsys: pytest.CaptureFixture[str], waiting: float
+) -> None:
+    assert main(["simulate", str(workload), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    result["rounds"] = [{"waiting": waiting, "rounds": 1, "round_us": 1}]
+    path, page = workload.parent / "result.json", workload.parent / "p.html"
+    path.write_text(json.dumps(result))
+    drawn = waiting >= 1e-30
+    assert main(["report", str(path), "--out", str(page)]) == (0 if drawn else 1)
+    said = "" if drawn else f"{path}, rounds[0].waiting, 5e-324, needed is 0 or at least 1e-30"
+    assert said in capsys.readouterr().err.replace("\n", " ")
+    assert page.exists() == drawn
+
+
+@pytest.mark.parametrize("rates", [(5e-324, 1.1e-322), (1e-18, 1e18), (1e-18, 3e-18)])
+def test_rates_of_a_sweep_have_a_place_on_the_axis_or_are_refused_in_one_line(
+    workload: Path, capsys: pytest.CaptureFixture[str], rates: tuple[float, float]
+) -> None:
+    out, page = workload.parent / "out", workload.parent / "p.html"
+    sweep = ["simulate", "sweep", str(workload.parent / "sweep.yaml"), "--workers", "1"]
+    assert main([*sweep, "--out", str(out)]) == 0
+    lines = [json.loads(line) for line in (out / "journal.jsonl").read_text().splitlines()]
+    for row in lines[1:]:
+        row["rate"] = rates[int(row["rate"]) - 1]
+    (out / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    drawn = rates[0] >= 1e-18
+    capsys.readouterr()
+    assert main(["report", str(out), "--out", str(page)]) == (0 if drawn else 1)
+    assert ("line 2, row.rate, 5e-324 is out of range" in capsys.readouterr().err) != drawn
+    assert page.exists() == drawn
+
+
 def test_a_window_draws_what_runs_in_it(workload: Path) -> None:
     svg, page = workload.parent / "g.svg", workload.parent / "p.html"
     command = ["simulate", str(workload), "--svg", str(svg), "--report", str(page)]

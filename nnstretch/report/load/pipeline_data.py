@@ -8,10 +8,19 @@ from statistics import median
 from typing import Annotated
 
 from nnstretch.files.decode import tolerant
-from nnstretch.files.limits import Range
+from nnstretch.files.limits import Only, Range
 from nnstretch.trace import Span
 
-Size = Annotated[float, Range(0, 1e18)]
+LEAST_SIZE, MOST_SIZE = 1e-30, 1e18
+"""What is less is not even a remainder of times that were subtracted; quotients stay finite."""
+
+
+def is_size(value: float) -> bool:
+    """Return whether a number that is not negative is 0 or large enough to divide by."""
+    return value == 0 or value >= LEAST_SIZE
+
+
+Size = Annotated[float, Range(0, MOST_SIZE), Only(is_size, f"0 or at least {LEAST_SIZE:g}")]
 """Time, count or share."""
 
 WINDOW = 12

@@ -12,6 +12,7 @@ from nnstretch.files.decode import tolerant
 from nnstretch.files.limits import Range
 from nnstretch.report.load.data import Timeline, TimelineSpan
 from nnstretch.report.load.json_files import decode_at
+from nnstretch.report.load.pipeline_data import Size
 from nnstretch.task import Task
 from nnstretch.trace import Span, Trace
 
@@ -68,7 +69,7 @@ class SliceEvent:
 
     name: str
     ts: Annotated[float, Range(-1e18, 1e18)]
-    dur: Annotated[float, Range(0, 1e18)]
+    dur: Size
     cat: object = None
     pid: Key | None = None
     tid: Key | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 
 from nnstretch.report.load.data import RunSummary, Timeline
 
@@ -26,8 +27,11 @@ class TraceDifference:
 
     @property
     def ratio(self) -> float | None:
-        """Return measured over predicted; None where nothing was predicted to happen."""
-        return self.measured_ms / self.predicted_ms if self.predicted_ms else None
+        """Return measured over predicted; None where nothing was predicted, or next to nothing."""
+        if not self.predicted_ms:
+            return None
+        ratio = self.measured_ms / self.predicted_ms
+        return ratio if isfinite(ratio) else None
 
     @property
     def off_ms(self) -> float:

@@ -94,7 +94,7 @@ class SweepRow:
     """One line of a sweep's journal: a result, or why there is none."""
 
     policy: Name
-    rate: Annotated[float, Range(above=0, most=1e18)]
+    rate: Annotated[float, Range(1e-18, 1e18)]
     trial: Count
     pool: dict[Name, Count] | None = None
     result: SimulationView | None = None
