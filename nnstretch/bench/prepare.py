@@ -60,7 +60,7 @@ def requested_forms(
 ) -> list[BenchForm]:
     """Return every form to measure; an exported bundle determines its own.
 
-    Raises BadInput where the bundle is int8 and int8 was not asked for.
+    Raises BadInput where the bundle is int8 and int8 was not asked for, or the other way round.
     """
     if bundle is not None:
         return bundle_forms(backends, int8, bundle)
@@ -72,13 +72,21 @@ def requested_forms(
 
 
 def bundle_forms(backends: Sequence[str] | None, int8: bool, bundle: Bundle) -> list[BenchForm]:
-    """Return the form of a bundle on each backend. Raises BadInput for int8 not asked for."""
+    """Return the form of a bundle on each backend.
+
+    Raises BadInput for int8 not asked for, or asked for of float32.
+    """
     format = bundle.manifest.subgraphs[0].format
     is_int8 = bool(bundle.manifest.inputs[0].scale)
     if is_int8 and not int8:
         raise BadInput(
             f"{bundle.name} is int8, bench, give --int8 and --calibration, so"
             " that the original can be int8, too"
+        )
+    if int8 and not is_int8:
+        raise BadInput(
+            f"{bundle.name} is float32, bench, leave --int8 out, or name a bundle that was exported"
+            " with it"
         )
     return [BenchForm(name, format, is_int8) for name in backends or (DEFAULTS[format],)]
 

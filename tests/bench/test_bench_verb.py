@@ -30,6 +30,7 @@ from nnstretch.bench.prepare import (
 from nnstretch.bundle.bundle import write_bundle
 from nnstretch.cli import main, run_verb
 from nnstretch.cli.bench.result import options
+from nnstretch.errors import BadInput
 from nnstretch.files.plan_yaml import plan_text, read_plan
 from nnstretch.plan import Branch, Segment
 
@@ -174,6 +175,14 @@ def test_int8_alone_is_of_litert() -> None:
         BenchForm("litert", "litert", True),
     ]
     assert [name for name in options(too) if "int8" in name] == ["int8"]
+
+
+@pytest.mark.parametrize("only", [False, True])
+def test_int8_of_a_bundle_that_is_float32_is_refused(only: bool) -> None:
+    bundle = branched_bundle()
+    assert requested_forms(None, False, False, bundle) == [BenchForm("onnxruntime", "onnx", False)]
+    with pytest.raises(BadInput, match="is float32, bench, leave --int8 out"):
+        requested_forms(None, True, only, bundle)
 
 
 def test_int8_too_faint_for_use_is_told_and_measured() -> None:
