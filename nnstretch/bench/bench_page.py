@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any
 
 from nnstretch.bench.contenders import CONCURRENT, BenchResult
+from nnstretch.bench.interleaved import LEAST
 from nnstretch.bench.markdown import markdown_table
 from nnstretch.bench.statistics import NOISY
 from nnstretch.run.overlap_check import GOOD
@@ -15,7 +16,9 @@ COLUMNS = ("backend", "what", "median ms", "quartiles ms", "speed-up", "95% inte
 
 
 def doubts_about(outcomes: Iterable[BenchResult]) -> list[str]:
-    """Return what makes numbers doubtful: workers that do not overlap, times that vary."""
+    """Return what makes numbers doubtful: workers that do not overlap, times that vary, too few
+    rounds.
+    """
     doubts = []
     for outcome in outcomes:
         name, overlap = f"{outcome.backend} {outcome.precision}", outcome.overlap
@@ -23,6 +26,11 @@ def doubts_about(outcomes: Iterable[BenchResult]) -> list[str]:
             doubts.append(
                 f"{name}: two workers at once are worth {overlap.speedup:.2f} of"
                 f" {overlap.possible:.2f} possible, {overlap.why or 'unexplained'}"
+            )
+        if outcome.rounds < LEAST:
+            doubts.append(
+                f"{name}: {outcome.rounds} rounds, too few for an interval of 95%, it is the range"
+                f" that was seen, give {LEAST} or more"
             )
         if noisy := [row for row in outcome.rows if row.latency_us.relative > NOISY]:
             worst = max(noisy, key=lambda row: row.latency_us.relative)

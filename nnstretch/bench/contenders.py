@@ -73,6 +73,8 @@ class BenchResult:
     """Per meeting point, before the merge and behind it; the median."""
     overlap: Overlap | None
     """What the self-test said; None where nothing can overlap."""
+    rounds: int
+    """Behind each number."""
 
     def row(self, name: str) -> BenchRow:
         """Return the row of a contender."""
@@ -145,6 +147,7 @@ class Contenders:
             efficiency,
             dispatch_us,
             self.overlap,
+            len(times_us[ONE_CORE]),
         )
 
     def close(self) -> None:

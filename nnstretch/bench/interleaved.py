@@ -12,7 +12,8 @@ from typing import TypeVar
 Turn = Callable[[], float]
 """Runs once and says how long it took, in microseconds."""
 Tell = Callable[[int, int], object]
-LEAST = 5
+LEAST = 6
+"""Rounds from which on an interval of order statistics holds the median with 95%."""
 LOOK_S, QUIET, LONGEST_S = 4e-3, 0.1, 0.5
 """How long the process is looked at, the share of a core that counts as none, and how long nobody
 waits for it at most.

@@ -22,7 +22,7 @@ from nnstretch.bench.contenders import (
     without_predictions,
 )
 from nnstretch.bench.interleaved import LEAST, LONGEST_S, run_interleaved, wait_until_idle
-from nnstretch.bench.statistics import Interval, order_statistic_rank, quartiles, speedup
+from nnstretch.bench.statistics import SURE, Interval, order_statistic_rank, quartiles, speedup
 from nnstretch.bundle.bundle import Bundle
 from nnstretch.bundle.manifest import Manifest, Port
 from nnstretch.errors import BrokenFile
@@ -178,13 +178,13 @@ def test_an_error_of_a_subgraph_alone_reaches_the_caller(variant: BenchVariant) 
 
 
 # What is said
-def outcome(spread: float = 0.0, overlap: Overlap | None = None) -> BenchResult:
+def outcome(spread: float = 0.0, overlap: Overlap | None = None, rounds: int = 30) -> BenchResult:
     rows = (
         BenchRow(
             ONE_CORE, Interval(100.0, 100.0 - 50 * spread, 100.0 + 50 * spread), Interval(1, 1, 1)
         ),
     )
-    return BenchResult("litert", "int8", rows, 90.0, 0.9, 12.0, overlap)
+    return BenchResult("litert", "int8", rows, 90.0, 0.9, 12.0, overlap, rounds)
 
 
 def test_doubts_are_said() -> None:
@@ -196,6 +196,17 @@ def test_doubts_are_said() -> None:
     assert (
         said == "litert int8: two workers at once are worth 1.00 of 2.00 possible, one core allowed"
     )
+
+
+def test_an_interval_of_too_few_rounds_is_not_one_of_95_percent() -> None:
+    assert doubts_about([outcome(rounds=6)]) == []
+    (said,) = doubts_about([outcome(rounds=5)])
+    assert said.startswith("litert int8: 5 rounds, too few for an interval of 95%")
+
+
+def test_as_many_rounds_as_the_clock_asks_for_at_least_make_an_interval_sure() -> None:
+    outside = [2 / 2**rounds for rounds in (LEAST - 1, LEAST)]
+    assert outside[1] <= 1 - SURE < outside[0], "the median lies beyond all that was seen"
 
 
 def test_golden_page() -> None:

@@ -3,11 +3,11 @@
 The original network on one core and on all, its branches one after another and at once.
 
 Everything competes in one run, in turns, round after round; speed-ups are over the original on one
-core, with an interval that holds the true median with 95%. The critical path is the slowest branch
-of every segment and its merge, each sub-graph alone on its core. Without --weights the numbers that
-are computed come from the model's own (often random) start; times hardly depend on them. With
---calibration random, batch norms of such networks get the statistics of those inputs, or int8 would
-find no signal in deep ones.
+core, with an interval that holds the true median with 95% (of fewer than six rounds it is the range
+that was seen). The critical path is the slowest branch of every segment and its merge, each
+sub-graph alone on its core. Without --weights the numbers that are computed come from the model's
+own (often random) start; times hardly depend on them. With --calibration random, batch norms of
+such networks get the statistics of those inputs, or int8 would find no signal in deep ones.
 
   nnstretch bench plan.yaml
   nnstretch bench plan.yaml --backend onnxruntime,openvino --seconds 60 --out bench.md
