@@ -62,6 +62,7 @@ class AccelerateResult:
     chip: ChipGraph
     per_cluster: int
     iterations: int
+    """Passes of the cluster that has most of them."""
     schedule: ClusterSchedule
     scheduling_s: float
 
@@ -69,6 +70,11 @@ class AccelerateResult:
     def latency_us(self) -> float:
         """Return the time of the whole batch."""
         return self.schedule.latency_us * self.iterations
+
+    @property
+    def passes(self) -> int:
+        """Return how often the schedule runs for the batch, of all clusters together."""
+        return -(-self.request.batch // self.per_cluster)
 
     @property
     def throughput_per_s(self) -> float:
@@ -151,8 +157,6 @@ def result_json(result: AccelerateResult, model: str) -> dict[str, Any]:
     machine = request.rates.accelerator
     bound_per_s, bound_by = bound_of(result)
     moved = traffic(schedule.instructions)
-    clusters = min(machine.clusters, -(-request.batch // result.per_cluster))
-    ddr_bytes = moved["ddr"] * result.iterations * clusters
     return {
         "model": model,
         "accelerator": machine.name,
@@ -164,8 +168,8 @@ def result_json(result: AccelerateResult, model: str) -> dict[str, Any]:
         "latency_ms": result.latency_us / 1000,
         "bound_per_s": bound_per_s,
         "bound_by": bound_by,
-        "ddr_bytes": ddr_bytes,
-        "weights_ddr_bytes": moved["weights"] * result.iterations * clusters,
+        "ddr_bytes": moved["ddr"] * result.passes,
+        "weights_ddr_bytes": moved["weights"] * result.passes,
         "utilisation": engine_use(
             schedule.placed, schedule.instructions, schedule.latency_us, schedule.rates
         ),
