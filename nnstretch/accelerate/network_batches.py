@@ -29,14 +29,17 @@ class NetworkBatches:
         self.examples = examples
         self.name = name
         self._program: Any = None
-        self._graphs: dict[int, Graph] = {}
-        self._captured: CapturedNetwork | None = None
+        self._captured: dict[int, CapturedNetwork] = {}
+
+    def captured(self, batch: int) -> CapturedNetwork:
+        """Return graph and weights of a batch, captured the first time that it is asked for."""
+        if batch not in self._captured:
+            self._captured[batch] = self.read(batch)
+        return self._captured[batch]
 
     def graph(self, batch: int) -> Graph:
         """Return the graph of a batch. Raises BadInput where the network has a batch of its own."""
-        if batch not in self._graphs:
-            self._graphs[batch] = self.read(batch)
-        graph = self._graphs[batch]
+        graph = self.captured(batch).graph
         if graph.inputs and graph.inputs[0].spec.shape[:1] != (batch,):
             raise BadInput(
                 f"batch {batch}, {self.name}, the network computes"
@@ -44,7 +47,7 @@ class NetworkBatches:
             )
         return graph
 
-    def read(self, batch: int) -> Graph:
+    def read(self, batch: int) -> CapturedNetwork:
         """Capture the network, or read its export again."""
         from nnstretch.capture.exported_program import eval_mode, export_program
         from nnstretch.capture.host_process import silence_python
@@ -62,9 +65,7 @@ class NetworkBatches:
                 known = read_program(self._program, batch, self.name)
                 if known.graph.inputs and known.graph.inputs[0].spec.shape[:1] != (batch,):
                     known = self.read_again(examples, batch) or known
-        known = replace(known, graph=open_even_bags(known.graph, known.weights))
-        self._captured = known
-        return known.graph
+        return replace(known, graph=open_even_bags(known.graph, known.weights))
 
     def read_again(self, examples: tuple[torch.Tensor, ...], batch: int) -> CapturedNetwork | None:
         """Export a network that was traced for another batch again, None where it has its own."""
@@ -77,14 +78,11 @@ class NetworkBatches:
             return None
         return read_program(self._program, batch, self.name)
 
-    @property
-    def weights(self) -> Mapping[str, torch.Tensor]:
-        """Return the weights of the graph that was read last, and what follows from them alone."""
+    def weights(self, batch: int) -> Mapping[str, torch.Tensor]:
+        """Return the weights of the graph of a batch, and what follows from them and it alone."""
         from nnstretch.capture.weight_folding import fold_constants
 
-        known = self._captured
-        if known is None:
-            return {}
+        known = self.captured(batch)
         folded = fold_constants(known.graph, known.weights).tensors
         return {**folded, **causal_masks(known.graph)}
 

@@ -83,7 +83,7 @@ def carry_out(
     verify_plan(placed, rates)
     examples = batches.random_inputs(images)
     inputs = dict(zip(batches.graph(images).input_names, examples, strict=True))
-    outputs = execute(placed, described.cores, batches.weights, inputs)
+    outputs = execute(placed, described.cores, batches.weights(images), inputs)
     error = largest_error(outputs, batches.outputs(examples))[1]
     parameters = sum(weight.numel() for weight in batches.module.parameters())
     seconds = time.perf_counter() - began_s

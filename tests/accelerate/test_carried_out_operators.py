@@ -104,7 +104,7 @@ def test_an_operator_computes_its_numbers(
     examples = network.random_inputs(3)
     inputs = {network.graph(3).inputs[0].name: examples[0]}
     cores = schedule.rates.accelerator.cores
-    check(schedule.placed, cores, network.weights, inputs, network.outputs(examples))
+    check(schedule.placed, cores, network.weights(3), inputs, network.outputs(examples))
 
 
 @pytest.mark.parametrize("compute", [lambda net, x: x, lambda net, x: x.flatten(1)])
@@ -137,7 +137,7 @@ def test_a_bias_larger_than_a_local_buffer_is_loaded_row_by_row(policy: str) -> 
     verify_plan(small.schedule.placed, small.schedule.rates)
     examples = network.random_inputs(3)
     inputs = {network.graph(3).inputs[0].name: examples[0]}
-    check(small.schedule.placed, 8, network.weights, inputs, network.outputs(examples))
+    check(small.schedule.placed, 8, network.weights(3), inputs, network.outputs(examples))
     large = accelerate(network.graph, request("stcp920", [], policy, 3))
     loaded = [weights_bytes(result.schedule.instructions) for result in (large, small)]
     assert loaded[0] == 2 * 64 * 64
@@ -177,7 +177,7 @@ def test_bags_of_rows_compute_their_numbers(mode: str) -> None:
     inputs = {network.graph(4).inputs[0].name: examples[0]}
     placed = result.schedule.placed
     verify_plan(placed, result.schedule.rates)
-    check(placed, 8, network.weights, inputs, network.outputs(examples))
+    check(placed, 8, network.weights(4), inputs, network.outputs(examples))
 
 
 def test_bags_in_which_a_row_counts_as_none_are_refused() -> None:

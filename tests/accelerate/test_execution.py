@@ -212,7 +212,7 @@ def test_networks_compute_their_numbers(model: str, batch: int, machine: str) ->
     examples = network.random_inputs(batch)
     inputs = dict(zip([value.name for value in graph.inputs], examples, strict=True))
     truth = network.outputs(examples)
-    check(schedule.placed, rates.accelerator.cores, network.weights, inputs, truth)
+    check(schedule.placed, rates.accelerator.cores, network.weights(batch), inputs, truth)
 
 
 @pytest.fixture(scope="module")
@@ -273,7 +273,7 @@ def test_pads_rolls_and_tables_of_constants_compute_their_numbers(machine: str) 
     examples = network.random_inputs(3)
     inputs = {network.graph(3).inputs[0].name: examples[0]}
     truth = network.outputs(examples)
-    check(schedule.placed, rates.accelerator.cores, network.weights, inputs, truth)
+    check(schedule.placed, rates.accelerator.cores, network.weights(3), inputs, truth)
     assert sum(weight.spec.elements for weight in chip.graph.weights) == 9 + 36 + 36 + 20
 
 

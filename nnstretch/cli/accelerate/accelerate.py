@@ -200,7 +200,7 @@ def check_numbers(network: NetworkBatches, result: AccelerateResult) -> float:
     graph = network.graph(result.per_cluster)
     examples = network.random_inputs(result.per_cluster)
     inputs = dict(zip(graph.input_names, examples, strict=True))
-    weights, cores = network.weights, rates.accelerator.cores
+    weights, cores = network.weights(result.per_cluster), rates.accelerator.cores
     try:
         return check(placed, cores, weights, inputs, network.outputs(examples))
     except RuntimeError as error:  # such as inputs of another type than the float32 of a schedule
