@@ -50,7 +50,7 @@ def least_times_us(chip: ChipGraph, rates: ChipRates, iterations: int = 1) -> Ma
         for value in chip.graph.inputs
         if value.name in needed
     )
-    outputs = sum(chip.bytes_of(name) for name in chip.outputs)
+    outputs = sum(chip.bytes_of(name) for name in stored_outputs(chip))
     in_us = (weights + inputs) / machine.ddr.bytes_per_s * SECOND_US
     out_us = outputs / machine.ddr.bytes_per_s * SECOND_US
     if machine.ddr.both_directions:
@@ -62,8 +62,13 @@ def least_times_us(chip: ChipGraph, rates: ChipRates, iterations: int = 1) -> Ma
 
 def needed_boxes(chip: ChipGraph) -> Mapping[str, Box]:
     """Return what of each tensor the outputs depend on: a border may be read by nothing."""
-    outputs = {name: whole_box(chip, name) for name in chip.outputs}
+    outputs = {name: whole_box(chip, name) for name in stored_outputs(chip)}
     return boxes_behind(chip, [node.name for node in chip.operators], outputs)
+
+
+def stored_outputs(chip: ChipGraph) -> list[str]:
+    """Return the computed tensors that leave the graph; nothing stores inputs and weights."""
+    return [name for name in chip.outputs if name in chip.position]
 
 
 def total_weight_bytes(chip: ChipGraph) -> int:

@@ -5,10 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from support.tiny_networks import answer
+from torch import nn
 
+from nnstretch.accelerate.bounds import least_times_us
+from nnstretch.accelerate.chip_graph import chip_graph
+from nnstretch.accelerate.machine.load_accelerator import load_accelerator
+from nnstretch.accelerate.machine.rates import ChipRates
+from nnstretch.accelerate.network_batches import NetworkBatches
 
 WIDENED = """
+import torch
+from torch import nn
 
 class Widened(nn.Module):
     def __init__(self):
@@ -51,3 +60,29 @@ def test_constants_of_as_many_rows_as_inputs_are_those_of_the_batch_that_is_carr
     result = answer(capsys, *asked)
     assert result["per_cluster"] > 1, "smaller ones were captured after it"
     assert result["max_abs_error"] == pytest.approx(0, abs=1e-5)
+
+
+class Halved(nn.Module):
+    """A layer of half of its input, which may hand out a buffer and its input as well."""
+
+    def __init__(self, more: bool) -> None:
+        super().__init__()
+        self.layer, self.more = nn.Linear(4, 4), more
+        self.register_buffer("fixed", torch.arange(600.0).reshape(2, 300))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Compute the layer."""
+        y = torch.relu(self.layer(x[:, :4]))
+        return (y, self.fixed, x) if self.more else (y,)
+
+
+@pytest.mark.parametrize("machine", ["stcp920", "nvdla-64"])
+def test_outputs_that_nothing_computes_are_no_part_of_the_least_times(machine: str) -> None:
+    described = load_accelerator(machine)
+    rates = ChipRates(described, described.element_types[0])
+    least: list[dict[str, float]] = []
+    for more in (False, True):
+        network = NetworkBatches(Halved(more), (torch.randn(1, 8),), "halved")
+        chip = chip_graph(network.graph(2), rates.element_type)
+        least.append(dict(least_times_us(chip, rates)))
+    assert least[0] == least[1]
