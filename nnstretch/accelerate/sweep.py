@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from nnstretch.accelerate.accelerate import AccelerateRequest, GraphOfBatch, accelerate
-from nnstretch.accelerate.machine.accelerator_file import UNIT_KINDS, UNITS
-from nnstretch.accelerate.machine.load_accelerator import load_accelerator
+from nnstretch.accelerate.machine.accelerator_file import UNIT_KINDS, UNITS, UNKNOWN, entries
+from nnstretch.accelerate.machine.load_accelerator import load_accelerator, read_accelerator
+from nnstretch.chip.accelerator import Accelerator
 from nnstretch.errors import BadInput, BadPlan
 
 MOST_VALUES = 24
@@ -45,6 +46,31 @@ def sweep_values(text: str) -> tuple[str, list[str]]:
     return name, [f"{start * 2**k:.12g}{first[2]}" for k in range(count)]
 
 
+def parse_sweep(text: str, assume: Sequence[str]) -> tuple[str, list[str]]:
+    """Parse a sweep as `sweep_values`. Raises BadInput for a field that is assumed, too."""
+    name, values = sweep_values(text)
+    if name in [setting.partition("=")[0] for setting in assume]:
+        raise BadInput(f"field {name!r} is set twice, --assume and --sweep, name each field once")
+    return name, values
+
+
+def base_machine(machine: str, assume: Sequence[str], policy: str, text: str | None) -> Accelerator:
+    """Load the machine beside whose schedule a field is swept, where one is.
+
+    A field that the description leaves unknown has the first value of the sweep. Raises as
+    `load_accelerator` and `parse_sweep`.
+    """
+    if text is None:
+        return load_accelerator(machine, assume, policy)
+    name, values = parse_sweep(text, assume)
+    # Of a known field, too: a wrong name, unit or end is refused before anything is scheduled.
+    with_first = load_accelerator(machine, assume, policy, [f"{name}={values[0]}"])
+    load_accelerator(machine, assume, policy, [f"{name}={values[-1]}"])
+    entry = dict(entries(read_accelerator(machine))).get(name)
+    is_unknown = entry is not None and entry.value == UNKNOWN
+    return with_first if is_unknown else load_accelerator(machine, assume, policy)
+
+
 def same_kind(first: str, last: str) -> bool:
     """Return whether two units are the same or sizes, rates or frequencies both."""
     return first == last or any({first, last} <= set(units) for units in UNIT_KINDS)
@@ -61,9 +87,7 @@ def sweep(
 
     Raises BadInput for an unknown field, one that is assumed, too, or values of another unit.
     """
-    name, values = sweep_values(text)
-    if name in [setting.partition("=")[0] for setting in assume]:
-        raise BadInput(f"field {name!r} is set twice, --assume and --sweep, name each field once")
+    name, values = parse_sweep(text, assume)
     rows: list[dict[str, Any]] = []
     for value in values:
         swept = [f"{name}={value}"]

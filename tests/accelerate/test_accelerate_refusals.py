@@ -73,7 +73,7 @@ def test_a_wrong_schedule_is_one_line(
             "field 'clock' is set twice, --assume and --sweep",
         ),
         (
-            ("--accelerator", "ipu-like", "--sweep", "ddr.bandwidth=1GB/s:2GB/s"),
+            ("--accelerator", "ipu-like", "--sweep", "local_buffer.size=128KiB:256KiB"),
             "ddr.bandwidth of ipu-like never published",
         ),
     ],
@@ -82,6 +82,31 @@ def test_wrong_questions_are_one_line(
     capsys: pytest.CaptureFixture[str], networks: Path, option: tuple[str, ...], words: str
 ) -> None:
     assert words in refusal(capsys, f"{networks}:tiny", "--accelerator", "stcp920", *option)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--sweep", "clock=1GHz:2GHz", "--assume", "clock=1GHz"),
+        ("--sweep", "local_bufer.size=1MiB:2MiB"),
+        ("--sweep", "ddr.bandwidth=1MiB:2MiB"),
+        ("--sweep", "cores=1024:131072"),
+    ],
+)
+def test_what_is_refused_is_refused_before_anything_is_scheduled(
+    capsys: pytest.CaptureFixture[str],
+    networks: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    option: tuple[str, ...],
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("the network is loaded")
+
+    monkeypatch.chdir(networks.parent)
+    monkeypatch.setattr("nnstretch.cli.accelerate.accelerate.load_network", refuse)
+    assert option[1].partition("=")[0] in refusal(
+        capsys, f"{networks}:tiny", "--accelerator", "stcp920", *option
+    )
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,18 @@ def test_a_sweep_gives_the_rate_at_each_doubling_and_the_knee(
     assert swept["knee"] in [row["value"] for row in swept["rows"]]
 
 
+def test_a_field_that_nobody_published_is_swept_and_has_the_first_value_beside_it(
+    capsys: pytest.CaptureFixture[str], networks: Path
+) -> None:
+    asked = (f"{networks}:tiny", "--accelerator", "ipu-like", "--batch", 2)
+    result = answer(capsys, *asked, "--sweep", "ddr.bandwidth=1GB/s:4GB/s")
+    first, *_, last = [row["throughput_per_s"] for row in result["sweep"]["rows"]]
+    assert first == result["throughput_per_s"] < last
+    assert "ddr.bandwidth" in result["assumed"]
+    assumed = answer(capsys, *asked, "--assume", "ddr.bandwidth=1GB/s")
+    assert assumed["throughput_per_s"] == first
+
+
 def test_results_that_stay_on_chip_save_traffic(
     capsys: pytest.CaptureFixture[str], networks: Path
 ) -> None:

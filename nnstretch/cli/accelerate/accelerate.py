@@ -126,19 +126,19 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.accelerate.accelerate import AccelerateRequest, accelerate, result_json
     from nnstretch.accelerate.chip_pictures import chip_document
     from nnstretch.accelerate.explain import explain
-    from nnstretch.accelerate.machine.load_accelerator import load_accelerator, require_type
+    from nnstretch.accelerate.machine.load_accelerator import require_type
     from nnstretch.accelerate.machine.rates import ChipRates
     from nnstretch.accelerate.policies import ScheduleOptions
     from nnstretch.accelerate.schedule_file import read_schedule, schedule_yaml
-    from nnstretch.accelerate.sweep import sweep, sweep_values
+    from nnstretch.accelerate.sweep import base_machine, parse_sweep, sweep
     from nnstretch.files.atomic import write_text
     from nnstretch.files.read import as_path
 
     check_budget(args.budget_s)
     if args.sweep is not None:
-        sweep_values(args.sweep)
+        parse_sweep(args.sweep, args.assume)
     out, trace_path = outputs_of(args)
-    machine = load_accelerator(args.accelerator, args.assume, args.policy)
+    machine = base_machine(args.accelerator, args.assume, args.policy, args.sweep)
     rates = ChipRates(machine, require_type(machine, args.dtype))
     options = options_with_rules(ScheduleOptions(args.policy, args.overlap), args.rule)
     by_hand = None if args.schedule is None else read_schedule(as_path(args.schedule, "schedule"))
