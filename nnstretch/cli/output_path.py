@@ -50,6 +50,16 @@ def check_folder(path: Path | None, option: str) -> None:
         raise BadInput(f"{option} is {path}, command line, it is a file, name a folder")
 
 
+def check_makeable(folder: Path) -> None:
+    """Refuse a folder that cannot be made or written, with those above it. Raises BadInput."""
+    whole = as_path(folder, "output").absolute()
+    behind = next(path for path in (whole, *whole.parents) if os.path.lexists(path))
+    if not behind.is_dir():
+        raise BadInput(f"cannot write to {folder}, {behind} is no folder, name another")
+    if not os.access(behind, os.W_OK):
+        raise BadInput(f"cannot write to {folder}, no permission to write to {behind}")
+
+
 def check_apart(*paths: str | Path | None) -> None:
     """Refuse results that would be written to one place. Raises BadInput."""
     named: set[str] = set()

@@ -91,6 +91,9 @@ def test_wrong_questions_are_one_line(
         ("--sweep", "local_bufer.size=1MiB:2MiB"),
         ("--sweep", "ddr.bandwidth=1MiB:2MiB"),
         ("--sweep", "cores=1024:131072"),
+        ("--out", "nets.py"),
+        ("--out", "nets.py/deep/out"),
+        ("--out", "dangling/out"),
     ],
 )
 def test_what_is_refused_is_refused_before_anything_is_scheduled(
@@ -103,6 +106,7 @@ def test_what_is_refused_is_refused_before_anything_is_scheduled(
         raise AssertionError("the network is loaded")
 
     monkeypatch.chdir(networks.parent)
+    (networks.parent / "dangling").symlink_to("nowhere")
     monkeypatch.setattr("nnstretch.cli.accelerate.accelerate.load_network", refuse)
     assert option[1].partition("=")[0] in refusal(
         capsys, f"{networks}:tiny", "--accelerator", "stcp920", *option

@@ -33,7 +33,7 @@ from nnstretch.accelerate.engines.dependencies import OVERLAPS
 from nnstretch.accelerate.policies import POLICIES
 from nnstretch.cli.accelerate.schedule_rules import HELP, options_with_rules
 from nnstretch.cli.arguments import add_inputs, add_model
-from nnstretch.cli.output_path import check_apart, check_writable
+from nnstretch.cli.output_path import check_apart, check_makeable, check_writable
 from nnstretch.errors import BadInput, UnsupportedOp, one_line
 
 if TYPE_CHECKING:
@@ -178,8 +178,8 @@ def outputs_of(args: argparse.Namespace) -> tuple[Path | None, Path | None]:
     sources = args.accelerator, args.model, args.schedule
     out = args.out
     files = [] if out is None else [out / "schedule.yaml", out / "chip.json"]
-    if out is not None and out.exists() and not out.is_dir():
-        raise BadInput(f"cannot write to {out}, it is a file, name a folder")
+    if out is not None:
+        check_makeable(out)
     if out is not None and out.is_dir():
         for file in files:
             check_writable(file, *sources)
