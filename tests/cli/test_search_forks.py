@@ -171,3 +171,14 @@ def test_what_cannot_be_written_or_drawn_is_refused_before_the_search(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "plans" / "plan1.yaml").mkdir(parents=True)
     assert line in refused(capsys, "search", model, *COMMON, *flags)
+
+
+@pytest.mark.parametrize("top", ["0", "-1"])
+@pytest.mark.parametrize("soc", ["mi9", "examples/accelerator/phone"])
+def test_fewer_than_one_plan_is_refused_also_on_described_accelerators(
+    capsys: pytest.CaptureFixture[str], model: str, soc: str, top: str
+) -> None:
+    root = Path(__file__).parents[2]
+    chip = str(root / soc) if "/" in soc else soc
+    line = refused(capsys, "search", model, "--input", "1,3,32,32", "--soc", chip, "--top", top)
+    assert f"--top is {top}, command line, it must be 1 or more" in line

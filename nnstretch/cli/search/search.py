@@ -152,6 +152,8 @@ def outputs(args: argparse.Namespace) -> tuple[Path | None, Path | None]:
         )
     if args.picture is not None and not args.picture.endswith(".svg"):
         raise BadInput(f"cannot draw {args.picture}, --picture, its name must end in .svg")
+    if args.top < 1:
+        raise BadInput(f"--top is {args.top}, command line, it must be 1 or more")
     if not 2 <= args.pareto_steps <= 1000:
         raise BadInput(f"--pareto-steps is {args.pareto_steps}, command line, it must be 2 to 1000")
     if "meetings" in args.pareto and args.processors and len(args.processors) == 1:
