@@ -93,3 +93,19 @@ def test_search_shows_whole_branches_in_their_order(capsys: pytest.CaptureFixtur
     assert first["kernels_ms"] == pytest.approx(result["plans"][0]["latency_ms"])
     assert result["accelerators"]["npu"]["machine"] == "nvdla-512"
     assert "vector.lanes" in result["accelerators"]["npu"]["assumed"]
+
+
+def test_whole_branches_beside_a_described_processor_have_the_nearest_prices(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tokens.py").write_text(
+        "from torch import nn\n"
+        "def make():\n"
+        "    return nn.Sequential(nn.Embedding(9, 8), nn.Linear(8, 8), nn.Linear(8, 4))\n"
+    )
+    command = ["search", f"{tmp_path}/tokens.py:make", "--input", "1,5:int64", "--soc", str(PHONE)]
+    assert main([*command, "--fallback", "nearest", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["fallbacks"]["embedding"] == "add"
+    assert [row for row in result["whole_branches"] if "never measured" in str(row)] == []
+    assert result["whole_branches"][0]["whole_ms"] is not None

@@ -14,6 +14,7 @@ from nnstretch.bundle.bundle import read_bundle
 from nnstretch.cli import run_verb
 from nnstretch.export.litert.runner import LiteRTRunner
 from nnstretch.export.onnx.convert import OnnxRunner
+from nnstretch.predict import load_soc
 
 NETWORK = """
 import torch
@@ -160,6 +161,21 @@ def test_a_searched_plan_of_a_token_network_is_exported_with_the_nearest_prices(
     nearest = ("--fallback", "nearest", "--json")
     assert run_verb("export", [str(plan), "--out", str(out), *nearest]) == 0
     assert json.loads(capsys.readouterr().out)["fallbacks"]["embedding"] == "add"
+
+
+def test_a_network_in_one_piece_is_exported_with_the_nearest_prices(
+    net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, out = f"{net.parent}/pair.py:make", tmp_path / "priced.nns"
+    options = [model, "--input", SHAPES, "--soc", "mi9", "--out", str(out), "--json"]
+    assert run_verb("export", options) == 1
+    assert "; --fallback nearest prices it as the nearest kind" in capsys.readouterr().err
+    assert run_verb("export", [*options, "--fallback", "nearest"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["fallbacks"]["embedding"] == "add"
+    (subgraph,) = read_bundle(out).manifest.subgraphs
+    assert subgraph.predicted_us.keys() == set(load_soc("mi9").processor_names)
+    assert result["predicted_ms"] == subgraph.predicted_us["cpu"] / 1000
 
 
 def test_int8_of_an_integer_input_is_one_line(

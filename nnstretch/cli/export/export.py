@@ -137,7 +137,8 @@ def write_whole(
     from nnstretch.export.single_file import SingleFile
     from nnstretch.files.atomic import atomic_write
 
-    bundle = export_whole_network(args, subject, soc)
+    fallbacks: dict[str, str] = {}
+    bundle = export_whole_network(args, subject, soc, fallbacks)
     (subgraph,) = bundle.manifest.subgraphs
     written, single_file = None, None
     if (out := targets.out) is not None:
@@ -148,7 +149,8 @@ def write_whole(
         with atomic_write(targets.single) as aside:
             aside.write_bytes(bundle.files[subgraph.file])
         single_file = SingleFile(subgraph.size_bytes, bundle.manifest.max_abs_error)
-    return result_of(args, written, single_file, subgraph.predicted_us.get(subgraph.processor))
+    predicted_us = subgraph.predicted_us.get(subgraph.processor)
+    return result_of(args, written, single_file, predicted_us) | {"fallbacks": fallbacks}
 
 
 def export_request(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nnstretch.cli.arguments import naming_fallback
 from nnstretch.cli.loaded_model import LoadedModel
 from nnstretch.cli.progress import progress
 from nnstretch.errors import BadInput
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from nnstretch.capture.torch_export import CapturedNetwork
     from nnstretch.graph import Graph
     from nnstretch.soc import Soc
+    from nnstretch.stretch.cost.cost_model import CostModel
 
 
 def is_whole(subject: LoadedModel) -> bool:
@@ -27,9 +29,16 @@ def is_whole(subject: LoadedModel) -> bool:
     return subject.plan is None and (several or not subject.analysis.cuts)
 
 
-def export_whole_network(args: argparse.Namespace, subject: LoadedModel, soc: Soc | None) -> Bundle:
-    """Return the network as one ONNX sub-graph in a bundle. Raises BadInput for other formats."""
+def export_whole_network(
+    args: argparse.Namespace, subject: LoadedModel, soc: Soc | None, fallbacks: dict[str, str]
+) -> Bundle:
+    """Return the network as one ONNX sub-graph in a bundle.
+
+    Kernels that --fallback prices are added to `fallbacks`, with the kind that stands for each.
+    Raises BadInput for other formats, UnsupportedOp for a kernel without price.
+    """
     from nnstretch.partition.pieces import export_whole
+    from nnstretch.stretch.cost.cost_model import CostModel
 
     check_format(args, subject.graph)
     processor = args.processor or (soc.processors[0].name if soc else "cpu")
@@ -43,7 +52,9 @@ def export_whole_network(args: argparse.Namespace, subject: LoadedModel, soc: So
             captured.graph, captured.weights, module, lambda done, count: tick(done, count, "")
         )
     (subgraph,) = bundle.manifest.subgraphs
-    placed = placed_on(subgraph, captured.graph, soc, processor)
+    cost_model = None if soc is None else CostModel(soc, args.fallback, fallbacks=fallbacks)
+    with naming_fallback(args.fallback):
+        placed = placed_on(subgraph, captured.graph, cost_model, processor)
     return replace(bundle, manifest=with_chip(bundle, placed, soc))
 
 
@@ -79,13 +90,15 @@ def with_weights(
     return subject.module, trace(subject.module, examples, model)
 
 
-def placed_on(subgraph: Subgraph, graph: Graph, soc: Soc | None, processor: str) -> Subgraph:
+def placed_on(
+    subgraph: Subgraph, graph: Graph, cost_model: CostModel | None, processor: str
+) -> Subgraph:
     """Return the sub-graph on its processor, with predicted times of all that can compute it."""
-    from nnstretch.stretch.cost.cost_model import CostModel, uncovered_kernels
+    from nnstretch.stretch.cost.cost_model import uncovered_kernels
 
-    if soc is None:
+    if cost_model is None:
         return replace(subgraph, processor=processor)
-    cost_model = CostModel(soc)
+    soc = cost_model.soc
     predicted_us: dict[str, float] = {}
     error_us: dict[str, float] = {}
     for name in soc.processor_names:

@@ -76,11 +76,13 @@ def priced_whole(
 ) -> dict[str, Any]:
     """Price the best plans again where branches lie on described accelerators, as JSON data."""
     from nnstretch.predict.described import described_machines
+    from nnstretch.stretch.cost.cost_model import CostModel
 
     if not described or result.interrupted:
         return {}
     tick("whole branches", 0, 1)
-    rows = whole_branches_json(result.plans, question.analysis, question.soc, tuple(described))
+    cost_model = CostModel(question.soc, question.fallback)
+    rows = whole_branches_json(result.plans, question.analysis, cost_model, tuple(described))
     machines = described_machines(question.soc, tuple(described))
     return {"whole_branches": rows, "accelerators": machines}
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from nnstretch.accelerate.pricing.whole_branch import BranchScheduler
     from nnstretch.predict.described import DescribedAccelerator
     from nnstretch.soc import Soc
+    from nnstretch.stretch.cost.cost_model import CostModel
     from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
     from nnstretch.stretch.search.search_result import ScoredPlan
     from nnstretch.trial import Trial
@@ -37,22 +38,26 @@ def described_processors(soc: Soc, names: Sequence[str]) -> dict[str, DescribedA
 
 
 def whole_branches_json(
-    plans: Sequence[ScoredPlan], analysis: NetworkAnalysis, soc: Soc, names: Sequence[str]
+    plans: Sequence[ScoredPlan],
+    analysis: NetworkAnalysis,
+    cost_model: CostModel,
+    names: Sequence[str],
 ) -> list[dict[str, Any]]:
     """Return each plan's latency by kernels and by whole branches, in the order of the latter.
 
+    `cost_model` prices what lies on other processors, as it did for the search.
     A plan that the accelerator cannot carry out comes last, with the reason.
     """
     from nnstretch.accelerate.pricing.whole_branch import BranchScheduler
 
-    described = described_processors(soc, names)
+    described = described_processors(cost_model.soc, names)
     schedulers = {name: BranchScheduler(item.rates) for name, item in described.items()}
     rows: list[dict[str, Any]] = []
     for number, scored in enumerate(plans[:PLANS], 1):
         kernels_us = scored.trial.latency_us
         row: dict[str, Any] = {"plan": number, "kernels_ms": kernels_us / 1000}
         try:
-            whole_us = whole_latency_us(scored.trial, analysis, soc, schedulers)
+            whole_us = whole_latency_us(scored.trial, analysis, cost_model, schedulers)
         except (BadPlan, UnsupportedOp) as refusal:
             rows.append(row | {"whole_ms": None, "difference_ms": None, "refused": str(refusal)})
             continue
@@ -63,14 +68,15 @@ def whole_branches_json(
 
 
 def whole_latency_us(
-    trial: Trial, analysis: NetworkAnalysis, soc: Soc, schedulers: dict[str, BranchScheduler]
+    trial: Trial,
+    analysis: NetworkAnalysis,
+    cost_model: CostModel,
+    schedulers: dict[str, BranchScheduler],
 ) -> float:
     """Return a plan's latency with whole branches as scheduled. Raises BadPlan, UnsupportedOp."""
-    from nnstretch.stretch.cost.cost_model import CostModel
     from nnstretch.stretch.lowering.lower import lower
     from nnstretch.structure.segment_cost import residencies, segment_cost
 
-    cost_model = CostModel(soc)
     lowered = lower(analysis, trial.plan)
     stays = residencies([segment.processors for segment in lowered.segments])
     total_us = 0.0
@@ -83,5 +89,5 @@ def whole_latency_us(
                 schedule = scheduler.schedule(branch.graph)
                 demand = replace(demand, compute_us=schedule.latency_us)
             demands.append(demand)
-        total_us += segment_cost(soc, demands, stay).latency_us
+        total_us += segment_cost(cost_model.soc, demands, stay).latency_us
     return total_us
