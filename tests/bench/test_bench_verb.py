@@ -161,7 +161,7 @@ def test_int8_alone_is_of_litert() -> None:
         "weights": None,
         "bundle": None,
         "calibration": "random",
-        "calibration_images": 64,
+        "calibration_images": None,
         "runs": 3,
         "seconds": None,
     }
@@ -210,6 +210,9 @@ def test_what_cannot_be_measured_is_one_line(
         capsys, plan, "--backend", "litert,onnxruntime", *only
     )
     assert "without --int8" in refused(capsys, plan, "--calibration", "random")
+    few = ("--calibration-images", "5")
+    assert "--calibration-images 5 without --int8, command line" in refused(capsys, plan, *few)
+    assert "--calibration-images 5 with --calibration random" in refused(capsys, plan, *few, *only)
     assert "a bundle brings its own" in refused(capsys, plan, "--bundle", "a.nns", "--weights", "b")
     assert "no bundle" in refused(capsys, plan, "--bundle", tmp_path / "none.nns")
     assert "no folder" in refused(capsys, plan, "--out", tmp_path / "nowhere" / "page.md")

@@ -196,6 +196,13 @@ def test_a_plan_without_trained_weights_says_so(place: Path) -> None:
             "--calibration-images 9 without --int8, command line",
         ),
         (
+            [
+                *("--out", "a.nns", "--format", "litert", "--int8", "--calibration", "."),
+                "--calibration-images=0",
+            ],
+            "--calibration-images is 0, command line, at least 1 image is needed",
+        ),
+        (
             ["--out", "a.onnx", "--single", "./a.onnx"],
             "--single is ./a.onnx, command line, it is --out, too",
         ),

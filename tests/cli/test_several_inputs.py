@@ -178,6 +178,16 @@ def test_a_network_in_one_piece_is_exported_with_the_nearest_prices(
     assert result["predicted_ms"] == subgraph.predicted_us["cpu"] / 1000
 
 
+def test_the_nearest_prices_without_a_chip_are_refused(
+    net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, out = f"{net.parent}/pair.py:make", tmp_path / "new.nns"
+    options = ["--input", SHAPES, "--out", str(out), "--fallback", "nearest"]
+    assert run_verb("export", [model, *options]) == 1
+    assert "--fallback nearest without --soc, command line" in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_int8_of_an_integer_input_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

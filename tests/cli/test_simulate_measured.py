@@ -135,7 +135,11 @@ def test_what_cannot_be_measured_or_drawn_is_refused(
     assert "only what `nnstretch export` wrote" in refusal(
         capsys, "simulate", "measure", workload, "--out", costs
     )
-    run(capsys, "simulate", "measure", workload, "--record", record, "--out", costs)
+    recorded = ("simulate", "measure", workload, "--record", record, "--out", costs)
+    for option in (("--rounds", "500"), ("--seed", "0")):
+        assert f"{' '.join(option)} with --record" in refusal(capsys, *recorded, *option)
+    assert "--rounds is 0" in refusal(capsys, *recorded[:3], "--out", costs, "--rounds", "0")
+    run(capsys, *recorded)
     assert "net of net was not measured, costs, the table has t" in refusal(
         capsys, "simulate", workload, "--costs", costs
     )

@@ -147,6 +147,12 @@ def test_a_study_trains_and_lists_the_front(net: str, capsys: pytest.CaptureFixt
             ("--objective", "accuracy", "--epochs", "1", "--set", "trainer.max_epochs=3"),
             "--epochs is 1, command line, --set trainer.max_epochs is given, too",
         ),
+        (("--epochs", "5"), "--epochs 5 with --objective latency, command line, it trains nothing"),
+        (("--recipe", "mine.yaml"), "--recipe mine.yaml with --objective latency"),
+        (
+            ("--objective", "measured", "--set", "data.image_px=32"),
+            "--set data.image_px=32 with --objective measured",
+        ),
     ],
 )
 def test_bad_input_is_refused_in_one_line(

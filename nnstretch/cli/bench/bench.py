@@ -75,7 +75,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calibration-images",
         type=whole_number,
-        default=CALIBRATION_IMAGES,
         metavar="N",
         help=f"how many ({CALIBRATION_IMAGES})",
     )
@@ -134,6 +133,13 @@ def check(args: argparse.Namespace) -> None:
     if len(set(args.backend or ())) < len(args.backend or ()):
         raise BadInput(f"--backend {','.join(args.backend)}, command line, name each once")
     args.int8 |= args.only_int8
+    check_int8(args)
+    if args.bundle is not None and args.weights is not None:
+        raise BadInput("--weights with --bundle, command line, a bundle brings its own")
+
+
+def check_int8(args: argparse.Namespace) -> None:
+    """Refuse what does not go with int8, or goes with it alone. Raises BadInput."""
     if args.only_int8 and set(args.backend or ()) - {"litert"}:
         raise BadInput(
             f"--only-int8 with --backend {','.join(args.backend)}, command line, only litert has it"
@@ -152,8 +158,12 @@ def check(args: argparse.Namespace) -> None:
             f"--calibration {args.calibration} without --int8, command line, float needs no"
             " calibration"
         )
-    if args.bundle is not None and args.weights is not None:
-        raise BadInput("--weights with --bundle, command line, a bundle brings its own")
+    if args.calibration_images is not None and args.calibration in (None, RANDOM):
+        why = "without --int8" if args.calibration is None else f"with --calibration {RANDOM}"
+        raise BadInput(
+            f"--calibration-images {args.calibration_images} {why}, command line, there are none to"
+            " choose from"
+        )
 
 
 def load_network(args: argparse.Namespace) -> BenchNetwork:
@@ -184,8 +194,11 @@ def load_network(args: argparse.Namespace) -> BenchNetwork:
     if args.int8 and args.calibration == RANDOM:
         calibration = random_inputs(plan.input_shape)
     elif args.int8:
+        images = args.calibration_images
         calibration = open_calibration(
-            *(args.calibration, args.calibration_images, plan.input_shape),
+            args.calibration,
+            CALIBRATION_IMAGES if images is None else images,
+            plan.input_shape,
             task=read_image_task(args.weights) if args.weights else None,
         )
     return BenchNetwork(

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.arguments import CALIBRATION_IMAGES
-
 if TYPE_CHECKING:
     from nnstretch.bench.contenders import BenchResult
 
@@ -61,11 +59,7 @@ def options(args: argparse.Namespace) -> dict[str, str]:
     }
     if args.only_int8:
         extras |= {"int8": None, "only-int8": ""}
-    drawn = args.calibration not in (None, RANDOM) and args.calibration_images != CALIBRATION_IMAGES
-    extras |= {
-        "calibration": args.calibration,
-        "calibration-images": args.calibration_images if drawn else None,
-    }
+    extras |= {"calibration": args.calibration, "calibration-images": args.calibration_images}
     extras |= {"seconds": args.seconds, "runs": None if args.seconds else args.runs}
     return {
         name: str(value)

@@ -29,7 +29,7 @@ from nnstretch.bundle.variants import load_variants, merge_bundles
 from nnstretch.cli.arguments import CALIBRATION_IMAGES, naming_fallback
 from nnstretch.cli.export.cpp import FORMAT, check_cpp, write_cpp, write_whole_cpp
 from nnstretch.cli.export.options import arguments as arguments
-from nnstretch.cli.export.options import check
+from nnstretch.cli.export.options import check, check_fallback
 from nnstretch.cli.export.result import result_of
 from nnstretch.cli.export.result import show as show
 from nnstretch.cli.export.whole_network import export_whole_network, is_whole
@@ -70,6 +70,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     check(args)
     targets = targets_of(args)
     subject = load_model_argument(args.model, args.input, args.outputs)
+    check_fallback(args, subject.plan)
     soc = soc_of(args, subject)
     written = write_subject(args, subject, targets, soc)
     source = {} if soc is None else calibration_json(soc)

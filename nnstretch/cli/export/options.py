@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from typing import TYPE_CHECKING
 
 from nnstretch.bundle.manifest import FORMATS
 from nnstretch.cli.arguments import (
@@ -17,6 +18,9 @@ from nnstretch.cli.arguments import (
 )
 from nnstretch.cli.export.cpp import FORMAT, add_cpp_arguments
 from nnstretch.errors import BadInput
+
+if TYPE_CHECKING:
+    from nnstretch.plan import Plan
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -109,6 +113,15 @@ def check(args: argparse.Namespace) -> None:
             )
 
 
+def check_fallback(args: argparse.Namespace, plan: Plan | None) -> None:
+    """Refuse --fallback where neither --soc nor the plan names a chip. Raises BadInput."""
+    if args.fallback is not None and args.soc is None and (plan is None or plan.soc is None):
+        raise BadInput(
+            f"--fallback {args.fallback} without --soc, command line, nothing is priced without a"
+            " chip"
+        )
+
+
 def check_destinations(args: argparse.Namespace) -> None:
     """Check where to write, and what files are named. Raises BadInput."""
     if args.out is None and args.single is None:
@@ -141,6 +154,11 @@ def check_int8(args: argparse.Namespace) -> None:
             "--int8 without --calibration, command line, ranges of activations are measured on"
             " images: --calibration FOLDER of images, or a recipe such as digits (its training"
             " images)"
+        )
+    if args.calibration_images is not None and args.calibration_images < 1:
+        raise BadInput(
+            f"--calibration-images is {args.calibration_images}, command line, at least 1 image is"
+            " needed"
         )
     if args.max_drop is not None and os.path.isdir(args.calibration):
         raise BadInput(

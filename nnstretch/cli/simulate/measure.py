@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from nnstretch.run.loaded_network import LoadedNetwork, Values
     from nnstretch.task import Task
 
-MOST_ROUNDS = 100_000
+ROUNDS, MOST_ROUNDS = 50, 100_000
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,9 +40,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("workload", metavar="WORKLOAD.yaml", type=Path, help="applications and pool")
     add("--out", type=Path, required=True, metavar="FILE.json", help="where the table is written")
-    add("--rounds", type=whole_number, default=50, metavar="N", help="runs of each kind (50)")
+    add("--rounds", type=whole_number, metavar="N", help=f"runs of each kind ({ROUNDS})")
     add("--record", type=Path, metavar="FILE", help="take times from a record of serve")
-    add("--seed", type=seed_of, default=0, metavar="N", help="of the inputs")
+    add("--seed", type=seed_of, metavar="N", help="of the inputs (0)")
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
@@ -51,14 +51,25 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.files.workload.measured_costs import write_measured_costs
     from nnstretch.files.workload.workload_yaml import read_workload
 
-    if not 1 <= args.rounds <= MOST_ROUNDS:
-        raise BadInput(f"--rounds is {args.rounds}, command line, write 1 to {MOST_ROUNDS}")
+    check(args)
     check_writable(args.out, args.workload, args.record)
     workload = read_workload(args.workload)
     check_no_input(workload, args.workload.parent, args.out)
     costs = measured(args, workload) if args.record is None else recorded(args, workload)
     write_measured_costs(args.out, costs)
     return result_json(costs, args)
+
+
+def check(args: argparse.Namespace) -> None:
+    """Refuse options that make no sense, before anything is read. Raises BadInput."""
+    if args.rounds is not None and not 1 <= args.rounds <= MOST_ROUNDS:
+        raise BadInput(f"--rounds is {args.rounds}, command line, write 1 to {MOST_ROUNDS}")
+    for option, value in (("--rounds", args.rounds), ("--seed", args.seed)):
+        if args.record is not None and value is not None:
+            raise BadInput(
+                f"{option} {value} with --record {args.record}, command line, nothing is run, the"
+                " record says what tasks took"
+            )
 
 
 def recorded(args: argparse.Namespace, workload: WorkloadFile) -> MeasuredCosts:
@@ -79,10 +90,10 @@ def measured(args: argparse.Namespace, workload: WorkloadFile) -> MeasuredCosts:
     from nnstretch.cli.simulate.pool import pool_of
 
     pool = pool_of(workload, None, ())
-    work, tasks = runnable_tasks(workload, args.workload.parent, args.seed)
+    work, tasks = runnable_tasks(workload, args.workload.parent, args.seed or 0)
     meter = CostMeter(tasks, pool.processors, work)
     with progress("measuring") as tick:
-        meter.run(args.rounds, tick)
+        meter.run(args.rounds or ROUNDS, tick)
     return meter.table()
 
 

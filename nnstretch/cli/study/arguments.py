@@ -18,7 +18,7 @@ from nnstretch.cli.arguments import (
 from nnstretch.cli.search.arguments import add_min_meetings, add_segment_limits
 
 OBJECTIVES = ("latency", "measured", "accuracy", "both")
-EPOCHS = 2
+RECIPE, EPOCHS = "digits", 2
 """Of one trial's training."""
 SAMPLERS = ("tpe", "nsga2", "gp", "random")
 
@@ -92,9 +92,7 @@ def add_evaluation(parser: argparse.ArgumentParser) -> None:
         default=20,
         help="runs behind one measured latency (default 20)",
     )
-    parser.add_argument(
-        "--recipe", default="digits", help="training recipe, for accuracy (default digits)"
-    )
+    parser.add_argument("--recipe", help=f"training recipe, for accuracy (default {RECIPE})")
     parser.add_argument(
         "--epochs",
         type=positive_integer,

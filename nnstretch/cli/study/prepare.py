@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from nnstretch.cli.arguments import quantity
 from nnstretch.cli.loaded_model import LoadedModel
 from nnstretch.cli.search.request import default_processors, segment_limits
-from nnstretch.cli.study.arguments import EPOCHS
+from nnstretch.cli.study.arguments import EPOCHS, RECIPE
 from nnstretch.errors import BadInput
 from nnstretch.files.read import file_sha256
 from nnstretch.graph import InputShape
@@ -33,9 +33,11 @@ if TYPE_CHECKING:
 def recipe_of(args: argparse.Namespace) -> Recipe | None:
     """Return the resolved recipe where accuracy is an objective.
 
-    Raises BadInput when the number of epochs is given twice, and what reading the recipe raises.
+    Raises BadInput when the number of epochs is given twice or nothing is trained, and what reading
+    the recipe raises.
     """
     if args.objective not in ("accuracy", "both"):
+        refuse_training(args)
         return None
     from nnstretch.train import load_recipe
     from nnstretch.train.recipe_loader import split_overrides
@@ -46,11 +48,22 @@ def recipe_of(args: argparse.Namespace) -> Recipe | None:
             " leave one out"
         )
     epochs = EPOCHS if args.epochs is None else args.epochs
-    recipe = load_recipe(
-        args.recipe, [f"model={args.model}", f"trainer.max_epochs={epochs}", *args.set]
-    )
+    settings = [f"model={args.model}", f"trainer.max_epochs={epochs}", *args.set]
+    recipe = load_recipe(RECIPE if args.recipe is None else args.recipe, settings)
     refuse_unheeded(recipe)
     return recipe
+
+
+def refuse_training(args: argparse.Namespace) -> None:
+    """Refuse options of a training where no trial is trained. Raises BadInput."""
+    settings = [("--recipe", args.recipe), ("--epochs", args.epochs)]
+    settings += [("--set", setting) for setting in args.set]
+    for option, value in settings:
+        if value is not None:
+            raise BadInput(
+                f"{option} {value} with --objective {args.objective}, command line, it trains"
+                " nothing, --objective accuracy or both does"
+            )
 
 
 def refuse_unheeded(recipe: Recipe) -> None:
