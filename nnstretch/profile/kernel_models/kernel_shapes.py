@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import isqrt, prod
 
 from nnstretch.kernel import Kernel
+from nnstretch.structure.kernel_operators import TRANSPOSED_KIND
 
 Shape = tuple[int, ...]
 
@@ -26,20 +27,56 @@ def operand_count(kernel: Kernel) -> int:
     return len(input_shapes(kernel)) - kernel.epilogue.count("add")
 
 
-def window_padding(kernel: Kernel) -> list[int]:
+def window_of(kernel: Kernel) -> tuple[int, int]:
+    """Return the height and width of a convolution's window.
+
+    A kernel knows the longer side, and its work tells how many taps there are. Where the maps do
+    not tell which side is the longer one, the window is wider than high.
+    """
+    (height, width), (height_out, width_out) = map_sides(kernel)
+    written = kernel.batch * kernel.cout * height_out * width_out
+    slides = written * max(1, kernel.cin // kernel.groups)
+    rows, columns = height - height_out * kernel.stride, width - width_out * kernel.stride
+    if kernel.kind == TRANSPOSED_KIND:
+        read = kernel.batch * kernel.cin * height * width
+        slides = read * max(1, kernel.cout // kernel.groups)
+        rows, columns = height_out - height * kernel.stride, width_out - width * kernel.stride
+    side = kernel.kernel
+    # A bias adds no whole row of taps.
+    short_side = min(side, max(1, kernel.macs // max(1, slides * side)))
+    # What strides leave over is less than a stride; a longer window takes more.
+    is_upright = width == 1 < height or rows - columns >= kernel.stride
+    return (side, short_side) if is_upright else (short_side, side)
+
+
+def pool_window(kernel: Kernel) -> tuple[int, int]:
+    """Return the height and width of a pool's window: a square, but along an axis of one pixel."""
+    sides, outs = map_sides(kernel)
+    rows, columns = (
+        1 if side == out == 1 else kernel.kernel for side, out in zip(sides, outs, strict=True)
+    )
+    return rows, columns
+
+
+def window_padding(kernel: Kernel, window: tuple[int, int]) -> list[int]:
     """Return the padding that gives a map its described size: both begins, then both ends.
 
     Both ends are alike where that is possible.
     """
-    sides = input_shapes(kernel)[0][-2:]
-    outs = kernel.shape_out[-2:] or (isqrt(kernel.hw_out),) * 2
     begins, ends = [], []
-    for side, out in zip(sides, outs, strict=True):
-        total = max(0, (out - 1) * kernel.stride + kernel.kernel - side)
+    for side, out, reach in zip(*map_sides(kernel), window, strict=True):
+        total = max(0, (out - 1) * kernel.stride + reach - side)
         begin = -(-total // 2)
         begins.append(begin)
         ends.append(total // 2 if kernel.stride > 1 else begin)
     return begins + ends
+
+
+def map_sides(kernel: Kernel) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return height and width of the map that is read, then of the map that is written."""
+    height, width = input_shapes(kernel)[0][-2:]
+    height_out, width_out = kernel.shape_out[-2:] or (isqrt(kernel.hw_out),) * 2
+    return (height, width), (height_out, width_out)
 
 
 def changed_axis(shape: Shape, out: Shape, default: int) -> int:

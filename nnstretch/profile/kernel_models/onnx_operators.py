@@ -10,6 +10,8 @@ from nnstretch.kernel import Kernel
 from nnstretch.profile.kernel_models.kernel_shapes import (
     changed_axis,
     input_shapes,
+    pool_window,
+    window_of,
     window_padding,
 )
 from nnstretch.profile.kernel_models.onnx_builder import OnnxModelBuilder
@@ -104,29 +106,29 @@ def conv(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
             f"a convolution over {shape} cannot be measured, kernel {kernel.name},"
             " it must be over maps"
         )
-    window = kernel.kernel
+    window = window_of(kernel)
     return model.add(
         "Conv",
         values[0],
-        model.weight(kernel.cout, kernel.cin // kernel.groups, window, window),
+        model.weight(kernel.cout, kernel.cin // kernel.groups, *window),
         model.weight(kernel.cout),
         group=kernel.groups,
-        kernel_shape=[window] * 2,
-        pads=window_padding(kernel),
+        kernel_shape=list(window),
+        pads=window_padding(kernel, window),
         strides=[kernel.stride] * 2,
     )
 
 
 def transposed_conv(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
     """Add a transposed convolution whose map comes out with its size."""
-    window = kernel.kernel
+    window = window_of(kernel)
     return model.add(
         "ConvTranspose",
         values[0],
-        model.weight(kernel.cin, kernel.cout // kernel.groups, window, window),
+        model.weight(kernel.cin, kernel.cout // kernel.groups, *window),
         model.weight(kernel.cout),
         group=kernel.groups,
-        kernel_shape=[window] * 2,
+        kernel_shape=list(window),
         strides=[kernel.stride] * 2,
         output_shape=list(kernel.shape_out[-2:]),
     )
@@ -145,13 +147,13 @@ def pool(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
     """Add a pooling. Raises UnsupportedOp when the operator has no ONNX form here."""
     if kernel.op not in WINDOWS:
         raise no_onnx_form(kernel, kernel.op)
-    window = min(kernel.kernel, input_shapes(kernel)[0][-1])
+    window = pool_window(kernel)
     return model.add(
         WINDOWS[kernel.op],
         values[0],
-        kernel_shape=[window] * 2,
+        kernel_shape=list(window),
         strides=[kernel.stride] * 2,
-        pads=window_padding(kernel),
+        pads=window_padding(kernel, window),
     )
 
 

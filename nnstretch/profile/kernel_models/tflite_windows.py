@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
 from nnstretch.errors import UnsupportedOp
 from nnstretch.kernel import PADDED, Kernel
+from nnstretch.profile.kernel_models.kernel_shapes import window_of
 from nnstretch.profile.kernel_models.tflite_builder import TfliteModelBuilder
 
 SAME, VALID = 0, 1
@@ -88,22 +88,6 @@ def add_padding(model: TfliteModelBuilder, value: int, pads: list[Padding], belo
         lowest = model.lowest_value(value)
         return model.op("PADV2", (value, amounts, lowest), shape, "PadV2Options", like=value)
     return model.op("PAD", (value, amounts), shape, "PadOptions", like=value)
-
-
-def window_of(kernel: Kernel) -> tuple[int, int]:
-    """Return the window's height and width.
-
-    A kernel knows the longer side, and its work tells how many taps there are.
-    """
-    outputs = max(1, prod(kernel.shape_out)) * max(1, kernel.cin // kernel.groups)
-    taps, side = kernel.macs / outputs, kernel.kernel
-    short_side = min(range(1, side + 1), key=lambda short: (abs(side * short - taps), -short))
-    if short_side == side:
-        return side, side
-    height_in, height_out = kernel.shapes_in[0][2], kernel.shape_out[2]
-    width_in, width_out = kernel.shapes_in[0][3], kernel.shape_out[3]
-    upright = height_out < height_in and width_out == width_in and kernel.stride == 1
-    return (side, short_side) if upright else (short_side, side)
 
 
 def convolution(

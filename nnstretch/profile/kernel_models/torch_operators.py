@@ -16,6 +16,8 @@ from nnstretch.profile.kernel_models.kernel_shapes import (
     changed_axis,
     input_shapes,
     operand_count,
+    pool_window,
+    window_of,
     window_padding,
 )
 from nnstretch.profile.kernel_models.torch_movements import MOVEMENTS, Run
@@ -94,9 +96,10 @@ def conv(kernel: Kernel) -> Run:
     """Return a convolution. Raises UnsupportedOp when it is not over maps."""
     if len(input_shapes(kernel)[0]) != 4:
         raise unsupported(kernel, f"it must be over maps, not {input_shapes(kernel)[0]}")
-    rows, columns = window_padding(kernel)[:2]
+    window = window_of(kernel)
+    rows, columns = window_padding(kernel, window)[:2]
     return nn.Conv2d(
-        kernel.cin, kernel.cout, kernel.kernel, kernel.stride, (rows, columns), groups=kernel.groups
+        kernel.cin, kernel.cout, window, kernel.stride, (rows, columns), groups=kernel.groups
     )
 
 
@@ -109,12 +112,12 @@ def pool(kernel: Kernel) -> Run:
     """Return a pooling."""
     if kernel.op.startswith("adaptive") and len(kernel.shape_out) == 4:
         return adaptive_pool(kernel, kernel.shape_out[2:])
-    window = min(kernel.kernel, input_shapes(kernel)[0][-1])
+    window = pool_window(kernel)
     return partial(
         pick(POOLS, kernel.op, kernel),
         kernel_size=window,
         stride=kernel.stride,
-        padding=tuple(window_padding(kernel)[:2]),
+        padding=tuple(window_padding(kernel, window)[:2]),
     )
 
 
