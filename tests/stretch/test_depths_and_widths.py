@@ -9,11 +9,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.random_networks import INPUT, Step, network
+from torch import nn
 
 from nnstretch.capture import load_model, trace
 from nnstretch.errors import BadPlan
+from nnstretch.graph import Graph
 from nnstretch.plan import Branch, Plan, Segment
-from nnstretch.stretch import NetworkAnalysis, lower
+from nnstretch.stretch import NetworkAnalysis, lower, stretch
 from nnstretch.stretch.lowering.channel_allocation import (
     allocate_channels,
     nearest_sum,
@@ -129,6 +131,40 @@ def test_a_width_that_groups_cannot_make_is_refused_with_the_nearest() -> None:
     )
     with pytest.raises(BadPlan, match=said):
         lower(graph, plan)
+
+
+def grouped_plan(width: int, group_width: int) -> tuple[Graph, Plan]:
+    """A grouped convolution of 16 channels in groups of 8, at another width and group width."""
+    graph = trace(network([Step("grouped", 16)]), X, "grouped").graph
+    name = next(cut.name for cut in NetworkAnalysis(graph).cuts if "blocks" in cut.name)
+    branch = Branch("cpu", width=width, group_width=group_width)
+    ends = Segment("input", name, (branch,)), Segment(name, "output", (Branch("cpu"),))
+    return graph, Plan("grouped", INPUT, ends)
+
+
+@pytest.mark.parametrize(("group_width", "nearest"), [(16, 12), (48, 24), (5, 4)])
+def test_a_group_width_that_channels_cannot_make_is_refused_with_the_nearest(
+    group_width: int, nearest: int
+) -> None:
+    said = (
+        f"^group width {group_width} is impossible, segment input -> .* on cpu, .* reads 24"
+        f" channels and writes 24, {nearest} is the nearest$"
+    )
+    with pytest.raises(BadPlan, match=said):
+        lower(*grouped_plan(24, group_width))
+
+
+@pytest.mark.parametrize("group_width", [1, 8, 12, 24])
+def test_a_group_width_that_can_be_had_is_that_of_the_network(group_width: int) -> None:
+    graph, plan = grouped_plan(24, group_width)
+    stretched = stretch(network([Step("grouped", 16)]), plan).eval()
+    assert stretched(X).shape == graph.nodes[-1].output.shape
+    (grouped,) = (
+        layer
+        for layer in stretched.modules()
+        if isinstance(layer, nn.Conv2d) and layer.in_channels == 24
+    )
+    assert grouped.in_channels // grouped.groups == group_width
 
 
 def test_widths_of_a_projection_are_refused_where_there_is_none() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from nnstretch.errors import BadPlan
 from nnstretch.graph import Argument, Graph, Node, TensorSpec, Value, ValueRef, Weight
 from nnstretch.stretch.lowering.adapters import adapt_junction
 from nnstretch.structure.channel_groups import (
@@ -64,6 +65,36 @@ def grouped_weights(graph: Graph) -> list[str]:
         if isinstance(weight, ValueRef) and specs[weight.name].shape[1] > 1:
             names.append(weight.name)
     return names
+
+
+def check_group_width(
+    graph: Graph, channels: ChannelGroups, scales: Scales, group_width: int, where: str
+) -> None:
+    """Check that grouped convolutions can have a group width at the scales.
+
+    Raises BadPlan with the nearest that the first can have where one cannot.
+    """
+    resizer = GraphResizer(channels, scales)
+    regrouped = {weight.name for weight in graph.weights} & {*grouped_weights(graph)}
+    for node in graph.nodes:
+        if not is_grouped(node) or node.inputs[1] not in regrouped & channels.shapes.keys():
+            continue
+        source, weight = node.inputs[:2]
+        cin = resizer.size(channels.shapes[source][0][1])
+        cout = resizer.size(channels.shapes[weight][0][0])
+        if divides_channels(group_width, cin, cout):
+            continue
+        widths = [width for width in range(1, cin + 1) if divides_channels(width, cin, cout)]
+        nearest = min(widths, key=lambda width: abs(width - group_width))
+        raise BadPlan(
+            f"group width {group_width} is impossible, {where}, {node.name} reads {cin} channels"
+            f" and writes {cout}, {nearest} is the nearest"
+        )
+
+
+def divides_channels(group_width: int, cin: int, cout: int) -> bool:
+    """Return whether groups that read so many channels each divide input and output evenly."""
+    return group_width > 0 and cin % group_width == 0 and cout % (cin // group_width) == 0
 
 
 @dataclass(frozen=True, slots=True)

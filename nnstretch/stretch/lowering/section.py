@@ -9,7 +9,7 @@ from nnstretch.graph import Graph
 from nnstretch.plan import Branch
 from nnstretch.stretch.lowering.adapters import with_input_adapter
 from nnstretch.stretch.lowering.channel_allocation import nearest_sum
-from nnstretch.stretch.lowering.resize_graph import resize_graph
+from nnstretch.stretch.lowering.resize_graph import check_group_width, resize_graph
 from nnstretch.stretch.lowering.width_scaling import (
     InnerGroup,
     WidthTarget,
@@ -96,7 +96,8 @@ def resize_section(
 ) -> tuple[Graph, dict[int, Fraction]]:
     """Resize a section to `width`, behind an adapter where it cannot read `width_in` as it is.
 
-    Returns the graph and the scale of every group. Raises BadPlan when the width cannot be had.
+    Returns the graph and the scale of every group. Raises BadPlan when the width or the group width
+    cannot be had.
     """
     channels = section.channels
     inside, scales = entry_scales(section, width_in, width)
@@ -109,6 +110,8 @@ def resize_section(
     targets.append(WidthTarget(len(section.graph.nodes), width, section.width_out))
     scale_inner_groups(section.inner_groups, channels, scales, branch.inner_ratio, targets)
     graph = section.graph
+    if branch.group_width is not None:
+        check_group_width(graph, channels, scales, branch.group_width, where)
     # What keeps its widths is not written anew: nothing can go wrong there.
     if branch.group_width is not None or any(scale != 1 for scale in scales.values()):
         graph = resize_graph(section.graph, channels, scales, branch.group_width)
