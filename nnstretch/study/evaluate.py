@@ -24,6 +24,7 @@ from nnstretch.stretch.search.constraints import (
     original_macs,
     segment_demand,
 )
+from nnstretch.stretch.search.search import usual_max_params
 from nnstretch.trial import Trial
 
 BUILDABLE_CONSTRAINT = "buildable"
@@ -82,6 +83,10 @@ class PlanEvaluator:
             lowered, self.soc, self.cost_model, self.processors, self.originals_us
         )
         violations = constraint_violations(trial, self.limits, self.bounds, self.soc)
+        # Searches have this limit unasked: the proven optimum is of the space of the trials.
+        most_params = usual_max_params(self.analysis.graph, self.bounds.min_params)
+        if most_params < math.inf:
+            violations["max_params"] = relative_excess(trial.params, most_params)
         return Evaluation(plan, violations, trial, lowered)
 
 

@@ -142,7 +142,15 @@ def most_params(graph: Graph, min_params: float, max_params: float | None) -> fl
         )
     if max_params is not None:
         return max_params
-    return math.inf if shared else MAX_PARAMS * max(graph.params, min_params)
+    return usual_max_params(graph, min_params)
+
+
+def usual_max_params(graph: Graph, min_params: float) -> float:
+    """Return how many parameters a plan may have where no limit is asked for.
+
+    As many as it likes where layers share weights: see `most_params`.
+    """
+    return math.inf if graph.shared_weights else MAX_PARAMS * max(graph.params, min_params)
 
 
 def check_gap(gap: float) -> None:
