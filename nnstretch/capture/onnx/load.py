@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def parse_onnx(data: bytes, path: Path, alone: bool = False) -> onnx.ModelProto:
     if not model.graph.node:
         raise BrokenFile(f"broken ONNX file, {path}, {len(data)} bytes that hold no operator")
     refuse_unsupported(model, path)
-    for tensor in iterate_tensors(model.graph):
+    for tensor in iterate_tensors(model):
         if external_data_helper.uses_external_data(tensor):
             if alone:
                 raise BrokenFile(
@@ -103,12 +103,36 @@ def refuse_unsupported(model: onnx.ModelProto, path: Path) -> None:
             )
 
 
-def iterate_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Yield every tensor of a graph: initializers, attributes, and those of nested graphs."""
+def iterate_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yield every tensor of a model: of its graph, of local functions, and of nested graphs."""
+    yield from iterate_graph_tensors(model.graph)
+    for function in model.functions:
+        for attribute in chain(function.attribute_proto, attributes_of(function.node)):
+            yield from iterate_attribute_tensors(attribute)
+
+
+def iterate_graph_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Yield every tensor of a graph: initializers, and those in attributes of its nodes."""
     yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            yield from ([attribute.t] if attribute.HasField("t") else attribute.tensors)
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    for attribute in attributes_of(graph.node):
+        yield from iterate_attribute_tensors(attribute)
+
+
+def attributes_of(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.AttributeProto]:
+    """Yield every attribute of nodes."""
+    for node in nodes:
+        yield from node.attribute
+
+
+def iterate_attribute_tensors(attribute: onnx.AttributeProto) -> Iterator[onnx.TensorProto]:
+    """Yield every tensor of an attribute, those of the graphs that it holds among them."""
+    yield from (attribute.t, *attribute.tensors)
+    for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+        yield from (sparse.values, sparse.indices)
+    for graph in (attribute.g, *attribute.graphs):
+        yield from iterate_graph_tensors(graph)
 
 
 def load_external(tensor: onnx.TensorProto, path: Path) -> None:
