@@ -240,8 +240,10 @@ class BranchJoin:
         if limits.min_params > 0 and limits.min_macs > 0:
             return everything
         largest, macs = self.option.bounds.useful_macs(options.largest_macs, options.macs)
+        if is_single:  # The largest is itself, and may need more MACs than all of them together.
+            macs = np.maximum(largest, macs)
         resources = [options.macs if limits.min_macs > 0 else macs]
-        if not is_single:  # of one branch, the largest is itself
+        if not is_single:
             resources.append(largest)
         if limits.max_macs < np.inf:
             resources.append(-options.macs)
