@@ -2,6 +2,7 @@
 
 cost_model.py        predicted latency of kernels, graphs and lowered plans
 cost_arrays.py       costs at many widths at once
+kernel_variants.py   one kernel at other widths, for predictors that are asked one by one
 layout_costs.py      memory layouts of runtimes: blocked maps (NCHWc), copies at cuts
 layout_states.py     layouts between the units of a branch, as states of its costs
 polynomials.py       kernel counts as quadratic polynomials in the widths

@@ -13,6 +13,7 @@ from nnstretch.graph import Graph
 from nnstretch.kernel import Kernel
 from nnstretch.predictor import Estimate, Predictor
 from nnstretch.soc import Soc, processor_of
+from nnstretch.stretch.cost.kernel_variants import kernel_with_counts
 from nnstretch.stretch.lowering.lower import LoweredBranch, LoweredNetwork, LoweredSegment
 from nnstretch.structure.kernel_fusion import fuse_kernels
 from nnstretch.structure.segment_cost import BranchDemand, Residency, residencies, segment_cost
@@ -137,7 +138,7 @@ class CostModel:
         distinct, row = np.unique(rows, axis=0, return_inverse=True)
         times_us = []
         for numbers in distinct.tolist():
-            variant = replace(kernel, **dict(zip(counts, numbers, strict=True)))
+            variant = kernel_with_counts(kernel, dict(zip(counts, numbers, strict=True)))
             times_us.append(self.estimate_kernel(variant, processor).latency_us)
         return np.array(times_us)[row.ravel()].reshape(arrays[0].shape)
 
