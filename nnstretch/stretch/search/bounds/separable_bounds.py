@@ -203,7 +203,8 @@ def least_deadline(
     values: CostToGo,
 ) -> Array:
     """Return how long branches with the MACs of a segment take at least: `[row, width bin]`, us."""
-    per_mac = values.multipliers.per_mac + tried.segment.per_mac
+    # Demanded MACs have no negative multiplier, also where an upper limit makes MACs dear.
+    per_mac = np.maximum(0.0, values.multipliers.per_mac + tried.segment.per_mac)
     weights = cost_weights(per_mac, np.zeros(len(tried)))
     total = (per_mac * option.bounds.macs)[:, None]
     for b, (table, entry) in enumerate(zip(option.branch_tables, features, strict=True)):
