@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from nnstretch.capture.checks.random_operators import is_random
+from nnstretch.errors import CannotCapture
 
+MAX_CONSTANT_ELEMENTS = 2**28
+"""A constant larger than this (1 GiB of float32) is a mistake or an attack, not a mask."""
 TYPE_ONLY_OPERATORS = frozenset(
     {
         torch.ops.aten.new_zeros.default,
@@ -24,12 +28,16 @@ class ConstantFolder:
     They are built by writing into views, which a graph of pure operators could not repeat.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, network: str) -> None:
+        self.network = network
         self.tensors: dict[str, torch.Tensor] = {}
         """Name of an exported node -> its value."""
 
     def try_fold(self, fx_node: Any) -> bool:
-        """Compute a node now where it reads only constants; return whether it did."""
+        """Compute a node now where it reads only constants; return whether it did.
+
+        Raises CannotCapture when the constant is too large.
+        """
         if not self.is_foldable(fx_node):
             return False
         values: dict[Any, torch.Tensor] = {}
@@ -39,6 +47,12 @@ class ConstantFolder:
             else:
                 values[node] = torch.empty(0, dtype=node.meta["val"].dtype)
         args, kwargs = torch.fx.map_arg((fx_node.args, fx_node.kwargs), lambda node: values[node])
+        elements = max(fx_node.meta["val"].numel(), count_elements(fx_node.target, args, kwargs))
+        if elements > MAX_CONSTANT_ELEMENTS:
+            raise CannotCapture(
+                f"cannot capture {self.network}, {fx_node.name} is a constant of {elements}"
+                f" elements, at most {MAX_CONSTANT_ELEMENTS} are computed"
+            )
         self.tensors[fx_node.name] = fx_node.target(*args, **kwargs)
         return True
 
@@ -55,3 +69,18 @@ class ConstantFolder:
         if any(isinstance(size, torch.SymInt) for size in value.shape):
             return False
         return not (target._schema.is_mutable and inputs[0].op == "placeholder")
+
+
+def count_elements(operator: Any, args: Any, kwargs: Any) -> int:
+    """Return how many elements an operator would write, without computing or allocating any.
+
+    A file may say another size beside the call. 0 where only computing tells.
+    """
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            value = operator(*args, **kwargs)
+        return int(value.numel())
+    except Exception:
+        # Broad on purpose: an operator whose size depends on numbers raises several types, and one
+        # that is called wrongly raises the same ones again when it is computed.
+        return 0

@@ -64,7 +64,7 @@ class ProgramReader:
         self.names: dict[str, str] = {}
         """Exported node -> the value that its readers read now."""
         self.specs: dict[str, TensorSpec] = {}
-        self.constants = ConstantFolder()
+        self.constants = ConstantFolder(name)
         self.views = MemoryViews()
         self.stack_traces: dict[str, str] = {}
 

@@ -9,6 +9,7 @@ from typing import Any
 import onnx
 import torch
 
+from nnstretch.capture.constant_folding import MAX_CONSTANT_ELEMENTS
 from nnstretch.capture.onnx.graph_builder import (
     BatchSize,
     FixedBatch,
@@ -20,9 +21,6 @@ from nnstretch.capture.onnx.names import module_path, value_name
 from nnstretch.errors import BrokenFile, NnstretchError, UnsupportedOp
 from nnstretch.graph import Argument, Node, ValueRef
 from nnstretch.structure.macs import count_macs
-
-MAX_CONSTANT_ELEMENTS = 2**28
-"""A constant larger than this (1 GiB of float32) is a mistake or an attack, not a mask."""
 
 
 @dataclass
