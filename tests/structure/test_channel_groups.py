@@ -149,6 +149,23 @@ def test_slices_that_something_ties_again_stay_one_group() -> None:
     assert not root(found, "a") & found.pinned.keys()
 
 
+def test_norm_groups_that_straddle_concatenated_parts_stay_whole() -> None:
+    """Of 40 channels in 8 groups, parts of 20 keep multiples of 4 each: a half has 20 in 8."""
+    net = Of(
+        lambda x, a, b, n, c: c(n(torch.cat([a(x), b(x)], 1))),
+        a=conv(8, 20),
+        b=conv(8, 20),
+        n=nn.GroupNorm(8, 40),
+        c=conv(40, 8),
+    )
+    graph, found = analysed(net)
+    (group,) = root(found, "a") | root(found, "b") | root(found, "n")
+    assert found.granularity[group] == 5
+    scales = {group: Fraction(2, 5)}
+    narrow = build(resize_graph(graph, found, scales)).eval()
+    assert narrow(torch.zeros(2, 8, 4, 4)).shape == (2, 8, 4, 4)
+
+
 def test_flatten_multiplies_channels() -> None:
     graph, found = analysed(
         Of(lambda x, a, f: f(a(x).flatten(1)), a=conv(8, 16), f=nn.Linear(256, 10))

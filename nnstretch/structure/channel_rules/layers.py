@@ -132,17 +132,17 @@ def channel_norm(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 
 def group_norm(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
-    """Keep groups whole."""
+    """Keep groups whole; they may straddle concatenated inputs, which then scale alike."""
     x = a.tensor_arg(node)
     groups = node.args[1]
     assert isinstance(groups, int)
     unify_affine(a, node, x[1])
     if groups > 1:
         a.uniform(x[1])
-        for part in x[1]:
-            if part.group is not None:
-                a.need_whole(part.group, max(1, part.size // groups))
-        a.divide_evenly(x[1], total(x[1]) // groups)
+        width = total(x[1]) // groups
+        for group in groups_in(x[1]):
+            a.need_whole(group, width)
+        a.divide_evenly(x[1], width)
     consume(a, x[1])
     return (x,)
 
