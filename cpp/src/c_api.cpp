@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "cost_table.hpp"
+#include "nnstretch/costs.hpp"
 #include "nnstretch/error.hpp"
 #include "nnstretch/model.hpp"
 #include "nnstretch/runtime.hpp"
+#include "nnstretch/session.hpp"
 #include "runtime_options.hpp"
-#include "session.hpp"
 #include "trace.hpp"
 #include "vendor.hpp"
 

@@ -1,4 +1,4 @@
-#include "cost_table.hpp"
+#include "nnstretch/costs.hpp"
 
 #include <algorithm>
 #include <cstdio>

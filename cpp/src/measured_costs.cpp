@@ -8,8 +8,8 @@
 #include <random>
 #include <thread>
 
-#include "cost_table.hpp"
 #include "library.hpp"
+#include "nnstretch/costs.hpp"
 #include "nnstretch/error.hpp"
 #include "prepared.hpp"
 #include "start_thread.hpp"

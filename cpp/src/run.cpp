@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "cost_table.hpp"
 #include "json.hpp"
 #include "network.hpp"
+#include "nnstretch/costs.hpp"
 #include "nnstretch/error.hpp"
 #include "nnstretch/runtime.hpp"
 #include "npy.hpp"

@@ -5,12 +5,12 @@
 #include <cmath>
 #include <utility>
 
-#include "cost_table.hpp"
 #include "kernels/kernels.hpp"
 #include "library.hpp"
+#include "nnstretch/costs.hpp"
+#include "nnstretch/session.hpp"
 #include "places.hpp"
 #include "prepared.hpp"
-#include "session.hpp"
 #include "start_thread.hpp"
 #include "vendor.hpp"
 

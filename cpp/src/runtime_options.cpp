@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "cost_table.hpp"
 #include "json.hpp"
+#include "nnstretch/costs.hpp"
 #include "nnstretch/error.hpp"
 #include "vendor.hpp"
 

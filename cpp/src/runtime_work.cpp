@@ -9,8 +9,8 @@
 
 #include "library.hpp"
 #include "nnstretch/runtime.hpp"
+#include "nnstretch/session.hpp"
 #include "places.hpp"
-#include "session.hpp"
 
 namespace nnstretch {
 namespace {

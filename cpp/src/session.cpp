@@ -1,4 +1,4 @@
-#include "session.hpp"
+#include "nnstretch/session.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -21,7 +21,7 @@
 #include <thread>
 #include <vector>
 
-#include "cost_table.hpp"
+#include "nnstretch/costs.hpp"
 #include "nnstretch/error.hpp"
 #include "nnstretch/model.hpp"
 #include "nnstretch/runtime.hpp"

@@ -21,8 +21,8 @@
 #include "sha256.hpp"
 #include "workload.hpp"
 #if defined(WITH_RUNTIME)
-#include "cost_table.hpp"
 #include "fuzz_calls.hpp"
+#include "nnstretch/costs.hpp"
 #include "nnstretch/nnstretch.h"
 #endif
 

@@ -100,7 +100,8 @@ typedef struct nns_tensor {
 nns_tensor nns_dense(float* data, int32_t rank, const int64_t* sizes);
 nns_tensor nns_absent(void);
 
-/* The numbers are those of operations.hpp, in its order. */
+/* The numbers are those of operations.hpp, in its order. nns_activation enqueues NNS_ELEMENTWISE, a
+ * function of one tensor; nns_elementwise enqueues NNS_BINARY, arithmetic of two. */
 typedef enum nns_operation {
   NNS_CONV2D, NNS_CONV_TRANSPOSE2D, NNS_MATMUL, NNS_ELEMENTWISE, NNS_BINARY, NNS_SCALAR,
   NNS_POOL2D, NNS_ADAPTIVE_POOL2D, NNS_REDUCE, NNS_CHANNEL_AFFINE, NNS_LAYER_NORM, NNS_GROUP_NORM,

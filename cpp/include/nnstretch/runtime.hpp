@@ -28,7 +28,7 @@ struct ElementOptions {
 
 struct RuntimeOptions {
   std::vector<ElementOptions> elements;
-  std::string policy = "eft";
+  std::string policy = "eft";     // For "planned", costs as keep_placements() leaves them.
   std::string kernels;            // "onednn" or "portable"; empty for the fastest of this build.
   bool queueing = true;           // Off: only idle elements get work.
   bool correct_costs = true;      // Learn from what tasks really take.
@@ -76,7 +76,8 @@ class Runtime {
   // microseconds of every task on every element. Returns the network's number. Before start().
   std::size_t open(std::shared_ptr<const Network> network, std::size_t places,
                    std::vector<CostRow> costs);
-  // Room for calls of hand-written code, `most_calls` at once. Before start().
+  // Room for calls of hand-written code (session.hpp), `most_calls` at once. Before start(). `costs`:
+  // path of a table, empty to measure a call when it is first seen.
   Session& open_session(const std::string& costs, std::size_t most_calls);
   void start();
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "cost_table.hpp"
+#include "nnstretch/costs.hpp"
 #include "nnstretch/nnstretch.h"
 #include "nnstretch/runtime.hpp"
 
@@ -30,11 +30,11 @@ class Session {
   // Wait for all calls; the first failure since the last finish.
   Status finish();
 
-  // For the runtime, which has its lock.
+ private:
+  friend class Runtime;  // It has its lock.
   void run(std::unique_lock<std::mutex>& lock, std::size_t element, const Job& job);
   void close();
 
- private:
   struct Slot {
     std::uint64_t number = 0;
     bool open = false;

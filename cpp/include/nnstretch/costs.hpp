@@ -13,15 +13,18 @@ namespace nnstretch {
 // Signature of a call -> element type -> microseconds.
 using CostTable = std::map<std::string, std::map<std::string, double>>;
 
+// A table as `run --profile` writes it. Throws Error for a file that is none.
 CostTable read_costs(const std::string& path);
 void write_costs(const std::string& path, const CostTable& table);
 // Measure every call of a network on this thread by type of element, the median of `turns` runs:
 // "cpu" where the host is among the elements, and what vendors support. Where the host is several
-// elements, all of them compute the network meanwhile. Emulated elements are not measured. `kernels`: as in RuntimeOptions. Throws Error where a vendor computes something else than the host.
+// elements, all of them compute the network meanwhile. Emulated elements are not measured. No
+// runtime may compute on the vendors' units meanwhile. `kernels`: as in RuntimeOptions. Throws Error
+// where a vendor computes something else than the host.
 CostTable measure_costs(const Network& network, const std::vector<ElementOptions>& elements,
                         const std::string& kernels, int turns);
-// Costs of every task on every element. Throws Error that names a call without a cost, and an
-// element that can run nothing of the network.
+// Costs of every task on every element, as Runtime::open() wants them. Throws Error that names a
+// call without a cost, and an element that can run nothing of the network.
 std::vector<CostRow> task_costs(const Network& network, const CostTable& table,
                                 const std::vector<ElementOptions>& elements);
 
