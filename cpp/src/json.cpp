@@ -35,7 +35,10 @@ class Parser {
     throw Error(Status::bad_input, source_ + ", byte " + std::to_string(at_) + ", " + why);
   }
   void skip_space() {
-    while (at_ < text_.size() && std::strchr(" \t\r\n", text_[at_]) != nullptr) ++at_;
+    const auto blank = [](char letter) {
+      return letter == ' ' || letter == '\t' || letter == '\r' || letter == '\n';
+    };
+    while (at_ < text_.size() && blank(text_[at_])) ++at_;
   }
   char peek() { return at_ < text_.size() ? text_[at_] : '\0'; }
   void expect(char wanted) {
