@@ -1,10 +1,10 @@
 #include "nnstretch/costs.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <fstream>
 
 #include "c_call.hpp"
+#include "decimal.hpp"
 #include "json.hpp"
 #include "nnstretch/error.hpp"
 #include "regular_file.hpp"
@@ -58,9 +58,7 @@ void write_costs(const std::string& path, const CostTable& table) {
     comma = ",\n ";
     const char* inner = "";
     for (const auto& [type, cost_us] : types) {
-      char number[32];
-      std::snprintf(number, sizeof number, "%.3f", cost_us);
-      file << inner << quoted(type) << ": " << number;
+      file << inner << quoted(type) << ": " << decimal(cost_us, 3);
       inner = ", ";
     }
     file << "}";

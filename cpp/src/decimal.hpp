@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cmath>
-#include <iomanip>
 #include <limits>
 #include <locale>
 #include <sstream>
@@ -14,7 +13,9 @@ namespace nnstretch {
 inline std::string decimal(double value, int digits) {
   std::ostringstream text;
   text.imbue(std::locale::classic());
-  text << std::fixed << std::setprecision(digits) << value;
+  text.setf(std::ios::fixed, std::ios::floatfield);
+  text.precision(digits);
+  text << value;
   return text.str();
 }
 

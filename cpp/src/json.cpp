@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <unordered_set>
 
+#include "decimal.hpp"
 #include "nnstretch/error.hpp"
 #include "nnstretch/schedule.hpp"
 
@@ -140,7 +140,7 @@ class Parser {
     if (!sound) refuse("this is no number");
     Json value;
     value.kind = Json::Kind::number;
-    value.number = std::strtod(text_.substr(start, at_ - start).c_str(), nullptr);
+    value.number = numbers_.read(text_.substr(start, at_ - start));
     if (!std::isfinite(value.number)) refuse("the number is too large");
     return value;
   }
@@ -219,6 +219,7 @@ class Parser {
   const std::string& text_;
   const std::string& source_;
   std::size_t at_ = 0;
+  DecimalReader numbers_;
 };
 
 }  // namespace

@@ -1,10 +1,10 @@
 #include "run_arguments.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
+#include "decimal.hpp"
 #include "nnstretch/error.hpp"
 #include "vendor.hpp"
 
@@ -74,7 +74,7 @@ double decimal_of(const std::string& option, const std::string& text, long most)
   const std::size_t point = text.find('.');
   const bool sound = is_digits(text.substr(0, point)) &&
                      (point == std::string::npos || is_digits(text.substr(point + 1)));
-  const double value = sound ? std::strtod(text.c_str(), nullptr) : -1.0;
+  const double value = sound ? DecimalReader().read(text) : -1.0;
   if (!(value >= 0 && value <= static_cast<double>(most)))
     refuse(option + " is " + text + ", command line, it is a decimal number from 0 to " +
            std::to_string(most));

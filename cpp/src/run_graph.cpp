@@ -1,9 +1,9 @@
 #include "run_graph.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <fstream>
 
+#include "decimal.hpp"
 #include "json.hpp"
 #include "nnstretch/error.hpp"
 #include "whole_file.hpp"
@@ -39,9 +39,7 @@ void write_graph(const std::string& path, const Network& network,
     const char* comma = "";
     for (std::size_t i = 0; i < elements.size(); ++i) {
       if (rows[task][i] == kNever) continue;
-      char number[32];
-      std::snprintf(number, sizeof number, "%.3f", rows[task][i]);
-      file << comma << quoted(elements[i].name) << ": " << number;
+      file << comma << quoted(elements[i].name) << ": " << decimal(rows[task][i], 3);
       comma = ", ";
     }
     file << "}";

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <fstream>
 #include <map>
 #include <numeric>
 #include <tuple>
 #include <utility>
 
+#include "decimal.hpp"
 #include "json.hpp"
 #include "nnstretch/error.hpp"
 #include "run_graph.hpp"
@@ -56,11 +56,7 @@ double mean(const std::vector<double>& numbers) {
   return std::accumulate(numbers.begin(), numbers.end(), 0.0) / static_cast<double>(numbers.size());
 }
 
-std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3f", value);
-  return text;
-}
+std::string number(double value) { return decimal(value, 3); }
 
 std::string list(const std::vector<double>& numbers) {
   std::string text;

@@ -1,11 +1,11 @@
 #include "trace.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <fstream>
 #include <string>
 #include <vector>
 
+#include "decimal.hpp"
 #include "json.hpp"
 #include "nnstretch/error.hpp"
 #include "whole_file.hpp"
@@ -39,10 +39,9 @@ std::vector<std::string> prefixes(const Runtime& runtime, std::size_t networks) 
 
 // `task`: its name as JSON.
 std::string slice(const TaskSpan& span, const std::string& task, double origin_us) {
-  char times[96];
-  std::snprintf(times, sizeof times, "\"ts\": %.3f, \"dur\": %.3f", span.start_us - origin_us,
-                span.end_us - span.start_us);
-  return ",\n{\"ph\": \"X\", \"name\": " + task + ", " + times + ", \"pid\": 1, \"tid\": " +
+  return ",\n{\"ph\": \"X\", \"name\": " + task + ", \"ts\": " +
+         decimal(span.start_us - origin_us, 3) + ", \"dur\": " +
+         decimal(span.end_us - span.start_us, 3) + ", \"pid\": 1, \"tid\": " +
          std::to_string(span.element + 1) + ", \"args\": {\"request\": " +
          std::to_string(span.inference) + "}}";
 }

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <list>
+#include <locale>
 
 #include "nnstretch/error.hpp"
 
@@ -76,6 +77,7 @@ WholeFile::WholeFile(const std::string& path)
       target_(target_of(path)),
       aside_(name_aside(target_)) {
   remember(aside_);
+  stream_.imbue(std::locale::classic());  // Of a whole number, too, no groups of digits.
   stream_.open(aside_, std::ios::binary | std::ios::trunc);
   if (!stream_) refuse(path + ", cannot be written: " + std::strerror(errno));
 }
