@@ -68,18 +68,16 @@ bool host_only(const std::vector<ElementOptions>& elements) {
 Runtime::Runtime(RuntimeOptions options)
     : options_(std::move(options)), origin_us_(steady_us()) {
   check(options_);
+  scratch_.reserve(options_.elements.size());
   for (std::size_t i = 0; i < options_.elements.size(); ++i) {
-    scratch_.push_back(allocate_floats(kernels::kScratchFloats));
+    scratch_.emplace_back(allocate_floats(kernels::kScratchFloats), free_floats);
     wake_.push_back(std::make_unique<std::condition_variable>());
   }
   scratch_floats_ = kernels::kScratchFloats;
   spans_.reserve(options_.trace_spans);
 }
 
-Runtime::~Runtime() {
-  close();
-  for (float* memory : scratch_) free_floats(memory);
-}
+Runtime::~Runtime() { close(); }
 
 void Runtime::check_opening(std::size_t places) const {
   if (loop_) refuse("networks are opened before start()");
@@ -133,11 +131,7 @@ std::size_t Runtime::open(std::shared_ptr<const Network> network, std::size_t pl
 // Every element's working memory is as large as any call of any network wants it.
 void Runtime::reserve_scratch(std::size_t floats) {
   if (floats <= scratch_floats_) return;
-  for (float*& memory : scratch_) {
-    float* larger = allocate_floats(floats);
-    free_floats(memory);
-    memory = larger;
-  }
+  for (auto& memory : scratch_) memory.reset(allocate_floats(floats));
   scratch_floats_ = floats;
 }
 

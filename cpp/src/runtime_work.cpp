@@ -113,7 +113,7 @@ void Runtime::compute_task(Place& place, std::size_t element, std::size_t task) 
     if (vendor)
       vendor->run(call, memory);
     else
-      opened.prepared->compute(call, memory, scratch_[element]);
+      opened.prepared->compute(call, memory, scratch_[element].get());
 }
 
 void Runtime::finish_task(Place& place, std::size_t element, const Job& job, double end_us) {

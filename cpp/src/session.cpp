@@ -205,7 +205,7 @@ void Session::compute(std::size_t element, const Slot& slot) const {
   if (runtime_.options().elements[element].vendor)
     run_once(runtime_.options().elements[element], slot.call);
   else
-    compute_on_host(slot.operation, slot.call, runtime_.scratch_[element]);
+    compute_on_host(slot.operation, slot.call, runtime_.scratch_[element].get());
 }
 
 void Session::run(std::unique_lock<std::mutex>& lock, std::size_t element, const Job& job) {

@@ -149,7 +149,7 @@ class Runtime {
   std::vector<std::unique_ptr<Session>> sessions_;
   std::vector<Owner> owner_;  // Of each job.
   std::vector<std::thread> threads_;
-  std::vector<float*> scratch_;
+  std::vector<std::unique_ptr<float, void (*)(float*)>> scratch_;  // By element.
   std::size_t scratch_floats_ = 0;
   std::vector<std::unique_ptr<std::condition_variable>> wake_;
   std::vector<TaskSpan> spans_;
