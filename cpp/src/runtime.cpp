@@ -23,16 +23,22 @@ double steady_us() {
   return std::chrono::duration<double, std::micro>(now).count();
 }
 
+using Floats = std::unique_ptr<float, void (*)(float*)>;
+
+// Touched now: the system would map page after page within the first inference.
+Floats touched_floats(std::size_t count) {
+  Floats memory(allocate_floats(count), free_floats);
+  std::fill_n(memory.get(), count, 0.0F);
+  return memory;
+}
+
 // Working memory of one inference, of as many as may be under way.
-float* arena_of(const Network& network, std::size_t places) {
+Floats arena_of(const Network& network, std::size_t places) {
   const auto floats = static_cast<std::size_t>(network.arena_floats());
   try {
     if (!fits_memory(static_cast<double>(floats) * static_cast<double>(places)))
       throw Error(Status::no_memory, "more than the machine has");
-    float* const memory = allocate_floats(floats);
-    // Touched now: the system would map page after page within the first inference of a place.
-    std::fill_n(memory, floats, 0.0F);
-    return memory;
+    return touched_floats(floats);
   } catch (const Error&) {
     throw Error(Status::no_memory, "no memory for " + std::to_string(places) + " inferences of " +
                                        network.name() + " at once, each works in " +
@@ -70,7 +76,7 @@ Runtime::Runtime(RuntimeOptions options)
   check(options_);
   scratch_.reserve(options_.elements.size());
   for (std::size_t i = 0; i < options_.elements.size(); ++i) {
-    scratch_.emplace_back(allocate_floats(kernels::kScratchFloats), free_floats);
+    scratch_.push_back(touched_floats(kernels::kScratchFloats));
     wake_.push_back(std::make_unique<std::condition_variable>());
   }
   scratch_floats_ = kernels::kScratchFloats;
@@ -116,7 +122,7 @@ std::size_t Runtime::open(std::shared_ptr<const Network> network, std::size_t pl
     place->first_kind = first_kind;
     place->inputs.resize(network->inputs().size());
     place->outputs.resize(network->outputs().size());
-    place->arena.reset(arena_of(*network, places));
+    place->arena = arena_of(*network, places);
     place->unmet.resize(tasks);
     opening.push_back(std::move(place));
   }
@@ -131,7 +137,7 @@ std::size_t Runtime::open(std::shared_ptr<const Network> network, std::size_t pl
 // Every element's working memory is as large as any call of any network wants it.
 void Runtime::reserve_scratch(std::size_t floats) {
   if (floats <= scratch_floats_) return;
-  for (auto& memory : scratch_) memory.reset(allocate_floats(floats));
+  for (auto& memory : scratch_) memory = touched_floats(floats);
   scratch_floats_ = floats;
 }
 
