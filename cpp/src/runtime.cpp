@@ -165,9 +165,15 @@ void Runtime::start() {
   const std::size_t jobs = std::max<std::size_t>(owner_.size(), 1);
   loop_ = std::make_unique<Loop>(types, costs_, options_.policy, options_.queueing, jobs,
                                  options_.priorities, [this](const Job& job) { drop(job); });
-  for (std::size_t element = 0; element < options_.elements.size(); ++element)
-    threads_.push_back(start_thread("element " + options_.elements[element].name,
-                                    [this, element] { work(element); }));
+  threads_.reserve(options_.elements.size());
+  try {
+    for (std::size_t element = 0; element < options_.elements.size(); ++element)
+      threads_.push_back(start_thread("element " + options_.elements[element].name,
+                                      [this, element] { work(element); }));
+  } catch (...) {
+    close();  // Whatever an element without a thread were given would never end.
+    throw;
+  }
 }
 
 double Runtime::now_us() const { return steady_us() - origin_us_; }

@@ -71,13 +71,25 @@ def test_inferences_of_exported_networks_end_once_on_every_set_of_kernels(
             assert f" 0 wrong, {allocations} allocations" in line
 
 
+def prints_ok(runtime: CppRuntime, name: str, folder: Path) -> None:
+    """Build a program of `cpp/tests` and run it."""
+    program = runtime.link([HOME / "tests" / f"{name}.cpp"], folder / name)
+    done = subprocess.run([program], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
+
+
 def test_memory_of_places_without_room_is_given_back(
     cpp_runtime: CppRuntime,  # noqa: F811
     tmp_path: Path,
 ) -> None:
-    program = cpp_runtime.link([HOME / "tests" / "no_room.cpp"], tmp_path / "no_room")
-    done = subprocess.run([program], capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
+    prints_ok(cpp_runtime, "no_room", tmp_path)
+
+
+def test_a_runtime_without_threads_for_all_elements_is_closed(
+    cpp_runtime: CppRuntime,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    prints_ok(cpp_runtime, "no_threads", tmp_path)
 
 
 @pytest.mark.slow
