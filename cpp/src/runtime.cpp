@@ -11,7 +11,6 @@
 #include "nnstretch/session.hpp"
 #include "places.hpp"
 #include "prepared.hpp"
-#include "start_thread.hpp"
 #include "vendor.hpp"
 
 namespace nnstretch {
@@ -74,6 +73,7 @@ bool host_only(const std::vector<ElementOptions>& elements) {
 Runtime::Runtime(RuntimeOptions options)
     : options_(std::move(options)), origin_us_(steady_us()) {
   check(options_);
+  units_ = std::make_unique<ReservedUnits>(options_.elements);
   scratch_.reserve(options_.elements.size());
   for (std::size_t i = 0; i < options_.elements.size(); ++i) {
     scratch_.push_back(touched_floats(kernels::kScratchFloats));
@@ -156,24 +156,6 @@ const Network& Runtime::network(std::size_t number) const {
   if (number >= networks_.size())
     throw Error(Status::bad_input, "there is no network " + std::to_string(number));
   return *networks_[number].network;
-}
-
-void Runtime::start() {
-  if (loop_) throw Error(Status::bad_input, "it was started before");
-  std::vector<std::string> types;
-  for (const ElementOptions& element : options_.elements) types.push_back(element.type);
-  const std::size_t jobs = std::max<std::size_t>(owner_.size(), 1);
-  loop_ = std::make_unique<Loop>(types, costs_, options_.policy, options_.queueing, jobs,
-                                 options_.priorities, [this](const Job& job) { drop(job); });
-  threads_.reserve(options_.elements.size());
-  try {
-    for (std::size_t element = 0; element < options_.elements.size(); ++element)
-      threads_.push_back(start_thread("element " + options_.elements[element].name,
-                                      [this, element] { work(element); }));
-  } catch (...) {
-    close();  // Whatever an element without a thread were given would never end.
-    throw;
-  }
 }
 
 double Runtime::now_us() const { return steady_us() - origin_us_; }
@@ -264,20 +246,6 @@ void Runtime::cancel(const Ticket& ticket) {
   if (place.number != ticket.number || place.phase != Phase::running) return;
   stop_place(place, Status::cancelled);
   dispatch();
-}
-
-void Runtime::close() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (closing_) return;
-    closing_ = true;
-    for (const auto& place : places_)
-      if (place->phase == Phase::running) stop_place(*place, Status::cancelled);
-    for (const auto& session : sessions_)
-      if (loop_) session->close();
-    for (const auto& wake : wake_) wake->notify_all();
-  }
-  for (std::thread& thread : threads_) thread.join();
 }
 
 std::vector<TaskSpan> Runtime::spans() const {

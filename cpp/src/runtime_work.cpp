@@ -1,7 +1,12 @@
-// The threads of the elements: what one does with a task, and what its end sets going.
+// The threads of the elements: their start and end, what one does with a task, and what its end sets
+// going.
+#include <algorithm>
 #include <chrono>
 #include <exception>
+#include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 #if defined(__linux__)
 #include <sched.h>
@@ -11,6 +16,7 @@
 #include "nnstretch/runtime.hpp"
 #include "nnstretch/session.hpp"
 #include "places.hpp"
+#include "start_thread.hpp"
 
 namespace nnstretch {
 namespace {
@@ -30,6 +36,38 @@ void pin(int core) {
 }
 
 }  // namespace
+
+void Runtime::start() {
+  if (loop_) throw Error(Status::bad_input, "it was started before");
+  std::vector<std::string> types;
+  for (const ElementOptions& element : options_.elements) types.push_back(element.type);
+  const std::size_t jobs = std::max<std::size_t>(owner_.size(), 1);
+  loop_ = std::make_unique<Loop>(types, costs_, options_.policy, options_.queueing, jobs,
+                                 options_.priorities, [this](const Job& job) { drop(job); });
+  try {
+    threads_.reserve(options_.elements.size());
+    for (std::size_t element = 0; element < options_.elements.size(); ++element)
+      threads_.push_back(start_thread("element " + options_.elements[element].name,
+                                      [this, element] { work(element); }));
+  } catch (...) {
+    close();  // Whatever an element without a thread were given would never end.
+    throw;
+  }
+}
+
+void Runtime::close() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (closing_) return;
+    closing_ = true;
+    for (const auto& place : places_)
+      if (place->phase == Phase::running) stop_place(*place, Status::cancelled);
+    for (const auto& session : sessions_)
+      if (loop_) session->close();
+    for (const auto& wake : wake_) wake->notify_all();
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
 
 void Runtime::work(std::size_t element) {
   pin(options_.elements[element].core);

@@ -41,6 +41,16 @@ Linked& linked() {
   return elements;
 }
 
+struct Reserved {
+  std::mutex mutex;
+  std::set<std::pair<const nns_element*, int>> units;
+};
+
+Reserved& reserved() {
+  static Reserved units;
+  return units;
+}
+
 std::string reason(const ElementOptions& element) {
   const char* text = element.vendor->error ? element.vendor->error(element.unit) : nullptr;
   return text && *text != '\0' ? std::string(": ") + text : "";
@@ -159,6 +169,28 @@ std::vector<ElementOptions> elements_of(const std::vector<std::string>& texts) {
 
 bool supports(const ElementOptions& element, const nns_call& call) {
   return !element.vendor || element.vendor->supports(&call) == 1;
+}
+
+ReservedUnits::ReservedUnits(const std::vector<ElementOptions>& elements) {
+  const std::lock_guard<std::mutex> lock(reserved().mutex);
+  for (const ElementOptions& element : elements) {
+    if (!element.vendor) continue;
+    const std::string unit = "element " + element.name + ", unit " + std::to_string(element.unit) +
+                             " of " + element.vendor->name;
+    if (element.unit < 0 || element.unit >= element.vendor->units)
+      refuse(unit + " is none, it has " + std::to_string(element.vendor->units) + " units");
+    if (!units_.emplace(element.vendor, element.unit).second)
+      refuse(unit + " is another element, too");
+    if (reserved().units.count({element.vendor, element.unit}) > 0)
+      refuse(unit + " is another runtime's");
+  }
+  auto mine = units_;
+  reserved().units.merge(mine);  // Allocates nothing: all of them or none.
+}
+
+ReservedUnits::~ReservedUnits() {
+  const std::lock_guard<std::mutex> lock(reserved().mutex);
+  for (const auto& unit : units_) reserved().units.erase(unit);
 }
 
 VendorCalls::VendorCalls(const Network& network, const ElementOptions& element)

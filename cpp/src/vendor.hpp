@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "nnstretch/network.hpp"
@@ -21,6 +23,20 @@ const nns_element& linked_element(const std::string& name);
 std::vector<ElementOptions> elements_of(const std::vector<std::string>& texts);
 
 bool supports(const ElementOptions& element, const nns_call& call);
+
+// Units of vendors' elements that are one runtime's: no other one of this program gets them.
+class ReservedUnits {
+ public:
+  // Throws Error for a unit that its element does not have, that is there twice or that is another
+  // runtime's.
+  explicit ReservedUnits(const std::vector<ElementOptions>& elements);
+  ~ReservedUnits();
+  ReservedUnits(const ReservedUnits&) = delete;
+  ReservedUnits& operator=(const ReservedUnits&) = delete;
+
+ private:
+  std::set<std::pair<const nns_element*, int>> units_;
+};
 
 // The calls of a network that one unit computes, prepared.
 class VendorCalls {

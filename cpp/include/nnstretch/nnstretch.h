@@ -194,7 +194,8 @@ nns_status nns_copy(nns_session* session, nns_tensor x, nns_tensor y, uint64_t* 
 /* ---- elements of vendors ----------------------------------------------------------------- */
 
 /* Functions return 0 for success (`supports`: 1 for yes). Units are called at once from a thread
- * each; one unit never from two threads at once. */
+ * each; one unit never from two threads at once: it is one runtime's of a program at a time, from
+ * nns_create to nns_close. `supports` is no unit's: it may be asked from any thread. */
 typedef struct nns_element {
   uint32_t version; /* NNS_VERSION of the header it was compiled with */
   const char* name;

@@ -59,12 +59,13 @@ struct SubmitOptions {
   std::size_t priority = 0;     // Below RuntimeOptions::priorities.
 };
 
+class ReservedUnits;
 class Session;
 class VendorCalls;
 
 class Runtime {
  public:
-  // Throws Error for options that cannot be.
+  // Throws Error for options that cannot be. Units of vendors are its own until it is destroyed.
   explicit Runtime(RuntimeOptions options);
   ~Runtime();
   Runtime(const Runtime&) = delete;
@@ -142,6 +143,7 @@ class Runtime {
   Job job_of(const Place& place, std::size_t task) const;
 
   RuntimeOptions options_;
+  std::unique_ptr<ReservedUnits> units_;  // Before what computes on them: given back behind it.
   double origin_us_;  // Times count from here, so that they keep their last digits.
   Costs costs_;
   std::unique_ptr<Loop> loop_;

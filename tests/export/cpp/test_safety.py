@@ -92,6 +92,13 @@ def test_a_runtime_without_threads_for_all_elements_is_closed(
     prints_ok(cpp_runtime, "no_threads", tmp_path)
 
 
+def test_a_runtime_takes_units_and_memory_and_gives_them_back(
+    cpp_runtime: CppRuntime,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    prints_ok(cpp_runtime, "runtimes", tmp_path)
+
+
 @pytest.mark.slow
 def test_readers_refuse_broken_bytes_under_address_sanitizer(tmp_path: Path) -> None:
     write_seeds(tmp_path)

@@ -1,0 +1,171 @@
+// What a runtime takes of the program that makes it, and what it gives back.
+#include <sys/resource.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <limits>
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "nnstretch/error.hpp"
+#include "nnstretch/runtime.hpp"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;  // It maps memory of its own, and says itself what leaks.
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+#else
+constexpr bool kSanitized = false;
+#endif
+
+namespace {
+
+using namespace nnstretch;
+
+std::int32_t supports_all(const nns_call* call) {
+  (void)call;
+  return 1;
+}
+
+std::int32_t do_nothing(std::int32_t unit, void* prepared, const nns_call* call) {
+  (void)unit;
+  (void)prepared;
+  (void)call;
+  return 0;
+}
+
+const nns_element pair = {NNS_VERSION, "pair",     "npu",   2,      supports_all,
+                          nullptr,     do_nothing, nullptr, nullptr};
+
+RuntimeOptions with_units(const std::vector<int>& units) {
+  RuntimeOptions options;
+  for (const int unit : units) {
+    options.elements.emplace_back();
+    ElementOptions& element = options.elements.back();
+    element.name = "npu" + std::to_string(options.elements.size());
+    element.type = "npu";
+    element.vendor = &pair;
+    element.unit = unit;
+  }
+  return options;
+}
+
+[[noreturn]] void fail(const std::string& why) { throw std::runtime_error(why); }
+
+void expect_refused(const RuntimeOptions& options, const std::string& words) {
+  try {
+    const Runtime runtime(options);
+  } catch (const Error& error) {
+    if (std::string(error.what()).find(words) != std::string::npos) return;
+    fail("refused, but: " + std::string(error.what()));
+  }
+  fail("made, instead of: " + words);
+}
+
+// Options that throw behind all that a runtime takes.
+void expect_no_room(RuntimeOptions options) {
+  options.trace_spans = std::numeric_limits<std::size_t>::max();
+  try {
+    const Runtime runtime(options);
+  } catch (const std::length_error&) {
+    return;
+  }
+  fail("there was room for spans without end");
+}
+
+// One unit is one runtime's, and once.
+void reserve_units() {
+  expect_refused(with_units({0, 1, 0}), "unit 0 of pair is another element, too");
+  expect_refused(with_units({0, 2}), "unit 2 of pair is none, it has 2 units");
+  expect_refused(with_units({-1}), "unit -1 of pair is none");
+  auto first = std::make_unique<Runtime>(with_units({0}));
+  expect_refused(with_units({1, 0}), "unit 0 of pair is another runtime's");
+  { const Runtime second(with_units({1})); }
+  first.reset();
+  expect_no_room(with_units({0, 1}));
+  const Runtime both(with_units({0, 1}));
+}
+
+// A runtime that cannot be made keeps nothing of what it took.
+void make_none() {
+  constexpr rlim_t kRoomBytes = rlim_t{1} << 30;
+  RuntimeOptions options;
+  for (int i = 0; i < 64; ++i) {
+    options.elements.emplace_back();
+    options.elements.back().name = "cpu" + std::to_string(i);
+  }
+  if (!kSanitized) {
+    std::ifstream file("/proc/self/statm");
+    rlim_t pages = 0;
+    file >> pages;
+    const rlim_t most = pages * 4096 + kRoomBytes;
+    const rlimit limit{most, most};
+    if (setrlimit(RLIMIT_AS, &limit) != 0) fail("no limit of memory can be set");
+  }
+  // More than there is room for, were it kept.
+  for (int turn = 0; turn < (kSanitized ? 2 : 40); ++turn) expect_no_room(options);
+}
+
+constexpr std::int64_t kRows = 256, kDepth = 256, kColumns = 512;
+
+// A product of matrices that wants all working memory of an element.
+std::shared_ptr<const Network> product() {
+  auto network = std::make_shared<Network>("net", nullptr, 16);
+  const View a = network->input("a", {kRows, kDepth}), b = network->input("b", {kDepth, kColumns});
+  const View y = network->output("y", {kRows, kColumns});
+  network->begin_task("product");
+  network->call("product", Matmul{}, {a, b}, y);
+  network->finish();
+  return network;
+}
+
+// Pages that the system had to find while a runtime computed its first inference.
+long pages_of_first(Runtime& runtime, const float* const* inputs, float* const* outputs) {
+  runtime.open(product(), 1, {{1.0}});
+  runtime.start();
+  rusage before{}, after{};
+  getrusage(RUSAGE_SELF, &before);
+  Status status = Status::failed;
+  runtime.wait(runtime.submit(0, inputs, outputs), status);
+  getrusage(RUSAGE_SELF, &after);
+  if (status != Status::ok) fail("the first inference did not end well");
+  return after.ru_minflt - before.ru_minflt;
+}
+
+void find_pages() {
+  constexpr long kMost = 60;  // Working memory is three times as many.
+  const std::vector<float> a(kRows * kDepth, 1.0F), b(kDepth * kColumns, 1.0F);
+  std::vector<float> y(kRows * kColumns, 1.0F);
+  const float* inputs[2] = {a.data(), b.data()};
+  float* outputs[1] = {y.data()};
+  RuntimeOptions options;
+  options.elements = {{"cpu0"}};
+  options.kernels = "portable";
+  Runtime warm(options), runtime(options);  // The first one finds the program's own pages.
+  pages_of_first(warm, inputs, outputs);
+  const long found = pages_of_first(runtime, inputs, outputs);
+  if (!kSanitized && found > kMost) fail(std::to_string(found) + " pages had to be found");
+}
+
+}  // namespace
+
+int main() {
+  try {
+    reserve_units();
+    find_pages();
+    make_none();
+    std::puts("ok");
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "runtimes: %s\n", error.what());
+  }
+  return 1;
+}
