@@ -82,14 +82,15 @@ class LeastSlackDrop : public InOrder {
 };
 
 // Tasks where their plan put them: costs are finite there alone. Accelerators are given work before
-// the CPU, and of several inferences the oldest goes first.
+// the CPU, and of several inferences the oldest goes first. Of several elements of that name or type
+// the one that ends it first has it.
 class Planned : public Policy {
  public:
-  Planned(const Costs& costs, std::size_t capacity) : waiting_(costs, capacity) {}
+  Planned(const Costs& costs, std::size_t capacity) : costs_(costs), waiting_(costs, capacity) {}
 
   void add(const Job& job) override { waiting_.add(job, static_cast<double>(job.request)); }
   void withdraw(const Job& job) override { waiting_.remove(job); }
-  bool pick(double, const Elements& elements, Choice& choice) override {
+  bool pick(double now_us, const Elements& elements, Choice& choice) override {
     const Numbered* first = nullptr;
     bool first_is_cpu = false;
     for (const ElementState& element : elements) {
@@ -100,15 +101,16 @@ class Planned : public Policy {
       if (first && first_is_cpu == is_cpu && !later(*first, *head)) continue;
       first = head;
       first_is_cpu = is_cpu;
-      choice.element = element.index;
     }
     if (!first) return false;
     choice.job = first->job;
     waiting_.remove(choice.job);
+    choice.element = earliest_finish(costs_, choice.job, now_us, elements, false);
     return true;
   }
 
  private:
+  const Costs& costs_;
   LeastKeyFirst waiting_;
 };
 

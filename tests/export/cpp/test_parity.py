@@ -68,3 +68,23 @@ def test_bad_workloads_are_one_line(clock: Path, tmp_path: Path) -> None:
     for change, words in cases:
         workload = good | {"applications": [application | change]}
         assert words in refusal(clock, tmp_path, workload), change
+
+
+def test_a_planned_task_is_given_to_the_element_of_its_type_that_ends_it_first(
+    clock: Path, tmp_path: Path
+) -> None:
+    kind = {"name": "k", "costs_us": [10, 10], "times_us": [10, 10]}
+    application = {
+        **{"name": "a", "priority": 0, "deadline_us": None, "queue_limit": None},
+        **{"arrivals_us": [0] * 4, "kinds": [kind], "tasks": [{"kind": 0, "needs": []}]},
+    }
+    workload = {
+        **{"format": 1, "policy": "planned", "queueing": True, "correction": False},
+        **{"elements": ["cpu", "cpu"], "applications": [application]},
+    }
+    (tmp_path / "w.json").write_text(json.dumps(workload))
+    command = [str(clock), str(tmp_path / "w.json"), str(tmp_path / "s.txt")]
+    subprocess.run(command, check=True, capture_output=True)
+    lines = [line.split() for line in (tmp_path / "s.txt").read_text().splitlines()]
+    assert sorted(int(place) for _, _, _, place, _, _ in lines) == [0, 0, 1, 1]
+    assert max(float.fromhex(end) for *_, end in lines) == 20.0
