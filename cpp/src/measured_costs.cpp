@@ -7,6 +7,7 @@
 #include <memory>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "library.hpp"
 #include "nnstretch/costs.hpp"
@@ -191,9 +192,9 @@ CostTable measure_costs(const Network& network, const std::vector<ElementOptions
                         const std::string& kernels, int turns) {
   const Prepared& prepared = network.prepared(kernels, host_only(elements));
   CostTable table;
-  std::vector<std::string> measured;
+  std::vector<std::pair<std::string, const nns_element*>> measured;
   for (const ElementOptions& element : elements) {
-    const std::string kind = (element.vendor ? "vendor " : "host ") + element.type;
+    const std::pair<std::string, const nns_element*> kind(element.type, element.vendor);
     if (element.emulated || std::find(measured.begin(), measured.end(), kind) != measured.end())
       continue;
     measured.push_back(kind);

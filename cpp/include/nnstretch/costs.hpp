@@ -18,7 +18,8 @@ CostTable read_costs(const std::string& path);
 void write_costs(const std::string& path, const CostTable& table);
 // Measure every call of a network on this thread by type of element, the median of `turns` runs:
 // "cpu" where the host is among the elements, and what vendors support. Where the host is several
-// elements, all of them compute the network meanwhile. Emulated elements are not measured. No
+// elements, all of them compute the network meanwhile. Of two vendors of one type each is compared,
+// and what both support takes as long as on the first. Emulated elements are not measured. No
 // runtime may compute on the vendors' units meanwhile. `kernels`: as in RuntimeOptions. Throws Error
 // where a vendor computes something else than the host.
 CostTable measure_costs(const Network& network, const std::vector<ElementOptions>& elements,

@@ -257,3 +257,17 @@ def test_openblas_computes_the_products_of_a_network(built: Path, tmp_path: Path
     names = {event["tid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
     places = {event["name"]: names[event["tid"]] for event in events if event["ph"] == "X"}
     assert places["head"].startswith("gemm")
+
+
+def test_a_second_library_of_a_type_is_compared_too(
+    built: Path, libraries: dict[str, Path], tmp_path: Path
+) -> None:
+    linear = tmp_path / "libnpu.so"
+    assert shared_library(HOME / "examples" / "linear_element.c", linear)
+    elements = f"cpu,library:{linear}"
+    measured = run(built, "--elements", elements, "--measure", str(tmp_path / "times.json"))
+    assert measured.returncode == 0, measured.stderr
+    done = run(built, "--elements", f"{elements},library:{libraries['WRONG_NUMBERS']}")
+    assert done.returncode == 1
+    assert "element npu2 says that it supports conv2d" in done.stderr
+    assert "and computes something else" in done.stderr
