@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "critical_path.hpp"
+#include "decimal.hpp"
 #include "json.hpp"
 #include "network.hpp"
 #include "nnstretch/costs.hpp"
@@ -93,39 +95,25 @@ Outcome run_all(Runtime& runtime, const RunArguments& arguments, const Arrays& i
   return outcome;
 }
 
-// Longest chain of measured tasks through the network, us.
-double critical_path_us(const Network& network, const std::vector<TaskSpan>& spans,
-                        std::uint64_t inference) {
-  std::vector<double> took_us(network.tasks().size(), 0.0);
-  for (const TaskSpan& span : spans)
-    if (span.inference == inference) took_us[span.task] = span.end_us - span.start_us;
-  std::vector<double> end_us(took_us.size(), 0.0);
-  double longest_us = 0.0;
-  for (std::size_t task = 0; task < took_us.size(); ++task) {
-    double start_us = 0.0;
-    for (const std::size_t need : network.tasks()[task].needs)
-      start_us = std::max(start_us, end_us[need]);
-    end_us[task] = start_us + took_us[task];
-    longest_us = std::max(longest_us, end_us[task]);
-  }
-  return longest_us;
-}
-
 void print(const Network& network, const RunArguments& arguments, const Runtime& runtime,
            Outcome outcome, double start_ms) {
   std::vector<double>& sorted = outcome.latency_us;
   std::sort(sorted.begin(), sorted.end());
   const std::vector<TaskSpan> spans = runtime.spans();
-  const double path_us = critical_path_us(network, spans, spans.empty() ? 0 : spans.back().inference);
+  const CriticalPath longest = critical_path(network, spans);
+  const std::string path = decimal(longest.us / 1000, arguments.json ? 4 : 3);
+  const std::string of_whom = "critical path of inference " + std::to_string(longest.inference);
+  const std::string known = arguments.json ? path : of_whom + " " + path;
+  const std::string unknown = arguments.json ? "null" : "no critical path is known";
   const double throughput = static_cast<double>(arguments.repeat) / outcome.seconds;
   const char* form =
       arguments.json
           ? "{\"network\": %s, \"kernels\": \"%s\", \"library_calls\": %zu, \"instruction_set\": \"%s\", \"policy\": \"%s\", \"inferences\": %ld, "
             "\"latency_ms\": {\"min\": %.4f, \"median\": %.4f, \"p90\": %.4f, \"p99\": %.4f}, "
-            "\"critical_path_ms\": %.4f, \"throughput_per_s\": %.3f, \"too_late\": %ld, "
+            "\"critical_path_ms\": %s, \"throughput_per_s\": %.3f, \"too_late\": %ld, "
             "\"tasks\": %zu, \"arena_bytes\": %lld, \"start_ms\": %.2f}\n"
           : "%s (kernels %s for %zu calls, %s), policy %s, %ld inferences\n"
-            "latency: min %.3f ms, median %.3f, p90 %.3f, p99 %.3f; critical path of the last %.3f\n"
+            "latency: min %.3f ms, median %.3f, p90 %.3f, p99 %.3f; %s\n"
             "throughput: %.2f per second, %ld too late\n"
             "%zu tasks, %lld bytes of working memory an inference, ready after %.1f ms\n";
   const std::string name = arguments.json ? quoted(network.name()) : network.name();
@@ -135,7 +123,7 @@ void print(const Network& network, const RunArguments& arguments, const Runtime&
   const std::size_t counted = library ? prepared.library_calls() : network.calls().size();
   std::printf(form, name.c_str(), kernels, counted, instruction_set(), arguments.policy.c_str(), arguments.repeat,
               sorted.front() / 1000, quantile(sorted, 0.5) / 1000, quantile(sorted, 0.9) / 1000,
-              quantile(sorted, 0.99) / 1000, path_us / 1000, throughput, outcome.too_late,
+              quantile(sorted, 0.99) / 1000, (longest.inference > 0 ? known : unknown).c_str(), throughput, outcome.too_late,
               network.tasks().size(), static_cast<long long>(network.arena_floats() * 4), start_ms);
 }
 

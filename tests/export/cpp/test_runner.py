@@ -203,6 +203,7 @@ def test_bad_files_are_one_line(built: Path, tmp_path: Path) -> None:
         ("--costs", f"{costs}{{{keys}}}}}".encode(), "no cost of"),
         ("--costs", b"[" * 5000, "nested too deep"),
         ("--costs", b"", "file, it is empty"),
+        ("--costs", b"{}\0", "byte 2, something follows the end"),
         ("--costs", b"\xef\xbb\xbf{}", "it begins with a byte order mark"),
         ("--costs", b'{"\\ud800": 1}', "half of a pair of \\u escapes"),
     ]
