@@ -98,7 +98,8 @@ class Network {
   mutable std::map<std::pair<bool, bool>, std::unique_ptr<const Prepared>> prepared_;
 };
 
-// Operation, shapes and attributes of a call in one line: the key of its costs.
+// Operation, shapes and attributes of a call in one line: the key of its costs. What changes
+// numbers and no work (bounds of a clamp, factors) is left out.
 std::string signature(const Call& call);
 
 // Memory of one inference.
