@@ -1,6 +1,7 @@
 #include "c_call.hpp"
 
 #include <algorithm>
+#include <cstdint>
 
 namespace nnstretch {
 namespace {
@@ -158,6 +159,32 @@ Call call_of(const Operation& operation, const nns_call& call) {
   while (count > 0 && !call.reads[count - 1].data) --count;
   for (int i = 0; i < count; ++i) result.reads.push_back(view_of(call.reads[i]));
   return result;
+}
+
+std::size_t extent(const nns_tensor& tensor) {
+  std::size_t end = 1;
+  for (int axis = 0; axis < tensor.rank; ++axis)
+    end += static_cast<std::size_t>((tensor.sizes[axis] - 1) * tensor.strides[axis]);
+  return end;
+}
+
+bool overlap(const nns_tensor& a, const nns_tensor& b) {
+  if (!a.data || !b.data) return false;
+  constexpr std::uintptr_t kFloat = sizeof(float);
+  const auto first = reinterpret_cast<std::uintptr_t>(a.data);
+  const auto second = reinterpret_cast<std::uintptr_t>(b.data);
+  if (first + extent(a) * kFloat <= second || second + extent(b) * kFloat <= first) return false;
+  if (a.rank == 0 || b.rank == 0 || a.strides[0] != b.strides[0]) return true;
+  const std::uintptr_t step = static_cast<std::uintptr_t>(a.strides[0]) * kFloat;
+  const auto bytes_of_image = [step](const nns_tensor& tensor) {
+    return extent(tensor) * kFloat - step * static_cast<std::uintptr_t>(tensor.sizes[0] - 1);
+  };
+  const std::uintptr_t a_bytes = bytes_of_image(a), b_bytes = bytes_of_image(b);
+  if (step == 0 || a_bytes > step || b_bytes > step) return true;
+  // How far an image of the second begins behind one of the first.
+  const std::uintptr_t behind = second >= first ? (second - first) % step
+                                                : (step - (first - second) % step) % step;
+  return behind < a_bytes || behind + b_bytes > step;
 }
 
 }  // namespace nnstretch

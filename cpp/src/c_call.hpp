@@ -1,6 +1,8 @@
 // Calls as the C interface and vendors see them: one flat struct.
 #pragma once
 
+#include <cstddef>
+
 #include "kernels/kernels.hpp"
 #include "nnstretch/network.hpp"
 #include "nnstretch/nnstretch.h"
@@ -16,5 +18,11 @@ Operation operation_of(const nns_call& call);
 kernels::Tensor tensor_of(const nns_tensor& tensor);
 // A call as signature() wants it: views of the arena with its sizes.
 Call call_of(const Operation& operation, const nns_call& call);
+
+// Floats from the first of a tensor that was checked to one past its last.
+std::size_t extent(const nns_tensor& tensor);
+// Whether two tensors that were checked may share a number. Parts of the images of one batch, as a
+// join in place has them, share none.
+bool overlap(const nns_tensor& a, const nns_tensor& b);
 
 }  // namespace nnstretch

@@ -98,6 +98,13 @@ class Checker {
     want(call_.write.rank >= 1 && dense(read(0), 0) && dense(call_.write, 0),
          "it takes tensors without gaps");
   }
+  // What is read while the result is written, from an input on, is not the result's memory.
+  void apart(int first) const {
+    for (int i = first; i < call_.reads_count; ++i)
+      if (overlap(call_.reads[i], call_.write))
+        refuse_call("the result shares memory with input " + std::to_string(i) +
+                    ", which is read while it is written");
+  }
   void vector_of(int index, std::int64_t length, const char* why) const {
     if (has(index)) want(shaped(read(index), {length}) && dense(read(index), 0), why);
   }
@@ -153,6 +160,7 @@ class Checker {
       same(3);
       want(dense(read(3), 1), "the residual is a tensor without gaps");
     }
+    apart(0);
     Conv2d conv = window<Conv2d>();
     conv.groups = groups;
     conv.activation = activation();
@@ -173,6 +181,7 @@ class Checker {
       same(3);
       want(dense(read(3), 0), "the residual is a tensor without gaps");
     }
+    apart(0);
     return Matmul{attributes_.scale, activation()};
   }
   Operation pool2d() const {
@@ -189,6 +198,7 @@ class Checker {
            "a pool is padded by at most half of its window");
     }
     want(attributes_.kind == 0 || attributes_.kind == 1, "pools are 0 (max) or 1 (average)");
+    apart(0);
     Pool2d pool = window<Pool2d>();
     std::copy(attributes_.window, attributes_.window + 2, pool.window.begin());
     pool.pooling = static_cast<Pooling>(attributes_.kind);
@@ -206,6 +216,7 @@ class Checker {
         want(read(i).rank == axes && dense(read(i), 0) &&
                  std::equal(read(i).sizes, read(i).sizes + axes, call_.write.sizes + rank - axes),
              "weight and bias have the shape of the last axes");
+    apart(1);
     return LayerNorm{axes, attributes_.epsilon};
   }
   Operation group_norm() const {
@@ -215,6 +226,7 @@ class Checker {
              call_.write.sizes[1] % attributes_.groups == 0,
          "groups divide the channels");
     for (int i = 1; i < 3; ++i) vector_of(i, call_.write.sizes[1], "weight and bias are (C)");
+    apart(1);
     return GroupNorm{attributes_.groups, attributes_.epsilon};
   }
   Operation resize2d() const {
@@ -223,6 +235,7 @@ class Checker {
     maps(y);
     want(x.sizes[0] == y.sizes[0] && x.sizes[1] == y.sizes[1], "a resize keeps its channels");
     want(attributes_.kind == 0 || attributes_.kind == 1, "a resize is 0 (nearest) or 1 (bilinear)");
+    apart(0);
     Resize2d resize;
     resize.interpolation = static_cast<Interpolation>(attributes_.kind);
     resize.align_corners = attributes_.flag != 0;

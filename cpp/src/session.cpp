@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <functional>
 #include <utility>
 
 #include "c_call.hpp"
@@ -14,20 +13,6 @@ namespace nnstretch {
 namespace {
 
 using Floats = std::unique_ptr<float, void (*)(float*)>;
-
-// Floats from a tensor's first to one past its last; checked calls only, so that no sum overflows.
-std::size_t extent(const nns_tensor& tensor) {
-  std::size_t end = 1;
-  for (int axis = 0; axis < tensor.rank; ++axis)
-    end += static_cast<std::size_t>((tensor.sizes[axis] - 1) * tensor.strides[axis]);
-  return end;
-}
-
-bool overlap(const nns_tensor& a, const nns_tensor& b) {
-  if (!a.data || !b.data) return false;
-  const std::less<const float*> before;
-  return before(a.data, b.data + extent(b)) && before(b.data, a.data + extent(a));
-}
 
 bool reads_from(const nns_call& reader, const nns_tensor& written) {
   for (int i = 0; i < reader.reads_count; ++i)

@@ -160,7 +160,9 @@ typedef struct nns_session nns_session;
 nns_status nns_session_open(nns_runtime* runtime, const char* costs, size_t most_calls,
                             nns_session** session);
 /* Begin a call where `ticket` is not NULL (NNS_QUEUE_FULL where most_calls are open), else carry it
- * out. Tensors must stay until it has ended. A call whose input failed fails. */
+ * out. Tensors must stay until it has ended. A result that shares memory with an input is refused, but
+ * softmax, norms, copies and what computes number by number (NNS_ELEMENTWISE, NNS_BINARY, NNS_SCALAR)
+ * may write the very tensor that they read. */
 nns_status nns_enqueue(nns_session* session, const nns_call* call, uint64_t* ticket);
 nns_status nns_session_wait(nns_session* session, uint64_t ticket, double timeout_us);
 /* Wait for all calls; the first failure since the last finish. */
