@@ -270,9 +270,8 @@ nns_status nns_enqueue(nns_session* session, const nns_call* call, uint64_t* tic
   return guarded([&] {
     need(session, "session");
     need(call, "call");
-    const std::uint64_t number = session->session->enqueue(*call, ticket == nullptr);
-    if (!ticket) return nns_session_wait(session, number, -1.0);
-    *ticket = number;
+    if (!ticket) return ended(session->session->carry_out(*call), *session->runtime);
+    *ticket = session->session->enqueue(*call);
     return NNS_OK;
   });
 }

@@ -3,16 +3,16 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <utility>
 
 #include "c_call.hpp"
-#include "compute.hpp"
-#include "vendor.hpp"
+#include "nnstretch/error.hpp"
 
 namespace nnstretch {
 namespace {
 
-using Floats = std::unique_ptr<float, void (*)(float*)>;
+constexpr std::size_t kRemembered = 4096;  // Calls whose end is known where their place is not.
 
 bool reads_from(const nns_call& reader, const nns_tensor& written) {
   for (int i = 0; i < reader.reads_count; ++i)
@@ -25,42 +25,23 @@ bool ordered(const nns_call& earlier, const nns_call& later) {
          reads_from(earlier, later.write);
 }
 
-void compute_on_host(const Operation& operation, const nns_call& call, float* scratch) {
-  kernels::Tensor reads[NNS_MOST_READS];
-  for (int i = 0; i < call.reads_count; ++i) reads[i] = tensor_of(call.reads[i]);
-  Floats packed(nullptr, free_floats);
-  if (const auto* conv = std::get_if<Conv2d>(&operation)) {
-    const std::size_t floats = kernels::table().packed_floats(*conv, reads[1]);
-    if (floats > 0) {
-      packed.reset(allocate_floats(floats));
-      kernels::table().pack(*conv, reads[1], packed.get());
-    }
-  }
-  compute_tensors(operation, {reads, call.reads_count}, tensor_of(call.write), packed.get(),
-                  scratch);
+// Whether all of a tensor is written, and with it all that earlier calls left there.
+bool covers(const nns_tensor& write, const nns_tensor& read) {
+  if (!read.data) return false;
+  std::size_t elements = 1;
+  for (int axis = 0; axis < write.rank; ++axis)
+    elements *= static_cast<std::size_t>(write.sizes[axis]);
+  const auto from = reinterpret_cast<std::uintptr_t>(write.data);
+  const auto start = reinterpret_cast<std::uintptr_t>(read.data);
+  return elements == extent(write) && from <= start &&
+         start + extent(read) * sizeof(float) <= from + elements * sizeof(float);
 }
 
-// A call on memory of its own: what it will read may be written just now.
-double host_cost_us(const Operation& operation, nns_call call) {
-  constexpr int kTurns = 3;
-  std::vector<Floats> memory;
-  const auto replace = [&](nns_tensor& tensor) {
-    if (!tensor.data) return;
-    memory.emplace_back(allocate_floats(extent(tensor)), free_floats);
-    std::fill_n(memory.back().get(), extent(tensor), 0.0F);
-    tensor.data = memory.back().get();
-  };
-  for (int i = 0; i < call.reads_count; ++i) replace(call.reads[i]);
-  replace(call.write);
-  const Floats scratch(allocate_floats(kernels::kScratchFloats), free_floats);
-  double least_us = kNever;
-  for (int turn = 0; turn < kTurns; ++turn) {
-    const auto start = std::chrono::steady_clock::now();
-    compute_on_host(operation, call, scratch.get());
-    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
-    least_us = std::min(least_us, took.count());
-  }
-  return std::max(least_us, 0.001);
+// Tensors that are absent are so in every member: elements of vendors look at sizes.
+nns_call without_absent(nns_call call) {
+  for (int i = 0; i < NNS_MOST_READS; ++i)
+    if (i >= call.reads_count || !call.reads[i].data) call.reads[i] = nns_absent();
+  return call;
 }
 
 }  // namespace
@@ -71,43 +52,15 @@ Session::Session(Runtime& runtime, CostTable costs, bool measure, std::size_t mo
       costs_(std::move(costs)),
       measure_(measure),
       first_job_(first_job),
-      slots_(most_calls) {
-  for (Slot& slot : slots_) slot.readers.reserve(most_calls);
-}
-
-CostRow Session::measured(const Operation& operation, const nns_call& call,
-                          const std::string& key) const {
-  const auto entry = costs_.find(key);
-  const std::vector<ElementOptions>& elements = runtime_.options().elements;
-  CostRow row;
-  double host_us = kNever;
-  for (const ElementOptions& element : elements) {
-    double cost_us = kNever;
-    if (entry != costs_.end() && entry->second.count(element.type) > 0 && supports(element, call))
-      cost_us = entry->second.at(element.type);
-    else if (measure_ && element.type == "cpu" && !element.vendor)
-      cost_us = host_us = host_us < kNever ? host_us : host_cost_us(operation, call);
-    row.push_back(cost_us);
-  }
-  if (std::all_of(row.begin(), row.end(), [](double us) { return us == kNever; }))
-    refuse("no cost of " + key + " on any element, measure it with --profile");
-  return row;
-}
-
-std::size_t Session::kind_of(const Operation& operation, const nns_call& call) {
-  const std::string key = signature(call_of(operation, call));
-  const std::lock_guard<std::mutex> lock(kinds_mutex_);
-  const auto known = kinds_.find(key);
-  if (known != kinds_.end()) return known->second;
-  CostRow row = measured(operation, call, key);
-  const std::lock_guard<std::mutex> runtime_lock(runtime_.mutex_);
-  runtime_.costs_.add(key, std::move(row));
-  return kinds_[key] = runtime_.costs_.kinds() - 1;
+      slots_(most_calls),
+      last_(kRemembered) {
+  for (Slot& slot : slots_) slot.followers.reserve(most_calls);
 }
 
 Session::Slot* Session::free_slot() {
-  const auto slot =
-      std::find_if(slots_.begin(), slots_.end(), [](const Slot& entry) { return !entry.open; });
+  const auto slot = std::find_if(slots_.begin(), slots_.end(), [](const Slot& entry) {
+    return !entry.open && entry.awaited == 0;
+  });
   return slot == slots_.end() ? nullptr : &*slot;
 }
 
@@ -119,21 +72,34 @@ Job Session::job_of(const Slot& slot) const {
   return job;
 }
 
-// A call waits for every open one whose order with it can be seen in memory.
+// A call waits for every open one whose order with it can be seen in memory, and reads of those
+// that wrote last what it reads.
 void Session::order(Slot& slot) {
+  std::uint64_t last_writer[NNS_MOST_READS] = {};
+  for (const Slot& earlier : slots_)
+    for (int i = 0; earlier.open && &earlier != &slot && i < slot.call.reads_count; ++i)
+      if (covers(earlier.call.write, slot.call.reads[i]))
+        last_writer[i] = std::max(last_writer[i], earlier.number);
   slot.unmet = 0;
-  slot.readers.clear();
+  slot.followers.clear();
   for (Slot& earlier : slots_) {
     if (!earlier.open || &earlier == &slot || !ordered(earlier.call, slot.call)) continue;
-    earlier.readers.push_back(static_cast<std::size_t>(&slot - slots_.data()));
+    Follower follower{static_cast<std::uint32_t>(&slot - slots_.data()), false};
+    for (int i = 0; i < slot.call.reads_count; ++i)
+      if (earlier.number >= last_writer[i] && overlap(slot.call.reads[i], earlier.call.write))
+        follower.reads = true;
+    earlier.followers.push_back(follower);
     ++slot.unmet;
   }
 }
 
-std::uint64_t Session::enqueue(const nns_call& call, bool wait_for_place) {
+// With the runtime's lock when it returns.
+Session::Slot& Session::begin(std::unique_lock<std::mutex>& lock, const nns_call& call,
+                              bool wait_for_place) {
   const Operation operation = operation_of(call);
-  const std::size_t kind = kind_of(operation, call);
-  std::unique_lock<std::mutex> lock(runtime_.mutex_);
+  const nns_call sound = without_absent(call);
+  const std::size_t kind = kind_of(operation, sound);
+  lock.lock();
   Slot* slot = nullptr;
   while (true) {
     if (runtime_.closing_ || !runtime_.loop_)
@@ -144,19 +110,31 @@ std::uint64_t Session::enqueue(const nns_call& call, bool wait_for_place) {
       throw Error(Status::queue_full, "all " + std::to_string(slots_.size()) + " places are taken");
     ended_.wait(lock);
   }
-  slot->call = call;
+  slot->call = sound;
   slot->operation = operation;
   slot->kind = kind;
   slot->number = ++calls_;
   slot->status = Status::ok;
   slot->open = true;
   order(*slot);
-  const std::uint64_t ticket = slot->number;
   if (slot->unmet == 0) {
     runtime_.loop_->add(job_of(*slot));
     runtime_.dispatch();
   }
-  return ticket;
+  return *slot;
+}
+
+std::uint64_t Session::enqueue(const nns_call& call) {
+  std::unique_lock<std::mutex> lock(runtime_.mutex_, std::defer_lock);
+  return begin(lock, call, false).number;
+}
+
+Status Session::carry_out(const nns_call& call) {
+  std::unique_lock<std::mutex> lock(runtime_.mutex_, std::defer_lock);
+  Slot& slot = begin(lock, call, true);
+  const Awaiting awaiting(*this, slot);
+  ended_.wait(lock, [&] { return !slot.open; });
+  return slot.status;
 }
 
 bool Session::wait(std::uint64_t ticket, Status& status, double timeout_us) {
@@ -165,16 +143,20 @@ bool Session::wait(std::uint64_t ticket, Status& status, double timeout_us) {
   if (ticket == 0 || ticket > calls_) refuse("this is no ticket");
   const auto slot = std::find_if(slots_.begin(), slots_.end(),
                                  [&](const Slot& entry) { return entry.number == ticket; });
-  status = failed_;  // Of a call whose place was taken again only this is known.
-  if (slot == slots_.end()) return true;
-  const auto over = [&] { return slot->number != ticket || !slot->open; };
+  if (slot == slots_.end()) {
+    const Ended& ended = last_[ticket % kRemembered];
+    status = ended.number == ticket ? ended.status : failed_;
+    return true;
+  }
+  const Awaiting awaiting(*this, *slot);
+  const auto over = [&] { return !slot->open; };
   if (timeout_us < 0) {
     ended_.wait(lock, over);
   } else {
     const auto limit = std::chrono::duration<double, std::micro>(std::min(timeout_us, 1e12));
     if (!ended_.wait_for(lock, limit, over)) return false;
   }
-  status = slot->number == ticket ? slot->status : failed_;
+  status = slot->status;
   return true;
 }
 
@@ -184,13 +166,6 @@ Status Session::finish() {
     return std::none_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.open; });
   });
   return std::exchange(failed_, Status::ok);
-}
-
-void Session::compute(std::size_t element, const Slot& slot) const {
-  if (runtime_.options().elements[element].vendor)
-    run_once(runtime_.options().elements[element], slot.call);
-  else
-    compute_on_host(slot.operation, slot.call, runtime_.scratch_[element].get());
 }
 
 void Session::run(std::unique_lock<std::mutex>& lock, std::size_t element, const Job& job) {
@@ -210,29 +185,35 @@ void Session::run(std::unique_lock<std::mutex>& lock, std::size_t element, const
   runtime_.dispatch();
 }
 
-// What reads of a call that failed fails, too.
+// What reads of a call that failed fails, too; what only waited for it does not.
 void Session::complete(Slot& slot, Status status) {
   if (slot.status == Status::ok) slot.status = status;
   if (failed_ == Status::ok) failed_ = slot.status;
-  slot.open = false;
-  for (const std::size_t index : slot.readers) {
-    Slot& reader = slots_[index];
-    if (!reader.open) continue;
-    if (slot.status != Status::ok) reader.status = slot.status;
-    if (--reader.unmet > 0) continue;
-    if (reader.status == Status::ok)
-      runtime_.loop_->add(job_of(reader));
+  end(slot);
+  for (const Follower& follower : slot.followers) {
+    Slot& later = slots_[follower.slot];
+    if (!later.open) continue;
+    if (slot.status != Status::ok && follower.reads) later.status = slot.status;
+    if (--later.unmet > 0) continue;
+    if (later.status == Status::ok)
+      runtime_.loop_->add(job_of(later));
     else
-      complete(reader, reader.status);
+      complete(later, later.status);
   }
   ended_.notify_all();
+}
+
+void Session::end(Slot& slot) {
+  slot.open = false;
+  Ended& ended = last_[slot.number % kRemembered];
+  if (ended.number < slot.number) ended = {slot.number, slot.status};
 }
 
 void Session::close() {
   for (Slot& slot : slots_)
     if (slot.open && runtime_.loop_->withdraw(job_of(slot), runtime_.now_us())) {
       slot.status = Status::cancelled;
-      slot.open = false;
+      end(slot);
     }
   ended_.notify_all();
 }

@@ -162,8 +162,11 @@ nns_status nns_session_open(nns_runtime* runtime, const char* costs, size_t most
 /* Begin a call where `ticket` is not NULL (NNS_QUEUE_FULL where most_calls are open), else carry it
  * out. Tensors must stay until it has ended. A result that shares memory with an input is refused, but
  * softmax, norms, copies and what computes number by number (NNS_ELEMENTWISE, NNS_BINARY, NNS_SCALAR)
- * may write the very tensor that they read. */
+ * may write the very tensor that they read. A call fails with one that it reads from where that one had
+ * not ended when it was enqueued. */
 nns_status nns_enqueue(nns_session* session, const nns_call* call, uint64_t* ticket);
+/* How a call ended, NNS_NOT_YET where `timeout_us` passed first. Of a call before the last 4096 of its
+ * session, whose place another one has taken, only the first failure since the last finish is known. */
 nns_status nns_session_wait(nns_session* session, uint64_t ticket, double timeout_us);
 /* Wait for all calls; the first failure since the last finish. */
 nns_status nns_session_finish(nns_session* session);

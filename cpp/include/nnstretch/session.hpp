@@ -4,9 +4,9 @@
 #include <condition_variable>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "nnstretch/costs.hpp"
@@ -23,9 +23,12 @@ class Session {
           std::size_t first_job);
 
   // Begin a call; returns its ticket. Throws Error: bad_input for sizes that do not fit, queue_full
-  // where all places are taken and it may not `wait_for_place`.
-  std::uint64_t enqueue(const nns_call& call, bool wait_for_place);
-  // Below 0 without limit; false where it passed first.
+  // where all places are taken.
+  std::uint64_t enqueue(const nns_call& call);
+  // Carry out a call, which waits for a place where all are taken; returns how it ended.
+  Status carry_out(const nns_call& call);
+  // Below 0 without limit; false where it passed first. Of a call before the last 4096 whose place
+  // was taken again the status is the first failure since the last finish.
   bool wait(std::uint64_t ticket, Status& status, double timeout_us);
   // Wait for all calls; the first failure since the last finish.
   Status finish();
@@ -35,22 +38,52 @@ class Session {
   void run(std::unique_lock<std::mutex>& lock, std::size_t element, const Job& job);
   void close();
 
+  // A call that waits for another one.
+  struct Follower {
+    std::uint32_t slot = 0;
+    bool reads = false;  // What the other one wrote.
+  };
   struct Slot {
     std::uint64_t number = 0;
     bool open = false;
+    std::size_t awaited = 0;  // Threads that have yet to read its status.
     Status status = Status::ok;
     nns_call call{};
     Operation operation;
     std::size_t kind = 0;
     std::size_t unmet = 0;
-    std::vector<std::size_t> readers;
+    std::vector<Follower> followers;
   };
+  struct Ended {
+    std::uint64_t number = 0;
+    Status status = Status::ok;
+  };
+  // Keeps a place from being taken again; with the runtime's lock.
+  class Awaiting {
+   public:
+    Awaiting(Session& session, Slot& slot) : session_(session), slot_(slot) { ++slot_.awaited; }
+    ~Awaiting() {
+      if (--slot_.awaited == 0) session_.ended_.notify_all();
+    }
+    Awaiting(const Awaiting&) = delete;
+    Awaiting& operator=(const Awaiting&) = delete;
+
+   private:
+    Session& session_;
+    Slot& slot_;
+  };
+  // What costs depend on: its signature, and which elements support the call with all attributes
+  // and strides, bit N for number N.
+  using Kind = std::pair<std::string, std::uint64_t>;
+
+  Slot& begin(std::unique_lock<std::mutex>& lock, const nns_call& call, bool wait_for_place);
   std::size_t kind_of(const Operation& operation, const nns_call& call);
-  CostRow measured(const Operation& operation, const nns_call& call, const std::string& key) const;
+  CostRow costs_of(const Operation& operation, const nns_call& call, const Kind& kind) const;
   Slot* free_slot();
   Job job_of(const Slot& slot) const;
   void order(Slot& slot);
   void complete(Slot& slot, Status status);
+  void end(Slot& slot);
   void compute(std::size_t element, const Slot& slot) const;
 
   Runtime& runtime_;
@@ -58,11 +91,12 @@ class Session {
   bool measure_;
   std::size_t first_job_;
   std::vector<Slot> slots_;
+  std::vector<Ended> last_;  // By number.
   std::uint64_t calls_ = 0;
   Status failed_ = Status::ok;
   std::condition_variable ended_;
   std::mutex kinds_mutex_;
-  std::map<std::string, std::size_t> kinds_;
+  std::map<Kind, std::size_t> kinds_;
 };
 
 }  // namespace nnstretch

@@ -134,6 +134,21 @@ def test_a_c99_program_hears_what_is_wrong(
     assert ended.stdout == "ok\n", ended.stderr
 
 
+def test_layer_calls_of_a_c99_program_go_where_they_are_supported(
+    cpp_runtime: CppRuntime,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    part, program = tmp_path / "c_session.o", tmp_path / "c_session"
+    source = str(HOME / "tests" / "c_session.c")
+    command = ["cc", *C99, "-c", f"-I{HOME / 'include'}", source, "-o", str(part)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    cpp_runtime.link([part], program)
+    command = [str(program), str(tmp_path / "costs.json")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.stdout == "ok\n", ended.stderr
+
+
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
