@@ -3,32 +3,24 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <fstream>
 #include <limits>
 #include <memory>
-#include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "nnstretch/error.hpp"
 #include "nnstretch/runtime.hpp"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // It maps memory of its own, and says itself what leaks.
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
-#else
-constexpr bool kSanitized = false;
-#endif
+#include "sanitized.hpp"
 
 namespace {
 
 using namespace nnstretch;
+
+// It maps memory of its own, and says itself what leaks.
+constexpr bool kSanitized = NNSTRETCH_SANITIZED != 0;
 
 std::int32_t supports_all(const nns_call* call) {
   (void)call;

@@ -19,6 +19,7 @@
 #include "bad_vendors.hpp"
 #include "nnstretch/error.hpp"
 #include "nnstretch/runtime.hpp"
+#include "sanitized.hpp"
 #include "stress_subjects.hpp"
 
 namespace {
@@ -28,7 +29,7 @@ std::atomic<long> allocations{0};
 
 }  // namespace
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if NNSTRETCH_SANITIZED
 constexpr bool kCounted = false;  // Sanitizers have an operator new of their own.
 #else
 constexpr bool kCounted = true;
