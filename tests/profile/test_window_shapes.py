@@ -93,9 +93,9 @@ def test_a_transposed_convolution_is_built_with_its_window(window: tuple[int, in
     ("side", "window"), [(17, 3), (2, 3), (4, 5), (1, 3)], ids=lambda value: str(value)
 )
 def test_a_pool_keeps_its_map_where_that_is_smaller_than_its_window(side: int, window: int) -> None:
-    kernel = kernel_of(nn.MaxPool2d(window, 1, window // 2), sides=(side, 17))
+    kernel = kernel_of(nn.MaxPool2d(window, 1, window // 2), sides=(17, side))
     with torch.inference_mode():
-        assert build((kernel,))(torch.zeros(1, 8, side, 17)).shape == kernel.shape_out
+        assert build((kernel,))(torch.zeros(1, 8, 17, side)).shape == kernel.shape_out
     assert run_as_onnx(kernel)[1].shape == kernel.shape_out
 
 
