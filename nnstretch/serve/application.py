@@ -175,8 +175,7 @@ class InferenceApplication:
             infer, reply = await self._code(quick, partial(self._begin, served, body, header_bytes))
             del body  # tensors that are views of it keep it, numbers in JSON do not
             if reply is None:
-                name, limit = served.application.name, served.limit
-                message = f"{limit} requests of {name} are open, server"
+                message = f"{served.limit} requests of {served.application.name} are open, server"
                 raise HTTPException(503, message, RETRY_AFTER)
             arrays = await answer_of(reply, request)
             if arrays is None:

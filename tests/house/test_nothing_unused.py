@@ -25,8 +25,8 @@ CALLED_FROM_OUTSIDE = re.compile(
     r"|optimizer_step"  # Lightning
     r"|main|arguments|show"  # what the command line looks up in its modules
     r"|render_str|repr_int|construct_mapping|compose_node|run_node|get_code"  # of libraries and importlib
-    r"|connection_(made|lost)|(data|eof)_received"  # of asyncio
-    r"|send_400_response|capture_signals|startup"  # of uvicorn
+    r"|connection_(made|lost)|(data|eof)_received|(pause|resume)_writing"  # of asyncio
+    r"|send_400_response|capture_signals|startup|timeout_keep_alive_handler"  # of uvicorn
 )
 
 

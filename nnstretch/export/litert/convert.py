@@ -114,7 +114,8 @@ class LiteRTCalibration:
             self.ranges = self._worker.calibrate(
                 feeds, previous_calibration_result=self.ranges or None, num_threads=1
             )
-        bounds = [ends[end] for ends in self.ranges.values() for end in ("min", "max")]
+        ranges = self.ranges.values()
+        bounds = [*(ends["min"] for ends in ranges), *(ends["max"] for ends in ranges)]
         if not all(np.isfinite(bound).all() for bound in bounds):
             raise BadInput(
                 f"{self.name} computes NaN or infinity, calibration inputs, int8"

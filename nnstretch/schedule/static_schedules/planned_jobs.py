@@ -58,11 +58,8 @@ class PlannedSlot:
     """None until it may start."""
 
     def __lt__(self, other: PlannedSlot) -> bool:
-        return (self.start_us, self.end_us, self.number) < (
-            other.start_us,
-            other.end_us,
-            other.number,
-        )
+        theirs = other.start_us, other.end_us, other.number
+        return (self.start_us, self.end_us, self.number) < theirs
 
 
 class PlannedJobs:
@@ -225,11 +222,8 @@ class PlannedJobs:
             self._gaps[state.index] = Gaps([(0.0, start_us), *taken])
 
     def _data_us(self, slot: PlannedSlot, place: int) -> float:
-        """Return when what a planned task needs is on its processor.
-
-        Where all before it have ended, that is known; else it is expected from the plan.
-        """
-        if slot.task is not None:
+        """Return when what a planned task needs is on its processor, or is expected there."""
+        if slot.task is not None:  # all before it have ended
             row = self._costs.ready_us(slot.task)
             return 0.0 if row is None else row[place]
         job, there_us = slot.job, 0.0
