@@ -18,6 +18,7 @@ from nnstretch.errors import BadInput, Cancelled, DeadlineMissed, ProcessorFaile
 from nnstretch.run.backends.registry import Choice
 from nnstretch.run.loaded_network import Given, LoadedNetwork, Values
 from nnstretch.run.metrics import max_abs_error, percentiles
+from nnstretch.run.requests.client_threads import run_clients
 from nnstretch.run.requests.open_requests import Reply
 from nnstretch.run.served_plans import ServedPlans, open_plans
 from nnstretch.run.server import Server
@@ -238,19 +239,11 @@ def drive_server(
 ) -> None:
     """Drive a server, which has `result.record` as its `ended`, by clients on threads."""
     lock = threading.Lock()
-    errors: list[BaseException] = []
     numbers = iter(range(workload.requests))
     stopped = threading.Event()
     deadline_ms = None if workload.deadline_us == inf else workload.deadline_us / 1000
 
     def client() -> None:
-        try:
-            ask()
-        except BaseException as error:  # not one that a request ended with: the test is over
-            errors.append(error)
-            stopped.set()
-
-    def ask() -> None:
         while not stopped.is_set():
             with lock:
                 if next(numbers, None) is None:
@@ -263,21 +256,7 @@ def drive_server(
                 progress(len(result.ends))
 
     began_s = perf_counter()
-    clients = [
-        threading.Thread(target=client, name=f"nnstretch-client-{number}", daemon=True)
-        for number in range(min(workload.clients, workload.requests))
-    ]
-    try:
-        for thread in clients:
-            thread.start()
-        for thread in clients:
-            thread.join()
-    except RuntimeError as error:  # no more threads
-        raise BadInput(f"{workload.clients} clients, load test, {error}") from None
-    finally:
-        stopped.set()
-    if errors:
-        raise errors[0]
+    run_clients(client, min(workload.clients, workload.requests), stopped)
     result.elapsed_us = (perf_counter() - began_s) * 1e6 / result.served.dilation
 
 

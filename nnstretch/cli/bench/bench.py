@@ -30,7 +30,7 @@ from nnstretch.cli.arguments import (
 )
 from nnstretch.cli.bench.result import RANDOM, result_of
 from nnstretch.cli.bench.result import show as show
-from nnstretch.cli.loaded_model import load_model_argument
+from nnstretch.cli.loaded_model import LoadedModel, load_model_argument
 from nnstretch.cli.output_path import check_writable
 from nnstretch.cli.progress import progress_stages
 from nnstretch.errors import BadInput, UnknownName
@@ -169,8 +169,6 @@ def check_int8(args: argparse.Namespace) -> None:
 def load_network(args: argparse.Namespace) -> BenchNetwork:
     """Load what the command line names. Raises BadInput where plan and bundle do not belong."""
     from nnstretch.bench.prepare import BenchNetwork, random_inputs
-    from nnstretch.bench.same_network import check_same_network
-    from nnstretch.bundle.bundle import read_bundle
     from nnstretch.stretch.lowering.lower import lower
     from nnstretch.stretch.weights.weights_file import read_image_task
     from nnstretch.train.data.calibration import open_calibration
@@ -178,18 +176,7 @@ def load_network(args: argparse.Namespace) -> BenchNetwork:
     subject = load_model_argument(args.model)
     plan = subject.plan
     assert plan is not None
-    bundle = None if args.bundle is None else read_bundle(args.bundle)
-    if bundle is not None and bundle.manifest.model != plan.model:
-        raise BadInput(
-            f"{args.bundle} is of {bundle.manifest.model}, bench, the plan stretches {plan.model}"
-        )
-    if bundle is not None and not has_segments_of(bundle, plan):
-        raise BadInput(
-            f"{args.bundle} has other branches than {args.model}, bench, name the plan that it was"
-            " exported from"
-        )
-    if bundle is not None:
-        check_same_network(bundle, lower(subject.graph, plan))
+    bundle = None if args.bundle is None else load_bundle(args, subject, plan)
     calibration: Any = None
     if args.int8 and args.calibration == RANDOM:
         calibration = random_inputs(plan.input_shape)
@@ -209,6 +196,26 @@ def load_network(args: argparse.Namespace) -> BenchNetwork:
         random_weights=args.calibration == RANDOM and args.weights is None,
         bundle=bundle,
     )
+
+
+def load_bundle(args: argparse.Namespace, subject: LoadedModel, plan: Plan) -> Bundle:
+    """Read the bundle of --bundle. Raises BadInput for one that is not of the plan."""
+    from nnstretch.bench.same_network import check_same_network
+    from nnstretch.bundle.bundle import read_bundle
+    from nnstretch.stretch.lowering.lower import lower
+
+    bundle = read_bundle(args.bundle)
+    if bundle.manifest.model != plan.model:
+        raise BadInput(
+            f"{args.bundle} is of {bundle.manifest.model}, bench, the plan stretches {plan.model}"
+        )
+    if not has_segments_of(bundle, plan):
+        raise BadInput(
+            f"{args.bundle} has other branches than {args.model}, bench, name the plan that it was"
+            " exported from"
+        )
+    check_same_network(bundle, lower(subject.graph, plan))
+    return bundle
 
 
 def has_segments_of(bundle: Bundle, plan: Plan) -> bool:
