@@ -22,6 +22,7 @@ from nnstretch.stretch.search.bounds.relaxations import known_relaxations
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.label_setting.combinations import candidate_combinations
 from nnstretch.stretch.search.label_setting.dominance import undominated
+from nnstretch.stretch.search.label_setting.small_sums import SmallSums
 from nnstretch.stretch.search.options.segment_option import BranchCombinations
 from nnstretch.stretch.search.options.segment_options import segment_options
 from nnstretch.stretch.search.search_schedule import SearchSchedule
@@ -104,6 +105,37 @@ def test_undominated_is_what_pairs_say(columns: int, data: st.DataObject) -> Non
     assert len(set(kept.tolist())) == len(kept)
     assert not any(beats(a, b) for a in kept for b in kept if a != b)
     assert all(any(beats(a, b) for a in kept) for b in range(len(rows)))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_undominated_among_many_rows_is_what_pairs_say(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    group, latency = draw.integers(0, 2, 400), draw.integers(0, 60, 400).astype(float)
+    resources = [latency + draw.integers(0, 12, 400) for _ in range(2)]
+    kept = undominated(group, latency, resources)
+    beats = (group[:, None] == group) & (latency[:, None] <= latency)
+    for resource in resources:
+        beats &= resource[:, None] >= resource
+    assert len(kept) > 80
+    assert beats[kept].any(axis=0).all()
+    assert (beats[np.ix_(kept, kept)] == np.eye(len(kept), dtype=bool)).all()
+
+
+SUMS = st.lists(st.sampled_from((-2.0, 0.0, 1.0, 3.0, np.inf)), max_size=30)
+
+
+@given(SUMS, SUMS, st.sampled_from((-1.0, 0.0, 2.0, 4.0, np.inf)), st.integers(1, 50))
+def test_small_sums_are_all_of_them_in_slices(
+    first: list[float], second: list[float], most: float, size: int
+) -> None:
+    sums = SmallSums.up_to(np.array(first), np.array(second), most)
+    slices = list(sums.slices(size))
+    pairs = [pair for s in slices for pair in zip(s[0].tolist(), s[1].tolist(), strict=True)]
+    expected = [(a, b) for a in range(len(first)) for b in range(len(second))]
+    expected = [(a, b) for a, b in expected if first[a] + second[b] <= most]
+    assert sorted(pairs) == expected
+    assert len(sums) == len(expected)
+    assert all(len(rows) <= size + len(second) for rows, _ in slices)
 
 
 @pytest.mark.parametrize(

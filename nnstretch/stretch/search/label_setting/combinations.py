@@ -17,6 +17,7 @@ from nnstretch.stretch.search.bounds.lagrangian import DeadlineTable, deadline_c
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, SegmentMultipliers
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.label_setting.dominance import undominated
+from nnstretch.stretch.search.label_setting.small_sums import SmallSums
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 
 DOMINANCE_FROM = 2_000
@@ -25,6 +26,8 @@ MOST_PAIRS = 10_000_000
 """Pairs of partial combinations and options that are looked at; beyond, the worst bounds go."""
 SLICE = 60_000
 """Pairs that are looked at at once."""
+ROUNDING_US = 1e-3
+"""More than sums of latencies and rewards differ by when they are added in another order."""
 
 
 def candidate_combinations(
@@ -206,18 +209,27 @@ class BranchJoin:
     def pairs_within_slack(
         self, remaining_us: Array, totals: BranchOptions, branch: BranchOptions
     ) -> tuple[Array, Array, Array]:
-        """Return rows of both, and bounds, of pairs within the slack, looked at in slices."""
+        """Return rows of both, and bounds, of pairs within the slack, looked at in slices.
+
+        What remains rises with the deadline, so it is the larger of what remains at either's.
+        """
+        first_us = remaining_us[np.searchsorted(self.deadlines, totals.us)]
+        second_us = remaining_us[np.searchsorted(self.deadlines, branch.us)]
+        most_us = self.slack_us + ROUNDING_US
+        pairs = min(
+            SmallSums.up_to(-totals.reward, second_us - branch.reward, most_us),
+            SmallSums.up_to(first_us - totals.reward, -branch.reward, most_us),
+            key=len,
+        )
         nothing = np.zeros(0, dtype=np.int64)
         all_rows, all_columns, bounds_us = [nothing], [nothing], [np.zeros(0)]
-        size = max(1, SLICE // max(1, len(branch)))
-        for low in range(0, len(totals), size):
-            us = np.maximum(totals.us[low : low + size, None], branch.us)
-            ahead_us = remaining_us[np.searchsorted(self.deadlines, us)]
-            bound_us = ahead_us - totals.reward[low : low + size, None] - branch.reward
-            rows, columns = np.nonzero(bound_us <= self.slack_us)
-            all_rows.append(rows + low)
-            all_columns.append(columns)
-            bounds_us.append(bound_us[rows, columns])
+        for rows, columns in pairs.slices(SLICE):
+            ahead_us = np.maximum(first_us[rows], second_us[columns])
+            bound_us = ahead_us - totals.reward[rows] - branch.reward[columns]
+            kept = np.flatnonzero(bound_us <= self.slack_us)
+            all_rows.append(rows[kept])
+            all_columns.append(columns[kept])
+            bounds_us.append(bound_us[kept])
         return np.concatenate(all_rows), np.concatenate(all_columns), np.concatenate(bounds_us)
 
     def remaining_cost(self, rewards: Sequence[Array]) -> Array:

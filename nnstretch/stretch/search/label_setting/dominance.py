@@ -9,6 +9,9 @@ from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.label_setting.labels import LabelSet
 from nnstretch.stretch.search.options.segment_option import BranchCombinations
 
+TOGETHER = 32
+"""Rows that others are compared with at once."""
+
 
 def compared_resources(rows: LabelSet | BranchCombinations, limits: NetworkLimits) -> list[Array]:
     """Return the columns that dominance compares beside latency; more is better."""
@@ -51,14 +54,20 @@ def record_highs(values: Array, first: Array) -> Array:
 
 def pareto_rows(values: Array, first: Array) -> Array:
     """Return rows that no earlier row of their group matches in every column."""
-    keep: list[int] = []
-    starts = np.flatnonzero(first).tolist()
-    for low, high in zip(starts, [*starts[1:], len(values)], strict=True):
-        rows = values[low:high]
-        candidates = np.arange(len(rows))
+    keep = [np.zeros(0, dtype=np.int64)]
+    starts = np.flatnonzero(first)
+    for low, high in zip(starts, np.append(starts[1:], len(values)), strict=True):
+        columns = np.ascontiguousarray(values[low:high].T)
+        candidates = np.arange(high - low)
         while len(candidates):
-            head = candidates[0]
-            keep.append(low + int(head))
-            candidates = candidates[1:]
-            candidates = candidates[(rows[candidates] > rows[head]).any(axis=1)]
-    return np.array(keep, dtype=np.int64)
+            heads, behind = candidates[:TOGETHER], candidates[TOGETHER:]
+            heads = heads[~np.triu(matches(columns, heads, heads), 1).any(axis=0)]
+            keep.append(low + heads)
+            candidates = behind[~matches(columns, heads, behind).any(axis=0)]
+    return np.concatenate(keep)
+
+
+def matches(columns: Array, rows: Array, others: Array) -> Array:
+    """Return whether a row has at least as much in every column as another: `[row, other]`."""
+    at_least = [column[rows, None] >= column[others] for column in columns]
+    return np.asarray(np.logical_and.reduce(at_least))

@@ -20,6 +20,7 @@ from nnstretch.stretch.search.bounds.relaxations import known_relaxations
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.label_setting.combinations import candidate_combinations
 from nnstretch.stretch.search.label_setting.dominance import compared_resources, undominated
+from nnstretch.stretch.search.label_setting.label_bounds import LabelBounds
 from nnstretch.stretch.search.label_setting.labels import (
     LabelGroup,
     LabelSet,
@@ -27,10 +28,9 @@ from nnstretch.stretch.search.label_setting.labels import (
     PlanPath,
     branch_columns,
     concatenate_labels,
-    outer_sum,
 )
+from nnstretch.stretch.search.label_setting.small_sums import SmallSums
 from nnstretch.stretch.search.options.segment_option import BranchCombinations, SegmentOption
-from nnstretch.stretch.search.options.segment_options import most_meetings
 from nnstretch.stretch.search.search_schedule import BeamLimits
 from nnstretch.stretch.search.space.search_space import SearchSpace
 
@@ -40,6 +40,8 @@ DOMINANCE_FACTOR = 6
 """Rows that dominance looks at, over those that are kept."""
 CANDIDATE_FACTOR = 16
 """Combinations that are generated, over those that are kept."""
+SLICE = 100_000
+"""Pairs of a label and a combination that are looked at at once."""
 
 
 @dataclass
@@ -66,11 +68,10 @@ class LabelSearch:
     """Labels that were expanded."""
 
     def __post_init__(self) -> None:
-        self.constants = [v.multipliers.constant(self.limits) for v in self.values]
+        self.bounds = LabelBounds(self.space, self.options, self.values, self.limits)
         self.starting: dict[int, list[int]] = {}
         for number in range(len(self.options)) if self.only is None else self.only:
             self.starting.setdefault(self.options[number].i, []).append(number)
-        self.most_meetings = most_meetings(self.options, self.space.last)
 
     @property
     def limit_us(self) -> float:
@@ -97,36 +98,13 @@ class LabelSearch:
     def prune(self, i: int, parts: list[LabelSet]) -> LabelSet:
         """Return the labels at a cut that may still become the best plan."""
         labels = concatenate_labels(parts)
-        bound = self.bound(
-            i, labels.width, labels.latency_us, labels.macs, labels.params, labels.meetings
-        )
+        bound = self.bounds.at_cut(i, labels)
         labels, bound = self.discard(labels, bound, bound < self.limit_us, self.limit_us)
         labels, bound = self.keep_best(labels, bound, DOMINANCE_FACTOR * self.beam.labels)
         missing = np.maximum(0, self.limits.min_meetings - labels.meetings)
         state = labels.width * (self.limits.min_meetings + 1) + missing
         rows = undominated(state, labels.latency_us, compared_resources(labels, self.limits))
         return self.keep_best(labels.take(rows), bound[rows], self.beam.labels)[0]
-
-    def bound(
-        self,
-        i: int,
-        width: Array,
-        latency_us: Array,
-        macs: Array,
-        params: Array,
-        meetings: Array,
-    ) -> Array:
-        """Return the tightest lower bound on the completions of labels at a cut, us.
-
-        Infinite where too few meeting points can follow.
-        """
-        rows = np.searchsorted(self.space.merged_widths(i), width)
-        bounds = []
-        for v, constant in zip(self.values, self.constants, strict=True):
-            reduced = v.multipliers.reduced(latency_us, macs, params, meetings)
-            bounds.append(reduced + v.at[i][rows] + constant)
-        suffices = meetings + self.most_meetings[i] >= self.limits.min_meetings
-        return np.asarray(np.where(suffices, np.maximum.reduce(bounds), np.inf))
 
     def keep_best(self, labels: LabelSet, bound: Array, most: int) -> tuple[LabelSet, Array]:
         """Return the labels of the least bounds, and these."""
@@ -160,12 +138,7 @@ class LabelSearch:
         ends = [*starts.tolist()[1:], len(labels)]
         for width, low, high in zip(widths.tolist(), starts.tolist(), ends, strict=True):
             part = labels.take(np.arange(low, high))
-            least_us = []
-            for v in self.values:
-                reduced = v.multipliers.reduced(
-                    part.latency_us, part.macs, part.params, part.meetings
-                )
-                least_us.append(float(reduced.min()))
+            least_us = [float(costs.min()) for costs in self.bounds.reduced_us(part)]
             group = LabelGroup(width, part, np.arange(first + low, first + high), least_us)
             for number in self.starting.get(i, ()):
                 if self.is_promising(number, group):
@@ -175,15 +148,10 @@ class LabelSearch:
 
     def is_promising(self, number: int, group: LabelGroup) -> bool:
         """Return whether some label may reach a good plan through an option."""
-        row = self.space.merged_row(self.options[number].i, group.width)
-        for v in self.values:
-            if number not in v.options or not np.isfinite(v.options[number][row]):
-                return False
-        for v, constant, least_us in zip(self.values, self.constants, group.least_us, strict=True):
-            if constant + least_us + v.options[number][row] >= self.limit_us:
-                self.note_discarded(self.limit_us)
-                return False
-        return True
+        bound_us = self.bounds.through(number, group)
+        if np.isfinite(bound_us) and bound_us >= self.limit_us:
+            self.note_discarded(self.limit_us)
+        return bound_us < self.limit_us and np.isfinite(bound_us)
 
     def admissible_combinations(self, number: int, group: LabelGroup) -> BranchCombinations | None:
         """Return combinations of an option that may still be part of a good plan."""
@@ -193,11 +161,10 @@ class LabelSearch:
             return None
         combinations = combinations.take(np.flatnonzero(self.limits.fits(combinations.params_held)))
         after = [bound_through(option, combinations, v) for v in self.values]
-        is_good = []
-        for a, constant, least_us in zip(after, self.constants, group.least_us, strict=True):
-            is_good.append(a < self.limit_us - constant - least_us)
+        pairs = zip(after, group.least_us, strict=True)
+        is_good = [after_us < self.limit_us - least_us for after_us, least_us in pairs]
         rows = np.flatnonzero(np.logical_and.reduce(is_good))
-        ahead_us = self.constants[0] + group.least_us[0]
+        ahead_us = group.least_us[0]
         most = self.beam.combinations
         combinations, values = self.keep_least(
             combinations.take(rows), after[0][rows], ahead_us, DOMINANCE_FACTOR * most
@@ -209,7 +176,7 @@ class LabelSearch:
     def generate_combinations(self, number: int, group: LabelGroup) -> BranchCombinations | None:
         """Return combinations of an option whose bound is good enough; None without any."""
         option = self.options[number]
-        ahead_us = self.constants[0] + group.least_us[0]
+        ahead_us = group.least_us[0]
         options, least_us = candidate_combinations(
             option,
             group.width,
@@ -248,42 +215,59 @@ class LabelSearch:
     ) -> None:
         """Extend every label of a group by every combination of an option."""
         option = self.options[number]
-        width = np.tile(combinations.width, len(group.labels))
-        latency_us = outer_sum(group.labels.latency_us, combinations.latency_us)
-        macs = outer_sum(group.labels.macs, combinations.macs)
-        params = outer_sum(group.labels.params, combinations.params)
-        params_held = outer_sum(group.labels.params_held, combinations.params_held)
-        meetings = np.repeat(group.labels.meetings + option.meetings, len(combinations))
         if option.is_last:
-            keep = self.limits.keeps(macs, params, meetings, params_held)
+            nothing = np.zeros(len(group.labels)), np.zeros(len(combinations))
+            pairs = SmallSums.up_to(*nothing, 0.0)
         else:
-            bound = self.bound(option.j, width, latency_us, macs, params, meetings)
-            keep = bound < self.limit_us
-            if not keep.all() and np.isfinite(self.limit_us):
-                self.note_discarded(self.limit_us)
-            keep = keep & self.limits.fits(params_held)
-        rows = np.flatnonzero(keep)
-        if not len(rows):
-            return
-        parent, pick = np.divmod(rows, len(combinations))
-        labels = LabelSet(
-            width[rows],
-            latency_us[rows],
-            macs[rows],
-            params[rows],
-            meetings[rows],
-            params_held[rows],
+            pairs = self.bounds.pairs_below(option, group.labels, combinations, self.limit_us)
+        if len(pairs) < len(group.labels) * len(combinations):
+            self.note_discarded(self.limit_us)
+        for rows, columns in pairs.slices(SLICE):
+            labels = self.extended(number, group, combinations, rows, columns)
+            if option.is_last:
+                labels = labels.take(np.flatnonzero(self.keeps_limits(labels)))
+                self.finish(labels)
+            else:
+                self.enqueue(option.j, self.promising(option.j, labels), waiting)
+
+    def extended(
+        self,
+        number: int,
+        group: LabelGroup,
+        combinations: BranchCombinations,
+        rows: Array,
+        columns: Array,
+    ) -> LabelSet:
+        """Return labels of a group extended by combinations, pair by pair."""
+        labels = group.labels
+        return LabelSet(
+            combinations.width[columns],
+            labels.latency_us[rows] + combinations.latency_us[columns],
+            labels.macs[rows] + combinations.macs[columns],
+            labels.params[rows] + combinations.params[columns],
+            labels.meetings[rows] + self.options[number].meetings,
+            labels.params_held[rows] + combinations.params_held[columns],
             np.full(len(rows), number),
-            group.numbers[parent],
-            branch_columns(combinations.options, pick, len(self.space.processors)),
+            group.numbers[rows],
+            branch_columns(combinations.options, columns, len(self.space.processors)),
         )
-        if option.is_last:
-            self.finish(labels)
-        else:
-            self.enqueue(option.j, labels, waiting)
+
+    def promising(self, i: int, labels: LabelSet) -> LabelSet:
+        """Return the labels at a cut that may lead to a good plan within the limits."""
+        keep = self.bounds.at_cut(i, labels) < self.limit_us
+        if not keep.all():
+            self.note_discarded(self.limit_us)
+        return labels.take(np.flatnonzero(keep & self.limits.fits(labels.params_held)))
+
+    def keeps_limits(self, labels: LabelSet) -> Array:
+        """Return which complete labels keep the limits of the whole network."""
+        held = labels.params_held
+        return self.limits.keeps(labels.macs, labels.params, labels.meetings, held)
 
     def enqueue(self, j: int, labels: LabelSet, waiting: dict[int, list[LabelSet]]) -> None:
         """Add labels that wait at a cut; prune them where they are too many."""
+        if not len(labels):
+            return
         queue = waiting.setdefault(j, [])
         queue.append(labels)
         if sum(map(len, queue)) > MOST_WAITING:
@@ -291,6 +275,8 @@ class LabelSearch:
 
     def finish(self, labels: LabelSet) -> None:
         """Make the fastest complete label the incumbent, where it is faster."""
+        if not len(labels):
+            return
         row = int(labels.latency_us.argmin())
         latency_us = float(labels.latency_us[row])
         if self.best is None or latency_us < self.best.latency_us:

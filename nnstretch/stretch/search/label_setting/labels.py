@@ -61,7 +61,7 @@ class LabelGroup:
     numbers: Array
     """Numbers of the labels among all that were expanded."""
     least_us: Sequence[float]
-    """Least reduced cost of any of them, at each of the search's multipliers."""
+    """Least reduced cost of any of them with the limits', at each of the search's multipliers."""
 
 
 @dataclass(frozen=True)
@@ -112,12 +112,6 @@ def concatenate_labels(parts: Sequence[LabelSet]) -> LabelSet:
         return parts[0]
     columns = [np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(LabelSet)]
     return LabelSet(*columns)
-
-
-def outer_sum(first: Array, second: Array) -> Array:
-    """Return sums of every row of the first with every row of the second, in that order."""
-    sums = first[:, None] + second
-    return sums.reshape(sums.shape[0] * sums.shape[1], *sums.shape[2:])
 
 
 def branch_columns(options: Sequence[Array], rows: Array, columns: int) -> Array:
