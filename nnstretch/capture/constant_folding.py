@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_map_only
 
 from nnstretch.capture.checks.random_operators import is_random
 from nnstretch.errors import CannotCapture
@@ -76,8 +77,11 @@ def count_elements(operator: Any, args: Any, kwargs: Any) -> int:
 
     A file may say another size beside the call. 0 where only computing tells.
     """
+    mode = FakeTensorMode()
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True):
+        # All tensors are fake: of real ones alone, sums and products would really be computed.
+        args, kwargs = tree_map_only(torch.Tensor, mode.from_tensor, (args, kwargs))
+        with mode:
             value = operator(*args, **kwargs)
         return int(value.numel())
     except Exception:

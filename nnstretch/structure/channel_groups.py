@@ -144,7 +144,7 @@ def kernel_weights(graph: Graph, kinds: Container[str] = CONVOLUTIONS) -> Iterat
     weights = {weight.name: weight.spec.shape for weight in graph.weights}
     writers = {node.name: node for node in graph.nodes}
     for node in graph.nodes:
-        if node.kind not in kinds or len(node.inputs) < 2 or node.inputs[1] in weights:
+        if node.kind not in kinds or len(node.inputs) < 2 or node.inputs[1] not in writers:
             continue
         rank = len(writers[node.inputs[1]].output.shape)
         todo = [node.inputs[1]]

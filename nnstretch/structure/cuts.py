@@ -186,7 +186,7 @@ def section(graph: Graph, start: Cut, end: Cut) -> Graph:
 
     Batch sizes and functions of weights that are computed before the start are computed again.
     """
-    nodes = graph.nodes[start.position + 1 : end.position + 1]
+    nodes = prune_unread(graph.nodes[start.position + 1 : end.position + 1], (end.value,))
     body = recomputed_nodes(graph, start, nodes) + nodes
     read: set[str] = set()
     for node in body:
@@ -195,7 +195,7 @@ def section(graph: Graph, start: Cut, end: Cut) -> Graph:
         f"{start.name}..{end.name}",
         (Value(start.value, graph.specs()[start.value]),),
         tuple(weight for weight in graph.weights if weight.name in read),
-        prune_unread(body, (end.value,)),
+        body,
         (end.value,),
     )
 

@@ -10,6 +10,7 @@ import torch
 from support.saved_programs import MODEL, nodes, refused, rewritten
 from torch import nn
 
+from nnstretch.capture import trace
 from nnstretch.capture.pt2_file import read_pt2
 from nnstretch.cli import main
 from nnstretch.errors import CannotCapture
@@ -23,6 +24,8 @@ class Masked(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         mask = torch.ones(4, 6)
         mask[1:3, 2:] = 0.5
+        mask[2] += 1
+        mask[:, 1:] *= 3
         return x * mask.t()[:, :3]
 
 
@@ -46,6 +49,8 @@ def enlarge(tree: Any, is_honest: bool) -> None:
 def test_a_mask_is_computed(saved: Path) -> None:
     mask = torch.ones(4, 6)
     mask[1:3, 2:] = 0.5
+    mask[2] += 1
+    mask[:, 1:] *= 3
     (constant,) = read_pt2(saved).weights.values()
     torch.testing.assert_close(constant, mask.t()[:, :3])
 
@@ -73,3 +78,13 @@ def test_a_view_of_a_constant_that_a_file_says_is_small_is_not_computed(
 
     path = rewritten(saved, tmp_path / "wide.pt2", {MODEL: enlarge_view})
     refused(path, CannotCapture, f"a constant of {SIDE * 1024 * 24} elements")
+
+
+def test_a_sum_that_is_larger_than_what_it_adds_is_not_computed() -> None:
+    class Wide(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            table = torch.arange(SIDE)[:, None] + torch.arange(SIDE)
+            return x + table[0, :3]
+
+    with pytest.raises(CannotCapture, match=f"a constant of {SIDE**2} elements"):
+        trace(Wide(), torch.zeros(1, 6, 3), "wide")

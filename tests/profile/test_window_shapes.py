@@ -81,6 +81,12 @@ def test_a_window_over_one_column_stands_upright() -> None:
     assert run_as_onnx(kernel)[1].shape == kernel.shape_out
 
 
+def test_a_column_whose_strides_leave_a_row_over_stands_upright() -> None:
+    kernel = kernel_of(nn.Conv2d(8, 16, (3, 1), 2), sides=(17, 14))
+    assert window_of(kernel) == (3, 1)
+    assert run_as_onnx(kernel)[1].shape == kernel.shape_out
+
+
 @pytest.mark.parametrize("window", [(2, 2), (2, 4), (4, 2), (3, 3)])
 def test_a_transposed_convolution_is_built_with_its_window(window: tuple[int, int]) -> None:
     kernel = kernel_of(nn.ConvTranspose2d(8, 16, window, 2))

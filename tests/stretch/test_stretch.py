@@ -155,6 +155,14 @@ def test_a_plan_that_branches_nothing_is_the_original(name: str) -> None:
         assert relative(module.eval()(x), same(x)) <= 1e-5
 
 
+def test_a_segment_owns_no_weights_that_its_end_does_not_need() -> None:
+    x = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    captured = trace(load_model("timm:test_vit?img_size=64").eval(), x, "test_vit")
+    analysis = NetworkAnalysis(captured.graph)
+    survey = two_branches(analysis, "test_vit", ("cpu", "dsp"), (0.5, 0.5), 0.5)
+    check_built(lower(analysis, survey.plan), captured, x, hooks=False)
+
+
 @cache
 def resnet18() -> NetworkAnalysis:
     return NetworkAnalysis(

@@ -44,8 +44,8 @@ def window_of(kernel: Kernel) -> tuple[int, int]:
     side = kernel.kernel
     # A bias adds no whole row of taps.
     short_side = min(side, max(1, kernel.macs // max(1, slides * side)))
-    # What strides leave over is less than a stride; a longer window takes more.
-    is_upright = width == 1 < height or rows - columns >= kernel.stride
+    # What strides leave over of rows is less than the window's; a longer window takes more.
+    is_upright = width == 1 < height or rows >= short_side or rows - columns >= kernel.stride
     return (side, short_side) if is_upright else (short_side, side)
 
 
