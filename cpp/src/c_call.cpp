@@ -168,23 +168,52 @@ std::size_t extent(const nns_tensor& tensor) {
   return end;
 }
 
+namespace {
+
+constexpr std::uintptr_t kFloat = sizeof(float);
+
+// Bytes from the first to one past the last on a circle of `circle` bytes that is walked round and
+// round: axes whose strides lead back to their start take no room on it.
+std::uintptr_t bytes_round(const nns_tensor& tensor, std::uintptr_t circle) {
+  std::uintptr_t bytes = kFloat;
+  for (int axis = 0; axis < tensor.rank; ++axis) {
+    const std::uintptr_t step = static_cast<std::uintptr_t>(tensor.strides[axis]) * kFloat;
+    if (step % circle != 0) bytes += static_cast<std::uintptr_t>(tensor.sizes[axis] - 1) * step;
+  }
+  return bytes;
+}
+
+// Whether no byte of one lies at the same place of the circle as one of the other.
+bool apart_round(const nns_tensor& a, const nns_tensor& b, std::uintptr_t circle) {
+  const auto first = reinterpret_cast<std::uintptr_t>(a.data);
+  const auto second = reinterpret_cast<std::uintptr_t>(b.data);
+  const std::uintptr_t a_bytes = bytes_round(a, circle), b_bytes = bytes_round(b, circle);
+  if (a_bytes > circle || b_bytes > circle) return false;
+  // How far the second begins behind the first.
+  const std::uintptr_t behind = second >= first ? (second - first) % circle
+                                                : (circle - (first - second) % circle) % circle;
+  return behind >= a_bytes && behind + b_bytes <= circle;
+}
+
+// Whether a stride of the first tells them apart: that of images does parts of one batch, that of
+// columns numbers that take turns.
+bool told_apart(const nns_tensor& a, const nns_tensor& b) {
+  for (int axis = 0; axis < a.rank; ++axis)
+    if (a.sizes[axis] > 1 && a.strides[axis] > 0 &&
+        apart_round(a, b, static_cast<std::uintptr_t>(a.strides[axis]) * kFloat))
+      return true;
+  return false;
+}
+
+}  // namespace
+
 bool overlap(const nns_tensor& a, const nns_tensor& b) {
   if (!a.data || !b.data) return false;
-  constexpr std::uintptr_t kFloat = sizeof(float);
+  if (a.data == b.data) return true;
   const auto first = reinterpret_cast<std::uintptr_t>(a.data);
   const auto second = reinterpret_cast<std::uintptr_t>(b.data);
   if (first + extent(a) * kFloat <= second || second + extent(b) * kFloat <= first) return false;
-  if (a.rank == 0 || b.rank == 0 || a.strides[0] != b.strides[0]) return true;
-  const std::uintptr_t step = static_cast<std::uintptr_t>(a.strides[0]) * kFloat;
-  const auto bytes_of_image = [step](const nns_tensor& tensor) {
-    return extent(tensor) * kFloat - step * static_cast<std::uintptr_t>(tensor.sizes[0] - 1);
-  };
-  const std::uintptr_t a_bytes = bytes_of_image(a), b_bytes = bytes_of_image(b);
-  if (step == 0 || a_bytes > step || b_bytes > step) return true;
-  // How far an image of the second begins behind one of the first.
-  const std::uintptr_t behind = second >= first ? (second - first) % step
-                                                : (step - (first - second) % step) % step;
-  return behind < a_bytes || behind + b_bytes > step;
+  return !told_apart(a, b) && !told_apart(b, a);
 }
 
 }  // namespace nnstretch

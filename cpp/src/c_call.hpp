@@ -22,7 +22,7 @@ Call call_of(const Operation& operation, const nns_call& call);
 // Floats from the first of a tensor that was checked to one past its last.
 std::size_t extent(const nns_tensor& tensor);
 // Whether two tensors that were checked may share a number. Parts of the images of one batch, as a
-// join in place has them, share none.
+// join in place has them, share none, nor do numbers of one memory that take turns.
 bool overlap(const nns_tensor& a, const nns_tensor& b);
 
 }  // namespace nnstretch
