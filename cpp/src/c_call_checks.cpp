@@ -23,21 +23,25 @@ class Checker {
     for (int i = 0; i < call_.reads_count; ++i) extents(call_.reads[i]);
     extents(call_.write);
     if (!call_.write.data) refuse_call("it writes nothing");
-    if (elements(call_.write) > span(call_.write))
+    if (elements(call_.write) > span(call_.write) || repeats(call_.write))
       refuse_call("elements of the result share memory");
     switch (call_.operation) {
       case NNS_CONV2D: return conv2d();
       case NNS_MATMUL: return matmul();
-      case NNS_ELEMENTWISE: return same(0), Elementwise{activation()};
-      case NNS_BINARY: return same(0), same(1), Binary{arithmetic(), attributes_.scale, activation()};
+      case NNS_ELEMENTWISE: return apart_or_same(0), Elementwise{activation()};
+      case NNS_BINARY:
+        apart_or_same(0);
+        apart_or_same(1);
+        return Binary{arithmetic(), attributes_.scale, activation()};
       case NNS_SCALAR:
-        return same(0), Scalar{arithmetic(), attributes_.number, attributes_.flag != 0, activation()};
+        apart_or_same(0);
+        return Scalar{arithmetic(), attributes_.number, attributes_.flag != 0, activation()};
       case NNS_POOL2D: return pool2d();
       case NNS_LAYER_NORM: return layer_norm();
       case NNS_GROUP_NORM: return group_norm();
-      case NNS_SOFTMAX: return same(0), dense_rows(), Softmax{attributes_.flag != 0};
+      case NNS_SOFTMAX: return apart_or_same(0), dense_rows(), Softmax{attributes_.flag != 0};
       case NNS_RESIZE2D: return resize2d();
-      case NNS_COPY: return same(0), Copy{};
+      case NNS_COPY: return apart_or_same(0), Copy{};
       case NNS_FILL: return Fill{attributes_.number};
       default: refuse_call("operation " + std::to_string(call_.operation) + " is none of hand-written code");
     }
@@ -73,6 +77,12 @@ class Checker {
     for (int axis = 0; axis < tensor.rank; ++axis) count *= static_cast<double>(tensor.sizes[axis]);
     return count;
   }
+  // Whether steps along an axis lead nowhere: gaps of other axes hide that from the span.
+  static bool repeats(const nns_tensor& tensor) {
+    for (int axis = 0; axis < tensor.rank; ++axis)
+      if (tensor.sizes[axis] > 1 && tensor.strides[axis] == 0) return true;
+    return false;
+  }
   static void want(bool sound, const char* why) {
     if (!sound) refuse_call(why);
   }
@@ -104,6 +114,18 @@ class Checker {
       if (overlap(call_.reads[i], call_.write))
         refuse_call("the result shares memory with input " + std::to_string(i) +
                     ", which is read while it is written");
+  }
+  // What is computed number by number, or row by row, may write the very tensor that it reads; any
+  // other one in its memory would lose numbers before they are read.
+  void apart_or_same(int index) const {
+    same(index);
+    const nns_tensor &x = read(index), &y = call_.write;
+    bool one = x.data == y.data;
+    for (int axis = 0; axis < y.rank; ++axis)
+      one = one && (y.sizes[axis] == 1 || x.strides[axis] == y.strides[axis]);
+    if (!one && overlap(x, y))
+      refuse_call("the result shares memory with input " + std::to_string(index) +
+                  " and is not the very same tensor");
   }
   void vector_of(int index, std::int64_t length, const char* why) const {
     if (has(index)) want(shaped(read(index), {length}) && dense(read(index), 0), why);
@@ -207,7 +229,7 @@ class Checker {
     return pool;
   }
   Operation layer_norm() const {
-    same(0);
+    apart_or_same(0);
     dense_rows();
     const int axes = attributes_.axes, rank = call_.write.rank;
     want(axes >= 1 && axes <= rank, "a layer norm is over some of the last axes");
@@ -220,7 +242,7 @@ class Checker {
     return LayerNorm{axes, attributes_.epsilon};
   }
   Operation group_norm() const {
-    same(0);
+    apart_or_same(0);
     dense_rows();
     want(call_.write.rank >= 2 && attributes_.groups >= 1 &&
              call_.write.sizes[1] % attributes_.groups == 0,

@@ -1,7 +1,8 @@
-// Tensors that share memory: which do, and that no number shared is overlooked.
+// Tensors that share memory: what may, what may not, and that no number shared is overlooked.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <initializer_list>
 #include <random>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "c_call.hpp"
+#include "nnstretch/error.hpp"
 
 namespace {
 
@@ -107,12 +109,73 @@ void tell_apart() {
   expect(tensor(0, {3, 1}, {8, 1}), tensor(3, {3, 1}, {8, 4}), "columns of one matrix");
 }
 
+struct Case {
+  nns_call call;
+  const char* words;  // Of the refusal, null where there is none.
+};
+
+nns_call call_of(nns_operation operation, std::initializer_list<nns_tensor> reads,
+                 const nns_tensor& write) {
+  nns_call call{};
+  call.operation = operation;
+  call.attributes = nns_defaults();
+  call.reads_count = static_cast<std::int32_t>(reads.size());
+  std::copy(reads.begin(), reads.end(), call.reads);
+  call.write = write;
+  return call;
+}
+
+std::vector<Case> cases() {
+  static const char* const other = "and is not the very same tensor";
+  static const char* const itself = "elements of the result share memory";
+  const nns_tensor a = tensor(0, {4, 4}, {4, 1}), across = tensor(0, {4, 4}, {1, 4});
+  const nns_tensor first = tensor(0, {4, 4}, {0, 0}), behind = tensor(1, {4, 4}, {4, 1});
+  const nns_tensor far = tensor(100, {4, 4}, {4, 1}), odd = tensor(1, {4, 4}, {8, 2});
+  const nns_tensor even = tensor(0, {4, 4}, {8, 2});
+  const nns_tensor row = tensor(0, {1, 4}, {4, 1}), same_row = tensor(0, {1, 4}, {9, 1});
+  std::vector<Case> all = {
+      {call_of(NNS_BINARY, {a, first}, a), other},
+      {call_of(NNS_BINARY, {a, across}, a), other},
+      {call_of(NNS_BINARY, {across, far}, a), other},
+      {call_of(NNS_BINARY, {a, a}, a), nullptr},
+      {call_of(NNS_BINARY, {even, far}, odd), nullptr},
+      {call_of(NNS_COPY, {row}, same_row), nullptr},
+      {call_of(NNS_COPY, {even}, odd), nullptr},
+      {call_of(NNS_COPY, {far}, tensor(0, {4, 4}, {100, 0})), itself},
+      {call_of(NNS_FILL, {}, tensor(0, {4, 4}, {100, 0})), itself},
+      {call_of(NNS_FILL, {}, tensor(0, {4, 1}, {100, 0})), nullptr},
+  };
+  for (const nns_operation operation :
+       {NNS_ELEMENTWISE, NNS_SCALAR, NNS_COPY, NNS_SOFTMAX, NNS_LAYER_NORM, NNS_GROUP_NORM}) {
+    all.push_back({call_of(operation, {a}, behind), other});
+    all.push_back({call_of(operation, {behind}, a), other});
+    all.push_back({call_of(operation, {a}, a), nullptr});
+    all.push_back({call_of(operation, {a}, far), nullptr});
+  }
+  return all;
+}
+
+void judge_calls() {
+  for (const Case& each : cases()) {
+    const std::string which = "operation " + std::to_string(each.call.operation);
+    try {
+      operation_of(each.call);
+    } catch (const Error& error) {
+      if (!each.words || !std::strstr(error.what(), each.words))
+        fail(which + " is refused: " + error.what());
+      continue;
+    }
+    if (each.words) fail(which + " is taken, although: " + each.words);
+  }
+}
+
 }  // namespace
 
 int main() {
   try {
     overlook_nothing();
     tell_apart();
+    judge_calls();
     std::puts("ok");
     return 0;
   } catch (const std::exception& error) {

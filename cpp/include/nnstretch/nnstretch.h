@@ -210,6 +210,7 @@ typedef struct nns_element {
   int32_t (*supports)(const nns_call* call);
   /* Make ready; weights are there, other data may be NULL. `prepared` goes to `run`. May be NULL. */
   int32_t (*prepare)(int32_t unit, const nns_call* call, void** prepared);
+  /* In a session the result may be the very input: same data, same strides. */
   int32_t (*run)(int32_t unit, void* prepared, const nns_call* call);
   void (*release)(int32_t unit, void* prepared); /* may be NULL */
   const char* (*error)(int32_t unit);            /* why the last function failed; may be NULL */
