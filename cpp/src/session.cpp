@@ -57,10 +57,31 @@ Session::Session(Runtime& runtime, CostTable costs, bool measure, std::size_t mo
   for (Slot& slot : slots_) slot.followers.reserve(most_calls);
 }
 
+Session::Awaiting::Awaiting(Slot& slot) : slot_(&slot), status_(slot.status) {
+  if (!slot.open) {
+    slot_ = nullptr;
+    return;
+  }
+  next_ = slot.awaiting;
+  slot.awaiting = this;
+}
+
+Session::Awaiting::~Awaiting() {
+  if (!slot_) return;
+  Awaiting** place = &slot_->awaiting;
+  while (*place != this) place = &(*place)->next_;
+  *place = next_;
+}
+
+void Session::Awaiting::end(Status status) {
+  slot_->awaiting = next_;
+  slot_ = nullptr;
+  status_ = status;
+}
+
 Session::Slot* Session::free_slot() {
-  const auto slot = std::find_if(slots_.begin(), slots_.end(), [](const Slot& entry) {
-    return !entry.open && entry.awaited == 0;
-  });
+  const auto slot = std::find_if(slots_.begin(), slots_.end(),
+                                 [](const Slot& entry) { return !entry.open; });
   return slot == slots_.end() ? nullptr : &*slot;
 }
 
@@ -132,9 +153,9 @@ std::uint64_t Session::enqueue(const nns_call& call) {
 Status Session::carry_out(const nns_call& call) {
   std::unique_lock<std::mutex> lock(runtime_.mutex_, std::defer_lock);
   Slot& slot = begin(lock, call, true);
-  const Awaiting awaiting(*this, slot);
-  ended_.wait(lock, [&] { return !slot.open; });
-  return slot.status;
+  const Awaiting awaiting(slot);
+  ended_.wait(lock, [&] { return awaiting.ended(); });
+  return awaiting.status();
 }
 
 bool Session::wait(std::uint64_t ticket, Status& status, double timeout_us) {
@@ -148,15 +169,15 @@ bool Session::wait(std::uint64_t ticket, Status& status, double timeout_us) {
     status = ended.number == ticket ? ended.status : failed_;
     return true;
   }
-  const Awaiting awaiting(*this, *slot);
-  const auto over = [&] { return !slot->open; };
+  const Awaiting awaiting(*slot);
+  const auto over = [&] { return awaiting.ended(); };
   if (timeout_us < 0) {
     ended_.wait(lock, over);
   } else {
     const auto limit = std::chrono::duration<double, std::micro>(std::min(timeout_us, 1e12));
     if (!ended_.wait_for(lock, limit, over)) return false;
   }
-  status = slot->status;
+  status = awaiting.status();
   return true;
 }
 
@@ -205,6 +226,7 @@ void Session::complete(Slot& slot, Status status) {
 
 void Session::end(Slot& slot) {
   slot.open = false;
+  while (slot.awaiting) slot.awaiting->end(slot.status);
   Ended& ended = last_[slot.number % kRemembered];
   if (ended.number < slot.number) ended = {slot.number, slot.status};
 }
@@ -213,6 +235,7 @@ void Session::close() {
   for (Slot& slot : slots_)
     if (slot.open && runtime_.loop_->withdraw(job_of(slot), runtime_.now_us())) {
       slot.status = Status::cancelled;
+      if (failed_ == Status::ok) failed_ = slot.status;
       end(slot);
     }
   ended_.notify_all();

@@ -43,10 +43,11 @@ class Session {
     std::uint32_t slot = 0;
     bool reads = false;  // What the other one wrote.
   };
+  class Awaiting;
   struct Slot {
     std::uint64_t number = 0;
     bool open = false;
-    std::size_t awaited = 0;  // Threads that have yet to read its status.
+    Awaiting* awaiting = nullptr;  // The threads that wait for it.
     Status status = Status::ok;
     nns_call call{};
     Operation operation;
@@ -58,19 +59,22 @@ class Session {
     std::uint64_t number = 0;
     Status status = Status::ok;
   };
-  // Keeps a place from being taken again; with the runtime's lock.
+  // A thread that waits for the call of a place, on its stack: it is told how that one ended, for
+  // the place is another call's before the thread wakes. With the runtime's lock.
   class Awaiting {
    public:
-    Awaiting(Session& session, Slot& slot) : session_(session), slot_(slot) { ++slot_.awaited; }
-    ~Awaiting() {
-      if (--slot_.awaited == 0) session_.ended_.notify_all();
-    }
+    explicit Awaiting(Slot& slot);
+    ~Awaiting();
     Awaiting(const Awaiting&) = delete;
     Awaiting& operator=(const Awaiting&) = delete;
+    bool ended() const { return !slot_; }
+    Status status() const { return status_; }
+    void end(Status status);  // Of the first that waits.
 
    private:
-    Session& session_;
-    Slot& slot_;
+    Slot* slot_;  // Null when its call has ended.
+    Status status_;
+    Awaiting* next_ = nullptr;
   };
   // What costs depend on: its signature, and which elements support the call with all attributes
   // and strides, bit N for number N.
