@@ -51,6 +51,18 @@ Reserved& reserved() {
   return units;
 }
 
+// The lowest unit that neither this list nor another runtime has; else the lowest that is not in
+// this list, of which ReservedUnits says whose it is; the number of units where all are in it.
+int next_unit(const nns_element& element, const std::set<int>& taken) {
+  const std::lock_guard<std::mutex> lock(reserved().mutex);
+  int lowest = element.units;
+  for (int unit = element.units; unit-- > 0;)
+    if (taken.count(unit) == 0) lowest = unit;
+  for (int unit = lowest; unit < element.units; ++unit)
+    if (taken.count(unit) == 0 && reserved().units.count({&element, unit}) == 0) return unit;
+  return lowest;
+}
+
 std::string reason(const ElementOptions& element) {
   const char* text = element.vendor->error ? element.vendor->error(element.unit) : nullptr;
   return text && *text != '\0' ? std::string(": ") + text : "";
@@ -153,13 +165,14 @@ const nns_element& linked_element(const std::string& name) {
 
 std::vector<ElementOptions> elements_of(const std::vector<std::string>& texts) {
   std::vector<ElementOptions> elements;
-  std::map<const nns_element*, int> units;
+  std::map<const nns_element*, std::set<int>> units;
   for (const std::string& text : texts) {
     ElementOptions element = element_of(text, elements.size());
     if (element.vendor) {
-      element.unit = units[element.vendor]++;
-      if (element.unit >= element.vendor->units)
-        refuse("element " + text + " is there " + std::to_string(element.unit + 1) +
+      std::set<int>& taken = units[element.vendor];
+      element.unit = next_unit(*element.vendor, taken);
+      if (!taken.insert(element.unit).second || element.unit >= element.vendor->units)
+        refuse("element " + text + " is there " + std::to_string(taken.size()) +
                " times, it has " + std::to_string(element.vendor->units) + " units");
     }
     elements.push_back(std::move(element));

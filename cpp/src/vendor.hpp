@@ -19,7 +19,7 @@ void link_element(const nns_element& element);
 const nns_element& linked_element(const std::string& name);
 
 // Elements as text: cpu, cpu:CORE, emulated:TYPE, library:PATH, linked:NAME. A vendor's element that
-// is there several times is several units.
+// is there several times is several units, those that are no other runtime's first.
 std::vector<ElementOptions> elements_of(const std::vector<std::string>& texts);
 
 bool supports(const ElementOptions& element, const nns_call& call);

@@ -86,6 +86,29 @@ void reserve_units() {
   const Runtime both(with_units({0, 1}));
 }
 
+// Units that are not named are those that no other runtime has.
+void find_free_units() {
+  static const nns_element four = {NNS_VERSION, "four",     "npu",   4,      supports_all,
+                                   nullptr,     do_nothing, nullptr, nullptr};
+  const char* config = "{\"elements\": [\"linked:four\", \"cpu\", \"linked:four\"]}";
+  const auto expect = [&](nns_runtime*& runtime, nns_status status) {
+    if (nns_create(config, &runtime) != status)
+      fail("units were not given as expected: " + std::string(nns_last_error()));
+  };
+  nns_runtime *first = nullptr, *second = nullptr, *third = nullptr;
+  if (nns_link_element(&four) != NNS_OK) fail(nns_last_error());
+  expect(first, NNS_OK);
+  expect(second, NNS_OK);
+  expect(third, NNS_BAD_INPUT);
+  const std::string why = nns_last_error();
+  if (why.find("unit 0 of four is another runtime's") == std::string::npos)
+    fail("refused, but: " + why);
+  nns_close(first);
+  expect(third, NNS_OK);
+  nns_close(second);
+  nns_close(third);
+}
+
 // A runtime that cannot be made keeps nothing of what it took.
 void make_none() {
   constexpr rlim_t kRoomBytes = rlim_t{1} << 30;
@@ -152,6 +175,7 @@ void find_pages() {
 int main() {
   try {
     reserve_units();
+    find_free_units();
     find_pages();
     make_none();
     std::puts("ok");
