@@ -38,6 +38,10 @@ void pin(int core) {
 }  // namespace
 
 void Runtime::start() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (closing_) throw Error(Status::closed, "the runtime is closed");
+  }
   if (loop_) throw Error(Status::bad_input, "it was started before");
   std::vector<std::string> types;
   for (const ElementOptions& element : options_.elements) types.push_back(element.type);

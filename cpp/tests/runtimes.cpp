@@ -109,6 +109,21 @@ void find_free_units() {
   nns_close(third);
 }
 
+// Nothing starts what was closed.
+void start_closed() {
+  RuntimeOptions options;
+  options.elements = {{"cpu0"}};
+  Runtime runtime(options);
+  runtime.close();
+  try {
+    runtime.start();
+  } catch (const Error& error) {
+    if (error.status() == Status::closed) return;
+    fail("refused, but: " + std::string(error.what()));
+  }
+  fail("it was started behind its end");
+}
+
 // A runtime that cannot be made keeps nothing of what it took.
 void make_none() {
   constexpr rlim_t kRoomBytes = rlim_t{1} << 30;
@@ -176,6 +191,7 @@ int main() {
   try {
     reserve_units();
     find_free_units();
+    start_closed();
     find_pages();
     make_none();
     std::puts("ok");

@@ -80,7 +80,8 @@ class Runtime {
   // Room for calls of hand-written code (session.hpp), `most_calls` at once. Before start(). `costs`:
   // path of a table, empty to measure a call when it is first seen.
   Session& open_session(const std::string& costs, std::size_t most_calls);
-  // Throws Error: no_memory where the system has no threads for all elements; it is closed then.
+  // Throws Error: no_memory where the system has no threads for all elements, it is closed then;
+  // closed after close().
   void start();
 
   // Begin an inference; inputs and outputs must stay until it has ended. Throws Error: queue_full where all places are taken, closed after close().
