@@ -95,30 +95,38 @@ void Runtime::work(std::size_t element) {
 
 void Runtime::run_task(std::unique_lock<std::mutex>& lock, std::size_t element, const Job& job) {
   Place& place = place_of(job);
-  const std::size_t task = job.id - place.first_job;
   const double start_us = now_us();
   ++place.computing;
-  if (start_us > place.deadline_us && place.phase == Phase::running) {
+  // A task that is given up has no span, and its inference none as a whole.
+  double end_us = start_us;
+  if (start_us > place.deadline_us && place.phase == Phase::running)
     stop_place(place, Status::too_late);
-  } else {
-    lock.unlock();
-    const std::string failure =
-        attempt(element, job.kind, start_us, [&] { compute_task(place, element, task); });
-    lock.lock();
-    if (!failure.empty()) {
-      failure_ = networks_[place.network].network->tasks()[task].name + ": " + failure;
-      if (place.phase == Phase::running) stop_place(place, Status::failed);
-    } else if (options_.correct_costs && place.phase == Phase::running) {
-      // What nobody waits for any more may have been computed beside others than usual.
-      costs_.observe(job.kind, element, start_us, now_us());
-    }
-  }
+  else
+    end_us = run_in_time(lock, element, job, start_us);
+  finish_task(place, element, job, end_us);
+  dispatch();
+}
+
+double Runtime::run_in_time(std::unique_lock<std::mutex>& lock, std::size_t element, const Job& job,
+                            double start_us) {
+  Place& place = place_of(job);
+  const std::size_t task = job.id - place.first_job;
+  lock.unlock();
+  const std::string failure =
+      attempt(element, job.kind, start_us, [&] { compute_task(place, element, task); });
+  lock.lock();
   const double end_us = now_us();
+  if (!failure.empty()) {
+    failure_ = networks_[place.network].network->tasks()[task].name + ": " + failure;
+    if (place.phase == Phase::running) stop_place(place, Status::failed);
+  } else if (options_.correct_costs && place.phase == Phase::running) {
+    // What nobody waits for any more may have been computed beside others than usual.
+    costs_.observe(job.kind, element, start_us, end_us);
+  }
   ++tasks_run_;
   if (spans_.size() < options_.trace_spans)
     spans_.push_back({place.network, place.number, task, element, start_us, end_us});
-  finish_task(place, element, job, end_us);
-  dispatch();
+  return end_us;
 }
 
 // What the exception says that is being handled.

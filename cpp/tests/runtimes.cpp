@@ -1,6 +1,7 @@
 // What a runtime takes of the program that makes it, and what it gives back.
 #include <sys/resource.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -9,6 +10,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "nnstretch/error.hpp"
@@ -124,6 +126,41 @@ void start_closed() {
   fail("it was started behind its end");
 }
 
+std::int32_t take_long(std::int32_t unit, void* prepared, const nns_call* call) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  return do_nothing(unit, prepared, call);
+}
+
+// A task that is given up leaves no span, and is none that was run.
+void give_up() {
+  static const nns_element slow = {NNS_VERSION, "slow",    "npu",   1,      supports_all,
+                                   nullptr,     take_long, nullptr, nullptr};
+  const auto network = std::make_shared<Network>("net", nullptr, 16);
+  const View x = network->input("x", {1}), y = network->output("y", {1});
+  network->begin_task("copy");
+  network->call("copy", Copy{}, {x}, y);
+  network->finish();
+  RuntimeOptions options = with_units({0});
+  options.elements[0].vendor = &slow;
+  options.trace_spans = 8;
+  Runtime runtime(options);
+  runtime.open(network, 2, {{1.0}});
+  runtime.start();
+  float from = 0.0F, to[2];
+  const float* inputs[1] = {&from};
+  float *first[1] = {&to[0]}, *second[1] = {&to[1]};
+  const Ticket whole = runtime.submit(0, inputs, first);
+  const Ticket late = runtime.submit(0, inputs, second, {10000.0, 0});
+  Status status = Status::failed;
+  runtime.wait(whole, status);
+  if (status != Status::ok) fail("an inference without a deadline did not end well");
+  runtime.wait(late, status);
+  if (status != Status::too_late) fail("an inference ended before what it waited for");
+  if (runtime.spans().size() != 1 || runtime.tasks_run() != 1)
+    fail("of one task that was run there are " + std::to_string(runtime.spans().size()) +
+         " spans, and " + std::to_string(runtime.tasks_run()) + " were run");
+}
+
 // A runtime that cannot be made keeps nothing of what it took.
 void make_none() {
   constexpr rlim_t kRoomBytes = rlim_t{1} << 30;
@@ -192,6 +229,7 @@ int main() {
     reserve_units();
     find_free_units();
     start_closed();
+    give_up();
     find_pages();
     make_none();
     std::puts("ok");

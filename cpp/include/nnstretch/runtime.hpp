@@ -98,7 +98,7 @@ class Runtime {
 
   double now_us() const;
   std::vector<TaskSpan> spans() const;
-  // Tasks of networks that elements were done with, whether their spans were kept or not.
+  // Tasks of networks that elements computed, whether their spans were kept or not.
   std::uint64_t tasks_run() const;
   const Network& network(std::size_t number) const;
   const RuntimeOptions& options() const { return options_; }
@@ -118,6 +118,9 @@ class Runtime {
   void check_ticket(const Ticket& ticket) const;
   void work(std::size_t element);
   void run_task(std::unique_lock<std::mutex>& lock, std::size_t element, const Job& job);
+  // Returns when it ended.
+  double run_in_time(std::unique_lock<std::mutex>& lock, std::size_t element, const Job& job,
+                     double start_us);
   // Compute without the lock; returns what went wrong, empty where nothing did. An emulated element
   // takes the time of its table, not the corrected one.
   template <typename Compute>
