@@ -99,7 +99,8 @@ class Network {
 };
 
 // Operation, shapes and attributes of a call in one line: the key of its costs. What changes
-// numbers and no work (bounds of a clamp, factors) is left out.
+// numbers and no work (bounds of a clamp, factors) is left out, and so are strides: calls that differ
+// by them alone share costs.
 std::string signature(const Call& call);
 
 // Memory of one inference.
