@@ -118,7 +118,8 @@ more than 1e-4 of the largest magnitude. Your own arrays are float32 in C order 
 | `network.cpp`, `network.hpp` | the calls in forward order, a comment each |
 | `weights.bin` | the weights: named, aligned, checked, mapped |
 | `layers/` | layers as defined and as called, as JSON |
-| `runtime/include/nnstretch/` | `runtime.hpp` for C++, `nnstretch.h` for C and for accelerators |
+| `runtime/include/nnstretch/*.hpp` | C++: `runtime.hpp`, `costs.hpp`, `session.hpp` (layer calls) |
+| `runtime/include/nnstretch/nnstretch.h` | for C and for accelerators |
 | `runtime/src/` | kernels, scheduling, the runner |
 | `runtime/examples/` | elements of vendors, to start from |
 

@@ -74,7 +74,8 @@ def test_inferences_of_exported_networks_end_once_on_every_set_of_kernels(
 def prints_ok(runtime: CppRuntime, name: str, folder: Path) -> None:
     """Build a program of `cpp/tests` and run it."""
     program = runtime.link([HOME / "tests" / f"{name}.cpp"], folder / name)
-    done = subprocess.run([program], capture_output=True, text=True, check=False, timeout=60)
+    command = [program, folder / f"{name}.json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
 
 
@@ -92,11 +93,13 @@ def test_a_runtime_without_threads_for_all_elements_is_closed(
     prints_ok(cpp_runtime, "no_threads", tmp_path)
 
 
-def test_a_runtime_takes_units_and_memory_and_gives_them_back(
+@pytest.mark.parametrize("name", ["runtimes", "sessions", "tensors"])
+def test_a_program_of_the_runtime_finds_nothing_wrong(
     cpp_runtime: CppRuntime,  # noqa: F811
+    name: str,
     tmp_path: Path,
 ) -> None:
-    prints_ok(cpp_runtime, "runtimes", tmp_path)
+    prints_ok(cpp_runtime, name, tmp_path)
 
 
 @pytest.mark.slow
