@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 
 import torch
 
@@ -13,7 +14,7 @@ from nnstretch.stretch.lowering.adapters import ADAPTER_PREFIX
 from nnstretch.stretch.lowering.depth_scaling import original_weight
 from nnstretch.stretch.lowering.lower import LoweredBranch
 from nnstretch.stretch.weights.channel_blocks import NO_BLOCK, ChannelBlocks, Index, Run
-from nnstretch.structure.channel_groups import Dim, size_at
+from nnstretch.structure.channel_groups import Dim, ShortcutJunction, size_at
 from nnstretch.structure.channel_slices import ChannelSlice, total
 
 Weights = Mapping[str, torch.Tensor]
@@ -43,16 +44,23 @@ class ChannelSelection:
         self.uneven = self.uneven_roots()
         self.inside = self.incoming
         width = self.size(self.entry)
-        if width == len(self.incoming) and not self.has_adapter("_in"):
-            self.keep_incoming()
+        self.reads_incoming = width == len(self.incoming) and not self.has_adapter("_in")
+        if self.reads_incoming:
+            self.keep(self.entry, self.incoming)
         else:
             self.keep_best_inputs()
             self.inside = self.original_positions(self.entry)
+        self.keep_what_shortcuts_add()
+
+    @cached_property
+    def adapters(self) -> frozenset[str]:
+        """Return the names of the branch's adapters."""
+        modules = {weight.name.split(".")[0] for weight in self.branch.graph.weights}
+        return frozenset(module for module in modules if module.startswith(ADAPTER_PREFIX))
 
     def has_adapter(self, suffix: str) -> bool:
         """Return whether the branch has an adapter whose name ends so: `_in` or `_out`."""
-        modules = {weight.name.split(".")[0] for weight in self.branch.graph.weights}
-        return any(m.startswith(ADAPTER_PREFIX) and m.endswith(suffix) for m in modules)
+        return any(module.endswith(suffix) for module in self.adapters)
 
     def scaled(self, block: int) -> Fraction:
         """Return how many channels of a block the branch has."""
@@ -82,19 +90,35 @@ class ChannelSelection:
                 return []
         return runs
 
-    def keep_incoming(self) -> None:
-        """Keep what comes in, in its order."""
-        block, rank = self.blocks.along(self.entry)
+    def keep(self, dim: Dim, positions: Index) -> None:
+        """Keep the channels at positions along a dimension, in their order."""
+        block, rank = self.blocks.along(dim)
         at = 0
-        for run in self.runs(self.entry):
+        for run in self.runs(dim):
             count = 1 if run.block == NO_BLOCK else int(self.scaled(run.block))
-            read = self.incoming[at : at + count * run.inner : run.inner]
+            read = positions[at : at + count * run.inner : run.inner]
             at += count * run.inner
             if run.block != NO_BLOCK:
                 # A channel of another block has no weights at this place: its neighbor's serve.
                 size = self.blocks.sizes[run.block]
                 ranks = torch.where(block[read] == run.block, rank[read], read % size)
                 self.kept.setdefault(run.block, ranks)
+
+    def keep_what_shortcuts_add(self) -> None:
+        """Keep on main paths what shortcuts from the input add to them without an adapter."""
+        for junction in self.channels.junctions:
+            if f"{ADAPTER_PREFIX}{junction.node}" not in self.adapters:
+                ends = self.junction_ends(junction)
+                added, main = (self.channels.shapes[end.name][0][junction.axis] for end in ends)
+                self.keep(main, self.original_positions(added))
+
+    def junction_ends(self, junction: ShortcutJunction) -> tuple[ValueRef, ValueRef]:
+        """Return the shortcut and the main path that a junction adds."""
+        args = next(n.args for n in self.section.graph.nodes if n.name == junction.node)
+        shortcut, main = args[junction.argument], args[1 - junction.argument]
+        assert isinstance(shortcut, ValueRef)
+        assert isinstance(main, ValueRef)
+        return shortcut, main
 
     def keep_best_inputs(self) -> None:
         """Keep channels that an adapter makes: those of the merged tensor first, then any."""
@@ -108,6 +132,8 @@ class ChannelSelection:
 
     def original_positions(self, dim: Dim) -> Index:
         """Return original position of every new position along a dimension."""
+        if self.reads_incoming and self.is_entry(dim):
+            return self.incoming
         runs = self.runs(dim)
         whole = self.follow(runs)
         if runs and len(whole) == self.size(dim):
@@ -118,6 +144,13 @@ class ChannelSelection:
             positions.append(at + self.part_positions(part))
             at += part.size
         return torch.cat(positions)
+
+    def is_entry(self, dim: Dim) -> bool:
+        """Return whether a dimension has the very channels that the branch reads."""
+        if total(dim) != total(self.entry):
+            return False
+        pairs = zip(self.blocks.along(dim), self.blocks.along(self.entry), strict=True)
+        return all(torch.equal(channels, read) for channels, read in pairs)
 
     def follow(self, runs: list[Run]) -> Index:
         """Return original position of every new position along the runs of a dimension."""
@@ -159,12 +192,13 @@ class ChannelSelection:
 
     def score(self, block: int) -> torch.Tensor:
         """Return a block's importance; at the branch's end, less for what other branches took."""
-        score = self.importance(block)
+        score = self.importance(block).double()  # what is added below has ten digits
         blocks, ranks = self.blocks.along(self.end)
         positions = (blocks == block).nonzero().reshape(-1)
         if not len(positions):
             return score
-        use = torch.tensor([float(self.channel_use.get(p, 0)) for p in positions.tolist()])
+        counts = [self.channel_use.get(p, 0) for p in positions.tolist()]
+        use = torch.tensor(counts, dtype=torch.double)
         score = score - 1e6 * mean_by_rank(use, ranks[positions], len(score))
         if self.slice_start is not None:
             slice_end = self.slice_start + (self.branch.branch.width_out or 0)
@@ -202,7 +236,7 @@ class ChannelSelection:
             return end
         width = self.branch.branch.width_out or 0
         if len(end) != width or self.has_adapter("_out"):
-            return torch.arange(self.slice_start, self.slice_start + width)
+            return torch.arange(self.slice_start, self.slice_start + width) % total(self.end)
         return end
 
 
@@ -217,7 +251,7 @@ def best(score: torch.Tensor, count: int) -> Index:
 def mean_by_rank(values: torch.Tensor, ranks: Index, size: int) -> torch.Tensor:
     """Return the mean of the values at each of `size` ranks."""
     count = torch.bincount(ranks, minlength=size).clamp_min(1)
-    return torch.zeros(size).index_add(0, ranks, values) / count
+    return torch.zeros(size, dtype=values.dtype).index_add(0, ranks, values) / count
 
 
 def expand_blocks(blocks: Index, size: int) -> Index:

@@ -130,12 +130,7 @@ def adapter_ends(selection: ChannelSelection, module: str) -> tuple[Index, Index
     """Return the original channels that an adapter reads and writes."""
     for junction in selection.channels.junctions:
         if module == f"{ADAPTER_PREFIX}{junction.node}":
-            nodes = selection.section.graph.nodes
-            args = next(node.args for node in nodes if node.name == junction.node)
-            shortcut = args[junction.argument]
-            main = args[1 - junction.argument]
-            assert isinstance(shortcut, ValueRef)
-            assert isinstance(main, ValueRef)
+            shortcut, main = selection.junction_ends(junction)
             return selection.positions_along(shortcut), selection.positions_along(main)
     if module.endswith("_in"):
         return selection.incoming, selection.inside
