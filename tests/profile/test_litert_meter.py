@@ -110,6 +110,25 @@ def test_every_kernel_runs_and_gives_the_shape_of_the_graph(dtype: str) -> None:
         assert np.prod(out["shape"]) == np.prod(kernel.shape_out), kernel
 
 
+@pytest.mark.parametrize("size", [(14, 21), (14, 7), (21, 14)])
+def test_windows_of_an_adaptive_pool_are_as_high_and_as_wide_as_they_divide(
+    size: tuple[int, int],
+) -> None:
+    network = nn.Sequential(nn.AdaptiveAvgPool2d(7), nn.Conv2d(3, 4, 1)).eval()
+    kernels = fuse_kernels(capture(network, torch.zeros(1, 3, *size), "pooled"), RULES)
+    (pool,) = (kernel for kernel in kernels if kernel.op.startswith("adaptive"))
+    model = build((pool,), "float32")
+    assert operators(model) == ["AVERAGE_POOL_2D"]
+    interpreter = Interpreter(model_content=model, num_threads=1)
+    interpreter.allocate_tensors()
+    x = np.random.default_rng(0).random((1, *size, 3), dtype=np.float32)
+    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], x)
+    interpreter.invoke()
+    value = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+    expected = network[0](torch.from_numpy(x).permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+    np.testing.assert_allclose(value, expected.numpy(), atol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_chain_is_the_operators_of_its_kernels(dtype: str) -> None:
     chain = block_kernels()[:3]

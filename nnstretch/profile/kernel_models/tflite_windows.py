@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from nnstretch.errors import UnsupportedOp
@@ -119,7 +119,7 @@ def pool(
     model: TfliteModelBuilder, kernel: Kernel, value: int, shape: tuple[int, ...], clamp: int
 ) -> int:
     """Add a pooling with its padding. Raises UnsupportedOp when the windows are not equal."""
-    window, stride = kernel.kernel, kernel.stride
+    window, stride = (kernel.kernel, kernel.kernel), (kernel.stride, kernel.stride)
     if kernel.op.startswith("adaptive"):
         sizes = model.shape(value)
         if shape == sizes:
@@ -129,9 +129,10 @@ def pool(
                 f"cannot build {kernel.op} for LiteRT, kernel {kernel.name}, {kernel.shapes_in[0]}"
                 " has no equal windows"
             )
-        window = stride = sizes[1] // shape[1]
-    strided = replace(kernel, stride=stride)
-    source, scheme = pad_for_window(model, value, (window, window), strided, shape)
+        window = stride = sizes[1] // shape[1], sizes[2] // shape[2]
+        source, scheme = value, VALID  # such windows tile the map
+    else:
+        source, scheme = pad_for_window(model, value, window, kernel, shape)
     return model.op(
         "MAX_POOL_2D" if "max" in kernel.op else "AVERAGE_POOL_2D",
         (source,),
@@ -139,9 +140,9 @@ def pool(
         "Pool2DOptions",
         like=value,
         padding=scheme,
-        strideH=stride,
-        strideW=stride,
-        filterHeight=window,
-        filterWidth=window,
+        strideH=stride[0],
+        strideW=stride[1],
+        filterHeight=window[0],
+        filterWidth=window[1],
         fusedActivationFunction=clamp,
     )

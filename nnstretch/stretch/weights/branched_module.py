@@ -15,7 +15,7 @@ from nnstretch.files.checked import checked
 from nnstretch.files.plan_yaml import check_plan
 from nnstretch.plan import Plan
 from nnstretch.stretch.lowering.lower import LoweredNetwork, LoweredSegment, lower
-from nnstretch.stretch.weights.inheritance import constants, inherit_segments
+from nnstretch.stretch.weights.inheritance import inherit_segments
 
 
 class BranchedSegment(nn.Module):
@@ -127,7 +127,7 @@ def build_module(
     """
     network = StretchedNetwork(lowered)
     if weights is not None:
-        inherited = inherit_segments(lowered, weights)
+        inherited = inherit_segments(lowered, weights, only_constants=not inherit)
         for module, segment, (values, stands_for) in zip(
             network.segments, lowered.segments, inherited, strict=True
         ):
@@ -137,8 +137,5 @@ def build_module(
             for built, branch, starting in zip(
                 module.branches, segment.branches, values, strict=True
             ):
-                if not inherit:
-                    kept = constants(branch.graph)
-                    starting = {name: starting[name] for name in kept & starting.keys()}
                 copy_weights(built, branch.graph, starting)
     return network.train()

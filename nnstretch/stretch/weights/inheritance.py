@@ -30,20 +30,21 @@ from nnstretch.structure.macs import TRANSPOSED, WEIGHTED
 
 
 def inherit_segments(
-    stretched: LoweredNetwork, weights: Weights
+    stretched: LoweredNetwork, weights: Weights, only_constants: bool = False
 ) -> Iterator[tuple[list[dict[str, torch.Tensor]], Index]]:
     """Yield each segment's starting weights, per branch, and the original channels of its output.
 
-    One segment at a time, so that a huge network need not be in memory once more.
+    One segment at a time, so that a huge network need not be in memory once more. With
+    `only_constants`, weights that training finds are left out.
     """
     incoming = torch.arange(stretched.branches[0].section.width_in)
     for segment in stretched.segments:
-        values, incoming = inherit_segment(segment, weights, incoming)
+        values, incoming = inherit_segment(segment, weights, incoming, only_constants)
         yield values, incoming
 
 
 def inherit_segment(
-    segment: LoweredSegment, weights: Weights, incoming: Index
+    segment: LoweredSegment, weights: Weights, incoming: Index, only_constants: bool
 ) -> tuple[list[dict[str, torch.Tensor]], Index]:
     """Return the weights of a segment's branches and the original channels of its output."""
     values: list[dict[str, torch.Tensor]] = []
@@ -53,18 +54,22 @@ def inherit_segment(
     for branch in segment.branches:
         slice_start = at if segment.segment.merge == "project" else None
         selection = ChannelSelection(branch, weights, incoming, dict(use), slice_start)
-        values.append(starting_values(selection))
+        values.append(starting_values(selection, only_constants))
         outputs.append(selection.output_channels())
         at += len(outputs[-1])
         use.update(selection.end_index().tolist())
     return values, torch.cat(outputs)
 
 
-def starting_values(selection: ChannelSelection) -> dict[str, torch.Tensor]:
+def starting_values(selection: ChannelSelection, only_constants: bool) -> dict[str, torch.Tensor]:
     """Return a value for every weight of a branch that has an ancestor or is a selection."""
     values: dict[str, torch.Tensor] = {}
     axes = summed_axes(selection.section.graph)
-    for weight in selection.branch.graph.weights:
+    graph = selection.branch.graph
+    names = constants(graph) if only_constants else {weight.name for weight in graph.weights}
+    for weight in graph.weights:
+        if weight.name not in names:
+            continue
         ancestor = selection.weights.get(original_weight(weight.name, selection.weights))
         if ancestor is None:
             continue
@@ -73,7 +78,7 @@ def starting_values(selection: ChannelSelection) -> dict[str, torch.Tensor]:
             values[weight.name] = fit_group_width(part, weight.spec.shape)
         else:
             values[weight.name] = ancestor.clone()
-    return values | adapter_values(selection)
+    return values if only_constants else values | adapter_values(selection)
 
 
 def summed_axes(graph: Graph) -> dict[str, int]:
