@@ -142,7 +142,7 @@ def buffer_rows(network: str, analysis: NetworkAnalysis, machine: str) -> list[B
     for factor in (1, 2, 4):
         soc = chip_with(machine, f"local_buffer.size={factor * size_kib:g}KiB")
         result = search(analysis, soc, processors=("cpu", "npu"), top=1)
-        (whole,) = whole_branches_json(result.plans, analysis, soc, ("cpu", "npu"))
+        (whole,) = whole_branches_json(result.plans, analysis, CostModel(soc), ("cpu", "npu"))
         plan = result.plans[0].trial.plan
         shown = "; ".join(" + ".join(map(str, segment.branches)) for segment in plan.segments)
         proof = PROVEN if result.optimal else f"within {result.gap:.1%}"

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 from nnstretch.errors import BadInput
+from nnstretch.files.atomic import link_target
 from nnstretch.files.read import as_path
 
 
@@ -19,8 +20,9 @@ def check_writable(path: str | Path | None, *sources: str | Path | None) -> Path
     if path is None:
         return None
     out = as_path(path, "output")
-    if not out.parent.is_dir():
-        raise BadInput(f"cannot write {out}, no folder {out.parent}, create it first")
+    folder = link_target(out).parent
+    if not folder.is_dir():
+        raise BadInput(f"cannot write {out}, no folder {folder}, create it first")
     if out.is_dir():
         raise BadInput(f"cannot write {out}, it is a folder, name a file")
     if out.exists() and not out.is_file():
@@ -28,7 +30,7 @@ def check_writable(path: str | Path | None, *sources: str | Path | None) -> Path
             f"cannot write {out}, it is a device or a pipe that a file would take the place of,"
             " name a file"
         )
-    if not os.access(out.parent, os.W_OK) or (out.exists() and not os.access(out, os.W_OK)):
+    if not os.access(folder, os.W_OK) or (out.exists() and not os.access(out, os.W_OK)):
         raise BadInput(f"cannot write {out}, no permission")
     for source in sources:
         if source is not None and out.exists() and is_same(out, str(source)):

@@ -22,8 +22,9 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO})
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a path to write to, which replaces `path` if the block succeeds. Raises BadInput."""
     path = as_path(path, "output")
-    if not path.parent.is_dir():
-        raise BadInput(f"cannot write {path}, no folder {path.parent}, create it first")
+    target = link_target(path)
+    if not target.parent.is_dir():
+        raise BadInput(f"cannot write {path}, no folder {target.parent}, create it first")
     if path.is_dir():
         raise BadInput(f"cannot write {path}, it is a folder, name a file")
     if path.exists() and not path.is_file():
@@ -31,16 +32,17 @@ def atomic_write(path: Path) -> Iterator[Path]:
             f"cannot write {path}, it is a device or a pipe that a file would take the place of,"
             " name a file"
         )
-    target = Path(os.path.realpath(path))  # a link stays, and leads to what is written
     try:
         aside = _create_aside(target)
     except OSError as error:
         raise BadInput(
-            f"cannot write {path}, folder {path.parent}, {error.strerror or error}"
+            f"cannot write {path}, folder {target.parent}, {error.strerror or error}"
         ) from error
     try:
         yield aside
         _sync(aside)  # else a crash may leave the new name with nothing behind it
+        if target.exists():
+            aside.chmod(stat.S_IMODE(target.stat().st_mode))
         os.replace(aside, target)
     except OSError as error:
         if error.errno in NO_ROOM:
@@ -52,14 +54,16 @@ def atomic_write(path: Path) -> Iterator[Path]:
         aside.unlink(missing_ok=True)
 
 
+def link_target(path: Path) -> Path:
+    """Return where a file is written: a link stays, and leads to what is written."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
 def _create_aside(target: Path) -> Path:
-    """Create an empty file beside another, with its mode, or that of new files."""
+    """Create an empty file beside another, which only its owner may read if that one exists."""
     aside = target.parent / f".{target.name}.{secrets.token_hex(4)}{UNFINISHED}"
-    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
-    private = 0o666 if mode is None else mode & 0o600
-    os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, private))
-    if mode is not None:
-        aside.chmod(mode)
+    mode = 0o600 if target.exists() else 0o666
+    os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
     return aside
 
 

@@ -8,6 +8,7 @@ import os
 import resource
 import select
 import socket
+from collections import deque
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -34,8 +35,8 @@ class TimedConnection(HttpToolsProtocol):
     most = MOST_CONNECTIONS
     _timer: asyncio.TimerHandle | None = None
     _reader_timer: asyncio.TimerHandle | None = None
-    _cycles: tuple[Any, ...] = ()
-    """Requests without an answer when the last one came: a client need not wait for answers."""
+    _cycles: deque[Any]
+    """Requests whose answers may be missing, the oldest first: a client need not wait for one."""
     _begun = False
     """Whether some of a request has come, and not all of its headers."""
     _kept_bytes = 0
@@ -46,6 +47,7 @@ class TimedConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin a connection."""
         super().connection_made(transport)
+        self._cycles = deque()
         send_at_once(transport)
         if len(self.connections) > self.most:
             self._is_refused = True
@@ -71,7 +73,7 @@ class TimedConnection(HttpToolsProtocol):
             self._refuse_body()
         else:
             self._is_refused = True
-            self.transport.close()
+            self._close()
 
     def on_message_begin(self) -> None:
         """Begin a request."""
@@ -93,8 +95,9 @@ class TimedConnection(HttpToolsProtocol):
             self._refuse_headers()
         else:
             super().on_headers_complete()
-            waiting = [cycle for cycle in self._cycles if not cycle.response_complete]
-            self._cycles = (*waiting, self.cycle)
+            while self._cycles and self._cycles[0].response_complete:  # answers keep the order
+                self._cycles.popleft()
+            self._cycles.append(self.cycle)
 
     def on_body(self, body: bytes) -> None:
         """Hear of a part of a body."""
@@ -131,7 +134,7 @@ class TimedConnection(HttpToolsProtocol):
         if is_unix(self.transport) and not is_hung_up(self.transport):
             self._timer = self.loop.call_later(self.half_closed_s, self._on_half_closed)
         else:
-            self.transport.close()
+            self._close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End a connection, and all of its requests."""
@@ -152,6 +155,17 @@ class TimedConnection(HttpToolsProtocol):
         """Hear that the client has read enough for more to be sent."""
         self._end_reader_timer()
         super().resume_writing()
+        self._watch_last_answer()
+
+    def on_response_complete(self) -> None:
+        """Hear that an answer is written."""
+        super().on_response_complete()
+        self._watch_last_answer()
+
+    def _watch_last_answer(self) -> None:
+        """End a connection that is closing, unless its client reads what is still to be sent."""
+        if self.transport.is_closing():
+            self._watch_reader()
 
     def timeout_keep_alive_handler(self) -> None:
         """End a connection on which nothing comes any more."""
@@ -214,7 +228,7 @@ class TimedConnection(HttpToolsProtocol):
             message = f"the headers were not there after {self.headers_s:g} s"
             self._refuse(b"408 Request Timeout", message)
         else:
-            self.transport.close()
+            self._close()
 
     def _refuse(self, status: bytes, message: str, skip_s: float = 0.0) -> None:
         """Answer with an error, and close; what comes in the next `skip_s` is read on."""
@@ -223,9 +237,14 @@ class TimedConnection(HttpToolsProtocol):
         self.transport.write(head % (status, len(body)) + b"connection: close\r\n\r\n" + body)
         if skip_s:
             self.transport.write_eof()
-            self.loop.call_later(skip_s, self.transport.close)
+            self.loop.call_later(skip_s, self._close)
         else:
-            self.transport.close()
+            self._close()
+
+    def _close(self) -> None:
+        """Close the connection when what waits is sent, if its client reads it."""
+        self.transport.close()
+        self._watch_reader()
 
 
 def send_at_once(transport: asyncio.Transport) -> None:

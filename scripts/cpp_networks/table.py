@@ -21,7 +21,7 @@ from printed_rows import read_printed
 
 from nnstretch.bench.markdown import markdown_table
 from nnstretch.files.atomic import write_text
-from nnstretch.files.journal import append_rows, decode_row, read_journal
+from nnstretch.files.journal import append_rows, decode_row, read_journal, resume_journal
 
 PAGE = Path("docs/results/cpp_networks.md")
 COMMAND = "python scripts/cpp_networks table --timm"
@@ -117,6 +117,8 @@ def run(args: argparse.Namespace) -> int:
     """Examine the networks that the journal lacks, and write the page."""
     torch.set_num_threads(1)
     all_names = names(args.timm)
+    if not args.page_only:
+        resume_journal(args.journal)  # cuts off a row that was not written to its end
     known = latest(args.journal)
     with tempfile.TemporaryDirectory() as folder:
         runtime = None

@@ -24,7 +24,7 @@ from outside_trial import TrialRow, child
 from nnstretch.bench.commands import command_line
 from nnstretch.bench.markdown import markdown_table
 from nnstretch.files.atomic import write_text
-from nnstretch.files.journal import append_rows, decode_row, read_journal
+from nnstretch.files.journal import append_rows, decode_row, read_journal, resume_journal
 from nnstretch.profile.machine import description
 
 HEADS = (
@@ -51,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
     networks = all_networks()
     if not args.page_only:
         first, _, step = args.part.partition("/")
+        if step == "1":
+            resume_journal(args.journal)  # cuts off a row that was not written to its end
         known = set(latest(args.journal)) - set(args.again)
         for network in networks[int(first) :: int(step)]:
             if fnmatch.fnmatch(network.name, args.only) and network.name not in known:

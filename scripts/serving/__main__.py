@@ -39,7 +39,7 @@ from nnstretch.bench.commands import command_line, command_parser, run_command
 from nnstretch.cli.output_path import check_writable
 from nnstretch.errors import BadInput
 from nnstretch.files.atomic import write_text
-from nnstretch.files.journal import append_rows, read_journal
+from nnstretch.files.journal import append_rows, resume_journal
 
 FEWEST = 60
 START_S = 12.0
@@ -55,7 +55,7 @@ class Journal:
     def __init__(self, path: Path, requests: int) -> None:
         self._path, self._requests = path, requests
         self.rows: Rows = {}
-        for row in read_journal(path):
+        for row in resume_journal(path):
             if row["of"] == requests:
                 self.rows[row["row"]] = row
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from nnstretch.capture import load_model
 from nnstretch.cli.loaded_model import load_model_argument
-from nnstretch.files.journal import append_rows, read_journal
+from nnstretch.files.journal import append_rows, resume_journal
 from nnstretch.plan import Plan
 from nnstretch.predict.load_soc import load_soc
 from nnstretch.stretch import read_plan, write_plan
@@ -128,7 +128,7 @@ class Bench:
         settled = json.dumps([self.keys, self.original_epochs, *splits])
         self.label = f"{self.task}-{sha256(settled.encode()).hexdigest()[:8]}"
         self.journal = self.work / f"{self.label}.jsonl"
-        for entry in read_journal(self.journal):
+        for entry in resume_journal(self.journal):
             self.done[entry["key"]] = entry["numbers"]
 
     def measured(self, run: Run) -> dict[str, float]:

@@ -264,6 +264,10 @@ def test_numbers_that_no_shape_has_are_not_kept() -> None:
     for size, kept in ((128, (1,) * 256), (129, None)):
         context = RuleContext(node, ((size,), (size,)), ((1,) * size, (1,) * size), 17)
         assert known_integers(context) == kept
+    for size, kept in ((256, (1,) * 256), (257, None)):
+        constant = helper.make_node("Constant", [], ["y"], value_ints=[1] * size)
+        node = read_onnx(model_bytes([constant], [X], [Y], {}), OPSETS, IR_VERSIONS).nodes[0]
+        assert known_integers(RuleContext(node, (), (), 17)) == kept
 
 
 @pytest.mark.parametrize("backend", [name for name, form in READS.items() if form == "onnx"])

@@ -212,6 +212,22 @@ def test_lists_that_operators_share_are_not_read_without_end(
         load_backend("litert", described(data), data, "b")
 
 
+def test_tensors_that_signatures_share_are_not_read_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def signed(model: Any) -> None:
+        signature, entry = schema.SignatureDefT(), schema.TensorMapT()
+        entry.name, entry.tensorIndex = "x", 0
+        signature.inputs, signature.outputs, signature.signatureKey = [entry] * 3, [entry] * 2, "f"
+        model.signatureDefs = [signature] * 2
+
+    data = changed(signed)
+    check_tflite(data, described(data), "f")
+    monkeypatch.setattr(check_tflite_module, "MAX_READS", 9)
+    with pytest.raises(BrokenFile, match="signatures of 10 tensors, limit 9"):
+        load_backend("litert", described(data), data, "b")
+
+
 def test_what_the_session_says_is_compared_again() -> None:
     """LiteRT computes shapes anew: a promise that file and manifest share may still be wrong."""
     data = changed(other_shape)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from nnstretch.cli.output_path import check_writable
+from nnstretch.errors import BadInput
 from nnstretch.files.atomic import atomic_write, write_text
 
 
@@ -31,13 +33,13 @@ def test_a_new_file_has_the_mode_of_new_files(tmp_path: Path) -> None:
     assert mode_of(tmp_path / "b") == 0o644
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o640, 0o755])
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o755, 0o444, 0o200])
 def test_a_replaced_file_keeps_its_mode(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "a"
     path.write_text("old")
     path.chmod(mode)
     with atomic_write(path) as aside:
-        assert mode_of(aside) == mode
+        assert mode_of(aside) == 0o600  # nobody reads meanwhile what is private
         aside.write_text("new")
     assert (path.read_text(), mode_of(path)) == ("new", mode)
 
@@ -52,6 +54,16 @@ def test_a_link_stays_and_leads_to_what_was_written(tmp_path: Path) -> None:
         assert (tmp_path / "store" / "a").read_text() == text
     assert sorted(os.listdir(tmp_path)) == ["latest", "store"]
     assert os.listdir(tmp_path / "store") == ["a"]
+
+
+def test_a_link_into_a_folder_that_is_gone_is_refused_before_and_by_its_name(
+    tmp_path: Path,
+) -> None:
+    link = tmp_path / "latest"
+    link.symlink_to(tmp_path / "gone" / "a")
+    for write in (check_writable, lambda path: write_text(path, "x")):
+        with pytest.raises(BadInput, match=f"cannot write {link}, no folder {tmp_path / 'gone'}"):
+            write(link)
 
 
 def write_half(path: Path) -> None:

@@ -65,6 +65,26 @@ def test_a_client_that_reads_nothing_loses_its_connection(
         sender.join(30)
 
 
+@pytest.mark.parametrize("count", [300, 400])
+def test_a_client_that_leaves_the_last_answers_unread_loses_its_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Few enough that the server need not wait before it writes them."""
+    monkeypatch.setattr(TimedConnection, "unread_s", 0.3)
+    last = ASKED.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    with http_service(tmp_path) as service, socket.socket() as connection:
+        connect(connection, service)
+        connection.sendall(ASKED * (count - 1) + last)
+        connections = service.http.server_state.connections
+        until_s = time.monotonic() + 30
+        while service.http.server_state.total_requests < count:
+            assert time.monotonic() < until_s
+            time.sleep(0.01)
+        while connections:
+            assert time.monotonic() < until_s
+            time.sleep(0.01)
+
+
 def test_a_client_that_reads_slowly_gets_every_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -171,7 +171,7 @@ def read_tensors(graph: Table, buffers: Sequence[int]) -> tuple[TfliteTensor, ..
         if buffers[buffer] not in (0, needed):
             raise ValueError(f"{where} of {needed} bytes in a buffer of {buffers[buffer]}")
         _check_quantization(entry, shape, where)
-        name = entry.text(TENSOR_NAME)[:MAX_NAME].decode(errors="replace")
+        name = entry.text(TENSOR_NAME, MAX_NAME).decode(errors="replace")
         tensors.append(TfliteTensor(name, TensorInfo(shape, dtype), buffers[buffer] > 0))
     return tuple(tensors)
 
@@ -275,10 +275,14 @@ def _indices(table: Table, slot: int, count: int, optional: bool = False) -> tup
 
 
 def _check_signatures(model: Table, count: int) -> None:
+    entries = 0
     for signature in model.tables(MODEL_SIGNATURES, "a signature"):
         if signature.number(SIGNATURE_GRAPH, "I"):
             raise ValueError("a signature of another graph, there is one")
         for slot in (SIGNATURE_INPUTS, SIGNATURE_OUTPUTS):
+            entries += signature.vector(slot, 4).items
+            if entries > MAX_READS:
+                raise ValueError(f"signatures of {entries} tensors, limit {MAX_READS}")
             for entry in signature.tables(slot, "a signature's tensor"):
                 if entry.number(1, "I") >= count:
                     raise ValueError(f"a signature of tensor {entry.number(1, 'I')} of {count}")

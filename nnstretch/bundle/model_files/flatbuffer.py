@@ -59,10 +59,10 @@ class Table:
         _check_count(vector, self.what)
         return struct.unpack_from(f"<{vector.items}{form}", self.data, vector.start)
 
-    def text(self, slot: int) -> bytes:
-        """Return a text's bytes. Raises ValueError outside the file."""
+    def text(self, slot: int, most: int = MAX_ITEMS) -> bytes:
+        """Return a text's bytes, the first `most` of them. Raises ValueError outside the file."""
         vector = self.vector(slot, 1)
-        return bytes(self.data[vector.start : vector.start + min(vector.items, MAX_ITEMS)])
+        return bytes(self.data[vector.start : vector.start + min(vector.items, most)])
 
     def table(self, slot: int, what: str) -> Table | None:
         """Return a table, or None where there is none. Raises ValueError outside the file."""

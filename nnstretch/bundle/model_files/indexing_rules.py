@@ -183,7 +183,8 @@ def known_integers(context: RuleContext) -> Shape | None:
         attribute = context.node.attributes.get("value")
         if attribute is not None and attribute.tensor is not None:
             return attribute.tensor.numbers
-        return context.integers("value_ints") or context.integers("value_int") or None
+        values = context.integers("value_ints") or context.integers("value_int") or ()
+        return values if 0 < len(values) <= MAX_SHAPE_NUMBERS else None
     if op == "Shape":
         return shape_numbers(context)
     if op in ("Identity", "Cast", "Unsqueeze", "Squeeze"):
