@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,6 +80,26 @@ def check_constants(network: nn.Module, original: nn.Module) -> None:
 def test_constants_are_the_originals_and_nothing_else_is() -> None:
     original = prepared()
     check_constants(stretch(original, branched(), inherit=False), original)
+
+
+class Noted(dict[str, torch.Tensor]):
+    """Weights that note which of them are read."""
+
+    def __init__(self, weights: Mapping[str, torch.Tensor]) -> None:
+        super().__init__(weights)
+        self.read: set[str] = set()
+
+    def get(self, name: str, default: object = None) -> torch.Tensor | None:  # type: ignore[override]
+        self.read.add(name)
+        return super().get(name)
+
+
+def test_weights_that_training_finds_are_not_even_sliced() -> None:
+    captured = trace(prepared(), torch.rand(INPUT), "prepared")
+    noted = Noted(captured.weights)
+    build_module(lower(captured.graph, branched()), noted, inherit=False)
+    assert {"mean", "std", "where"} <= noted.read
+    assert noted.read.isdisjoint({"stem.weight", "norm.running_mean", "head.weight", "table"})
 
 
 @pytest.mark.parametrize("start", ["own", "he"])
