@@ -65,7 +65,7 @@ def test_a_client_that_reads_nothing_loses_its_connection(
         sender.join(30)
 
 
-@pytest.mark.parametrize("count", [300, 400])
+@pytest.mark.parametrize("count", [250, 300, 350])
 def test_a_client_that_leaves_the_last_answers_unread_loses_its_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
@@ -77,7 +77,7 @@ def test_a_client_that_leaves_the_last_answers_unread_loses_its_connection(
         connection.sendall(ASKED * (count - 1) + last)
         connections = service.http.server_state.connections
         until_s = time.monotonic() + 30
-        while service.http.server_state.total_requests < count:
+        while not service.http.server_state.total_requests:
             assert time.monotonic() < until_s
             time.sleep(0.01)
         while connections:
