@@ -261,8 +261,8 @@ class LabelSearch:
 
     def keeps_limits(self, labels: LabelSet) -> Array:
         """Return which complete labels keep the limits of the whole network."""
-        held = labels.params_held
-        return self.limits.keeps(labels.macs, labels.params, labels.meetings, held)
+        totals = labels.macs, labels.params, labels.meetings, labels.params_held
+        return self.limits.keeps(*totals)
 
     def enqueue(self, j: int, labels: LabelSet, waiting: dict[int, list[LabelSet]]) -> None:
         """Add labels that wait at a cut; prune them where they are too many."""
