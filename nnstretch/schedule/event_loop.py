@@ -256,10 +256,7 @@ class EventLoop:
             if state.alive:
                 self._freed.append(queue)
                 continue
-            lost = [given for given in queue.reserved if not given.over]
-            queue.reserved.clear()
-            for given in lost:
-                queue.take_back(given, self._executor.now_us)
+            for given in queue.take_back_reserved(self._executor.now_us):
                 self._announce(self._tasks.renew(given))
         if self._on_change is not None:
             self._on_change()

@@ -53,3 +53,24 @@ def test_it_is_free_when_all_that_was_given_and_kept_has_ended(seed: int) -> Non
             queue.end(ended, now_us)
         expected_us = now_us + sum(each.cost_us for each in waiting)
         assert queue.state.free_us == pytest.approx(expected_us)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(0, 8), st.booleans())
+def test_what_is_reserved_is_taken_back_together_as_one_by_one(
+    costs_us: list[int], handed: int, from_the_front: bool
+) -> None:
+    together, in_turns = queue_of(), queue_of()
+    for number, cost_us in enumerate(costs_us):
+        for queue in (together, in_turns):
+            task = give(queue, number, cost_us / 7, 0.0)
+            if number < handed:
+                queue.reserved.remove(task)
+                queue.handed += 1
+    lost = together.take_back_reserved(1.0)
+    assert [task.task.name for task in lost] == [f"t#{n}" for n in range(handed, len(costs_us))]
+    reserved = list(in_turns.reserved)
+    for task in reserved if from_the_front else reversed(reserved):
+        in_turns.take_back(task, 1.0)
+    assert together.state.free_us == pytest.approx(in_turns.state.free_us)
+    assert together.head_due_us == pytest.approx(in_turns.head_due_us)
+    assert (together.count, list(together.reserved)) == (in_turns.count, [])

@@ -88,6 +88,16 @@ class ProcessorQueue:
             behind.due_us -= given.cost_us
         self._remove(given, now_us)
 
+    def take_back_reserved(self, now_us: float) -> list[OpenTask]:
+        """Take back what was not handed over; return it in the order in which it was given."""
+        lost = [given for given in self.reserved if not given.over]
+        self.reserved.clear()
+        for given in lost:
+            self.state.free_us -= given.cost_us
+        for given in reversed(lost):  # so that none is behind another that is taken back
+            self._remove(given, now_us)
+        return lost
+
     def be_late(self, now_us: float) -> None:
         """Hear that the first task should have ended and has not: all behind it are late too."""
         late_us = now_us - self.head_due_us
