@@ -142,7 +142,19 @@ def test_a_study_trains_and_lists_the_front(net: str, capsys: pytest.CaptureFixt
             ("--objective", "both", "--set", "branched.inherit=none"),
             "give --set branched.inherit=weights",
         ),
-        (("--weights", "nosuch.safetensors"), "nosuch.safetensors"),
+        (
+            ("--objective", "accuracy", "--weights", "nosuch.safetensors"),
+            "no weights nosuch.safetensors",
+        ),
+        (
+            ("--weights", "nosuch.safetensors"),
+            "--weights nosuch.safetensors with --objective latency, command line, it trains",
+        ),
+        (("--no-prune",), "--no-prune with --objective latency, command line, it trains nothing"),
+        (
+            ("--objective", "both", "--repeat", "3"),
+            "--repeat 3 with --objective both, command line, it measures nothing",
+        ),
         (
             ("--objective", "accuracy", "--epochs", "1", "--set", "trainer.max_epochs=3"),
             "--epochs is 1, command line, --set trainer.max_epochs is given, too",

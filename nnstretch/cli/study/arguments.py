@@ -20,6 +20,8 @@ from nnstretch.cli.search.arguments import add_min_meetings, add_segment_limits
 OBJECTIVES = ("latency", "measured", "accuracy", "both")
 RECIPE, EPOCHS = "digits", 2
 """Of one trial's training."""
+REPEAT = 20
+"""Runs behind one measured latency."""
 SAMPLERS = ("tpe", "nsga2", "gp", "random")
 
 
@@ -89,8 +91,7 @@ def add_evaluation(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--repeat",
         type=positive_integer,
-        default=20,
-        help="runs behind one measured latency (default 20)",
+        help=f"runs behind one measured latency (default {REPEAT})",
     )
     parser.add_argument("--recipe", help=f"training recipe, for accuracy (default {RECIPE})")
     parser.add_argument(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from nnstretch.cli.arguments import quantity
 from nnstretch.cli.loaded_model import LoadedModel
 from nnstretch.cli.search.request import default_processors, segment_limits
-from nnstretch.cli.study.arguments import EPOCHS, RECIPE
+from nnstretch.cli.study.arguments import EPOCHS, RECIPE, REPEAT
 from nnstretch.errors import BadInput
 from nnstretch.files.read import file_sha256
 from nnstretch.graph import InputShape
@@ -33,9 +33,14 @@ if TYPE_CHECKING:
 def recipe_of(args: argparse.Namespace) -> Recipe | None:
     """Return the resolved recipe where accuracy is an objective.
 
-    Raises BadInput when the number of epochs is given twice or nothing is trained, and what reading
-    the recipe raises.
+    Raises BadInput when the number of epochs is given twice, or options are about what no trial
+    does, and what reading the recipe raises.
     """
+    if args.objective != "measured" and args.repeat is not None:
+        raise BadInput(
+            f"--repeat {args.repeat} with --objective {args.objective}, command line, it measures"
+            " nothing, --objective measured does"
+        )
     if args.objective not in ("accuracy", "both"):
         refuse_training(args)
         return None
@@ -58,10 +63,11 @@ def refuse_training(args: argparse.Namespace) -> None:
     """Refuse options of a training where no trial is trained. Raises BadInput."""
     settings = [("--recipe", args.recipe), ("--epochs", args.epochs)]
     settings += [("--set", setting) for setting in args.set]
+    settings += [("--weights", args.weights), ("--no-prune", "" if args.no_prune else None)]
     for option, value in settings:
         if value is not None:
             raise BadInput(
-                f"{option} {value} with --objective {args.objective}, command line, it trains"
+                f"{f'{option} {value}'.strip()} with --objective {args.objective}, command line, it trains"
                 " nothing, --objective accuracy or both does"
             )
 
@@ -97,7 +103,11 @@ def input_of(recipe: Recipe | None) -> tuple[InputShape, ...]:
 
 
 def setting_of(
-    args: argparse.Namespace, subject: LoadedModel, soc: Soc, recipe: Recipe | None
+    args: argparse.Namespace,
+    subject: LoadedModel,
+    soc: Soc,
+    recipe: Recipe | None,
+    repeat: int,
 ) -> StudyConfig:
     """Return everything that the study depends on.
 
@@ -133,7 +143,7 @@ def setting_of(
         fallback=args.fallback,
         recipe=asdict(recipe) if recipe is not None else None,
         weights=weights_sha256(args.weights),
-        repeat=args.repeat if args.objective == "measured" else None,
+        repeat=repeat if args.objective == "measured" else None,
         soc_sha256=soc_sha256(args.soc),
         network_sha256=graph_sha256(graph),
     )
@@ -165,7 +175,8 @@ def worker_of(
         from nnstretch.stretch.weights.weights_file import load_weights
 
         load_weights(subject.module, args.weights)
-    setting = setting_of(args, subject, soc, recipe)
+    repeat = args.repeat or REPEAT
+    setting = setting_of(args, subject, soc, recipe, repeat)
     analysis = subject.analysis
     space = PlanSpace(analysis, setting.processors, setting.limits, soc.name)
     where = args.storage or str(out / "study.journal")
@@ -176,7 +187,7 @@ def worker_of(
         analysis, cost_model, setting.processors, setting.limits, setting.bounds
     )
     prune = not args.no_prune
-    objectives = Objectives(args.objective, subject.module, recipe, args.repeat, prune=prune)
+    objectives = Objectives(args.objective, subject.module, recipe, repeat, prune=prune)
     artifacts = ArtifactWriter(out / "artifacts", soc)
     parts = (study, storage, setting, space, evaluator, objectives)
     return StudyWorker(*parts, args.trials, args.lease_s, artifacts)
