@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Annotated
 
 from nnstretch.bundle.image_task import ImageTask
+from nnstretch.errors import BadInput
 from nnstretch.files.limits import OneOf, Only, Range
 from nnstretch.graph import TensorSpec
 from nnstretch.pipeline import PipelineSpec
@@ -140,6 +141,25 @@ class Manifest:
     def output_names(self) -> tuple[str, ...]:
         """Return the names of the outputs in order."""
         return tuple(port.name for port in self.outputs)
+
+    @property
+    def is_predicted(self) -> bool:
+        """Return whether any sub-graph has a predicted time."""
+        return any(sub.predicted_us for sub in self.subgraphs)
+
+    @property
+    def predicted_for(self) -> str | None:
+        """Return the chip that times were predicted for; None where there are none, or no name."""
+        return self.soc if self.is_predicted else None
+
+
+def check_predicted_for(name: str, predicted_for: str | None, chip: str | None) -> None:
+    """Check that predicted times are of a chip, where both are known. Raises BadInput."""
+    if None not in (predicted_for, chip) and predicted_for != chip:
+        raise BadInput(
+            f"SoC {chip}, {name}, its times were predicted for {predicted_for}; export it for"
+            f" {chip}"
+        )
 
 
 def plans_by_name(manifest: Manifest) -> dict[str, Manifest]:

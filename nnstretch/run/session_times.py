@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnstretch.bundle.bundle import Bundle
-from nnstretch.bundle.manifest import Manifest, processors_named
+from nnstretch.bundle.manifest import check_predicted_for, processors_named
 from nnstretch.errors import BadInput, UnknownName
 from nnstretch.schedule import task_durations_us
 from nnstretch.soc import Processor, Soc
@@ -27,16 +27,8 @@ def session_processors(bundle: Bundle, soc: str | Soc | None) -> tuple[Processor
             f"unknown SoC {name!r}, {bundle.name}, it was made for {made_for}; pass the Soc of"
             f" load_soc({name!r})"
         )
-    if None not in (name, made_for) and name != made_for and _predicted(bundle.manifest):
-        raise BadInput(
-            f"SoC {name}, {bundle.name}, its times were predicted for {made_for}; export it for"
-            f" {name}"
-        )
+    check_predicted_for(bundle.name, bundle.manifest.predicted_for, name)
     return processors
-
-
-def _predicted(manifest: Manifest) -> bool:
-    return any(sub.predicted_us for sub in manifest.subgraphs)
 
 
 def session_durations_us(
@@ -50,7 +42,7 @@ def session_durations_us(
     missing = [sub.name for sub in subs if sub.processor not in sub.predicted_us]
     if not missing:
         return task_durations_us(bundle.manifest, processors)
-    if clock == "real" and not _predicted(bundle.manifest):
+    if clock == "real" and not bundle.manifest.is_predicted:
         return {}
     why = "a virtual clock needs them" if clock == "virtual" else "a timetable needs all or none"
     raise BadInput(

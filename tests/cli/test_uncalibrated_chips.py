@@ -39,6 +39,10 @@ def one():
 def pair():
     return Pair()
 """
+WORKLOAD = """
+applications:
+- {name: net, model: net.nns, arrivals: {period_ms: 5}, instances: 3}
+"""
 SINGLE, PAIR = "1,3,8,8", "x=1,3,8,8;y=1,3,8,8"
 TIMES_US = {"s0": 2000.0, "s1": 3000.0, "s2": 500.0}
 UNKNOWN = "the bundle does not say whether that chip is calibrated"
@@ -172,11 +176,30 @@ def test_served_costs_that_are_measured_here_have_no_chip(tmp_path: Path) -> Non
     assert emulated.source["calibrated"] is True
 
 
-def test_serve_refuses_times_of_another_chip(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("serve", "net.nns", "--port", "0"),
+        ("simulate", "load.yaml"),
+        ("run", "net.nns"),
+        ("run", "net.nns", "--requests", "3"),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_times_of_another_chip_are_refused(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
 ) -> None:
-    net = written(tmp_path, bundle_for("pixel6"))
-    assert main(["serve", net, "--port", "0", "--soc", "mi9"]) == 1
+    written(Path(), bundle_for("pixel6"))
+    Path("load.yaml").write_text(WORKLOAD, encoding="utf-8")
+    assert main([*words, "--soc", "mi9"]) == 1
     line = capsys.readouterr().err
     assert line.startswith("nnstretch: SoC mi9, ")
     assert line.endswith("its times were predicted for pixel6; export it for mi9\n")
+
+
+def test_a_pipeline_refuses_times_of_another_chip(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    net = str(written_pipeline(tmp_path, Bundle(*reference()), TIMES_US))
+    assert main(["run", net, "--mode", "pipeline", "--repeat", "8", "--soc", "mi11"]) == 1
+    assert "its times were predicted for mi9; export it for mi11" in capsys.readouterr().err

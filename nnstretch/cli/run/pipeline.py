@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.bundle.bundle import Bundle
+from nnstretch.bundle.manifest import check_predicted_for
 from nnstretch.cli.progress import warn_uncalibrated
 from nnstretch.cli.run.array_files import files_of, read_inputs, write_outputs
 from nnstretch.errors import BadInput, UnknownName, one_line
@@ -126,6 +127,9 @@ def stream_request(
     from nnstretch.run.results.npy_files import read_npy
     from nnstretch.run.results.stream_json import StreamRequest
 
+    check_predicted_for(
+        str(args.bundle), bundle.manifest.predicted_for, None if soc is None else soc.name
+    )
     inputs = read_inputs(sources, read_npy) if sources else None
     functions = load_functions(args.allow)
     sequential = SequentialPipeline(bundle, functions, args.backend)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.loaded_model import is_plan, load_model_argument
-from nnstretch.cli.simulate.applications import check_places, source_json
+from nnstretch.cli.simulate.applications import check_chip, check_places, source_json
 from nnstretch.cli.simulate.pool import Pool
-from nnstretch.cli.simulate.timed_tasks import TimedTasks, placed
+from nnstretch.cli.simulate.timed_tasks import TimedTasks, bundle_tasks, placed
 from nnstretch.cli.simulate.workload_files import GRAPHS, beside
 from nnstretch.errors import BadInput
 from nnstretch.files.workload.workload import ApplicationSettings, WorkloadFile
@@ -23,7 +23,7 @@ from nnstretch.schedule.simulation.application import (
     own_times,
 )
 from nnstretch.schedule.simulation.settings import SimulationSettings
-from nnstretch.schedule.task_graph import task_durations_us, task_graph
+from nnstretch.schedule.task_graph import task_graph
 from nnstretch.task import TaskTimes, WorkKey
 
 if TYPE_CHECKING:
@@ -205,21 +205,11 @@ def predicted_tasks(bundle: Bundle, settings: ApplicationSettings, pool: Pool) -
     """Return a bundle's tasks, with the times that it was exported with. Raises BadInput where
     there are none, or those of another chip.
     """
-    made_for = bundle.manifest.soc
-    if pool.soc is not None and made_for not in (None, pool.soc.name):
-        raise BadInput(
-            f"SoC {pool.soc.name}, {settings.model}, its times were predicted for {made_for};"
-            f" export it for {pool.soc.name}"
-        )
-    by_original = task_durations_us(bundle.manifest, pool.processors)
-    if not by_original:
+    if not bundle.manifest.is_predicted:
         raise BadInput(f"no predicted times, {settings.model}, export it with --soc")
-    times_us: dict[tuple[WorkKey, str], float] = {}
-    for processor in pool.processors:
-        for (work, name), time_us in by_original.items():
-            if name in (processor.name, pool.original(processor)):
-                times_us[work, processor.name] = time_us
-    return TimedTasks(task_graph(bundle.manifest), times_us, {})
+    timed = bundle_tasks(settings, bundle.manifest, pool)
+    check_chip(settings, timed, pool)
+    return timed
 
 
 def dilation_of(times_us: TaskTimes, measured_us: Mapping[str, float], processors: int) -> float:

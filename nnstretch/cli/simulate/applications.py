@@ -8,6 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nnstretch.bundle.manifest import check_predicted_for
 from nnstretch.cli.progress import calibration_json
 from nnstretch.cli.simulate.measured import measured_over, measured_times
 from nnstretch.cli.simulate.pool import Pool, pool_of
@@ -56,6 +57,8 @@ def simulation_settings(
             timed = replace(
                 timed, times_us=measured_over(settings.name, timed.tasks, measured, pool)
             )
+        else:
+            check_chip(settings, timed, pool)
         check_places(settings, timed, pool)
         applications.append(application_of(settings, timed.tasks, folder))
         times_us |= own_times(settings.name, timed.times_us)
@@ -87,6 +90,12 @@ def source_json(workload: WorkloadFile, soc: Soc | None) -> dict[str, Any]:
     if workload.provenance is not None:
         source["provenance"] = workload.provenance
     return source
+
+
+def check_chip(settings: ApplicationSettings, timed: TimedTasks, pool: Pool) -> None:
+    """Check that a bundle's times are of the pool's chip. Raises BadInput."""
+    if pool.soc is not None:
+        check_predicted_for(settings.model or settings.name, timed.predicted_for, pool.soc.name)
 
 
 def check_places(settings: ApplicationSettings, timed: TimedTasks, pool: Pool) -> None:

@@ -15,6 +15,7 @@ from nnstretch.soc import host_of
 from nnstretch.task import Task, TaskTimes, WorkKey
 
 if TYPE_CHECKING:
+    from nnstretch.bundle.manifest import Manifest
     from nnstretch.soc import Soc
     from nnstretch.task_graph import TaskGraph
 
@@ -26,6 +27,8 @@ class TimedTasks:
     tasks: tuple[Task, ...]
     times_us: TaskTimes
     transfers_us: Mapping[tuple[WorkKey, WorkKey], float]
+    predicted_for: str | None = None
+    """The chip that a bundle names for its times; None for others."""
 
 
 def timed_tasks(
@@ -45,7 +48,9 @@ def timed_tasks(
         return graph_tasks(graph, pool)
     model = settings.model or ""
     if model.endswith(".nns"):
-        return bundle_tasks(settings, beside(model, folder), pool)
+        from nnstretch.bundle.bundle import read_bundle
+
+        return bundle_tasks(settings, read_bundle(beside(model, folder)).manifest, pool)
     if soc is None:
         raise BadInput(f"no chip for {model}, application {settings.name}, needed is soc or --soc")
     return model_tasks(settings, str(beside(model, folder)), pool, soc)
@@ -74,19 +79,18 @@ def graph_tasks(graph: TaskGraph, pool: Pool) -> TimedTasks:
     return TimedTasks(graph.tasks, times_us, transfers_us)
 
 
-def bundle_tasks(settings: ApplicationSettings, path: Path, pool: Pool) -> TimedTasks:
+def bundle_tasks(settings: ApplicationSettings, manifest: Manifest, pool: Pool) -> TimedTasks:
     """Return a bundle's tasks, with the times that it was exported with."""
-    from nnstretch.bundle.bundle import read_bundle
     from nnstretch.schedule.task_graph import task_durations_us, task_graph
 
-    manifest = read_bundle(path).manifest
     by_original = task_durations_us(manifest, pool.processors)
     times_us: dict[tuple[WorkKey, str], float] = {}
     for processor in pool.processors:
         for (work, name), time_us in by_original.items():
             if name in (processor.name, pool.original(processor)):
                 times_us[work, processor.name] = time_us
-    return placed(settings, TimedTasks(task_graph(manifest), times_us, {}))
+    timed = TimedTasks(task_graph(manifest), times_us, {}, manifest.predicted_for)
+    return placed(settings, timed)
 
 
 def model_tasks(settings: ApplicationSettings, model: str, pool: Pool, soc: Soc) -> TimedTasks:
