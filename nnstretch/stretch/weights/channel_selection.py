@@ -34,6 +34,8 @@ class ChannelSelection:
     """First original channel of this branch's slice under a `project` merge."""
     kept: dict[int, Index] = field(default_factory=dict)
     """Block -> places in it that are kept."""
+    positions: dict[Dim, Index] = field(default_factory=dict)
+    """Dimension -> its original positions, as far as they were asked for."""
 
     def __post_init__(self) -> None:
         self.section = self.branch.section
@@ -51,6 +53,7 @@ class ChannelSelection:
             self.keep_best_inputs()
             self.inside = self.original_positions(self.entry)
         self.keep_what_shortcuts_add()
+        self.positions.clear()  # those of before all was kept that others ask for
 
     @cached_property
     def adapters(self) -> frozenset[str]:
@@ -132,6 +135,12 @@ class ChannelSelection:
 
     def original_positions(self, dim: Dim) -> Index:
         """Return original position of every new position along a dimension."""
+        if dim not in self.positions:
+            self.positions[dim] = self.inherited_positions(dim)
+        return self.positions[dim]
+
+    def inherited_positions(self, dim: Dim) -> Index:
+        """Compute `original_positions`."""
         if self.reads_incoming and self.is_entry(dim):
             return self.incoming
         runs = self.runs(dim)
