@@ -67,8 +67,8 @@ def refuse_training(args: argparse.Namespace) -> None:
     for option, value in settings:
         if value is not None:
             raise BadInput(
-                f"{f'{option} {value}'.strip()} with --objective {args.objective}, command line, it trains"
-                " nothing, --objective accuracy or both does"
+                f"{option}{value and f' {value}'} with --objective {args.objective}, command line,"
+                " it trains nothing, --objective accuracy or both does"
             )
 
 
