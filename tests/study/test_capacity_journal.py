@@ -10,10 +10,12 @@ import pytest
 from PIL import Image
 from support.capacity_study import FACTORY, Fits, wanted_of
 
+from nnstretch.capture import load_model
 from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.files import journal as journals
 from nnstretch.study.capacity import journal as capacity_journal
 from nnstretch.study.capacity.experiment import run_capacity_study
+from nnstretch.train import save_weights
 
 
 def test_half_a_line_is_dropped_and_the_rest_is_kept(tmp_path: Path) -> None:
@@ -91,6 +93,21 @@ def test_a_changed_network_of_the_same_name_is_refused(
     (tmp_path / "net.py").write_text(FACTORY.replace("width=16", "width=32"))
     with pytest.raises(BadInput, match="macs is"):
         run_capacity_study(wanted_of(model, tmp_path / "out"))
+
+
+def test_trainings_that_inherited_by_another_rule_are_refused(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nnstretch.train.fit", Fits())
+    save_weights(load_model(model), tmp_path / "w.safetensors")
+    wanted = wanted_of(model, tmp_path / "out", weights=tmp_path / "w.safetensors")
+    path = run_capacity_study(wanted).journal
+    head, *rows = path.read_text().splitlines(keepends=True)
+    old = json.loads(head)
+    assert old.pop("inheritance") == 2
+    path.write_text(json.dumps(old) + "\n" + "".join(rows))
+    with pytest.raises(BadInput, match=r"inheritance is 2, the study kept in .* has not there"):
+        run_capacity_study(wanted)
 
 
 def photos(folder: Path, images: int) -> Path:

@@ -28,6 +28,10 @@ from nnstretch.stretch.weights.channel_selection import ChannelSelection, Weight
 from nnstretch.structure.channel_groups import kernels_of
 from nnstretch.structure.macs import TRANSPOSED, WEIGHTED
 
+RULE = 2
+"""Number of the rule: networks that start by another one do not compare. 1 followed no channels
+through concatenations, splits and residual sums behind meeting points."""
+
 
 def inherit_segments(
     stretched: LoweredNetwork, weights: Weights, only_constants: bool = False

@@ -177,6 +177,7 @@ def capture_original(request: CapacityRequest) -> CapturedNetwork:
 def journal_header(request: CapacityRequest, captured: CapturedNetwork) -> dict[str, Any]:
     """Return what trainings must have in common to be compared."""
     from nnstretch.files.plan_prediction import graph_sha256
+    from nnstretch.stretch.weights.inheritance import RULE
     from nnstretch.train.recipe_loader import flatten_keys
 
     header: dict[str, Any] = {
@@ -187,6 +188,8 @@ def journal_header(request: CapacityRequest, captured: CapturedNetwork) -> dict[
         "network_sha256": graph_sha256(captured.graph),
         "images_sha256": images_sha256(request.recipe),
     }
+    if request.weights is not None:
+        header["inheritance"] = RULE
     for key, value in flatten_keys(asdict(request.recipe)).items():
         # The number of threads changes times only.
         if key not in ("model", "start", "trainer.threads"):
