@@ -46,6 +46,31 @@ def test_without_the_solver_the_refusal_says_what_to_install(
         optimal(TOPCUOGLU)
 
 
+NEEDS_BOTH = TaskGraph(
+    "needs both",
+    (Task("a", "a"), Task("b", "b"), Task("c", "c", frozenset({"a", "b"}))),
+    tuple(Processor(name, name, 1) for name in ("p0", "p1")),
+    {("a", "p0"): 1.0, ("b", "p0"): 1.0, ("c", "p0"): 3.0, ("c", "p1"): 1.0},
+    {},
+)
+
+
+def test_what_ends_soonest_on_two_processors_is_proven() -> None:
+    """OR-Tools 9.15 said that this model has no solution."""
+    pytest.importorskip("ortools")
+    proven = optimal(NEEDS_BOTH)
+    assert proven.trace.makespan_us == proven.lower_bound_us == 3.0
+
+
+def test_a_solver_that_finds_no_schedule_where_there_is_one_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cp_model = pytest.importorskip("ortools.sat.python.cp_model")
+    monkeypatch.setattr(cp_model.CpSolver, "solve", lambda *_: cp_model.INFEASIBLE)
+    with pytest.raises(BadInput, match=r"OR-Tools [\d.]+ finds no schedule where there is one"):
+        optimal(NEEDS_BOTH)
+
+
 @pytest.mark.parametrize(("slow_us", "far_us"), [(1e15, 1e15), (4.0, 1e15), (1e15, 2.0)])
 def test_times_far_beyond_the_best_schedule_are_no_trouble(slow_us: float, far_us: float) -> None:
     pytest.importorskip("ortools")

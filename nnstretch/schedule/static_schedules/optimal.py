@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.metadata import version
 from math import floor, isclose
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +53,7 @@ def optimal(graph: TaskGraph, time_limit_s: float = DEFAULT_TIME_LIMIT_S) -> Pro
 
     A rule's schedule that ends at a lower bound is optimal without a solver. Times of more than six
     decimals are rounded down for the bound, never for the schedule. Raises BadInput without
-    OR-Tools.
+    OR-Tools, and where it contradicts itself.
     """
     best = best_of_rules(graph)
     end_us = _end_us(best)
@@ -87,6 +88,11 @@ def _solve(graph: TaskGraph, best: Trace, bound_us: float, time_limit_s: float) 
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = time_limit_s
     status = solver.solve(scheduled.model)
+    if status == cp_model.INFEASIBLE:  # the schedule of a rule keeps the limits of the model
+        raise BadInput(
+            f"OR-Tools {version('ortools')} finds no schedule where there is one, policy optimal,"
+            " pip install 'nnstretch[optimal]'"
+        )
     proven_us = max(bound_us, solver.best_objective_bound / ticks)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         solved = replay(graph, indexed, scheduled, solver)
