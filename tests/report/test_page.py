@@ -158,7 +158,7 @@ def test_folders_that_train_filled_are_shown_as_what_it_printed(folder: Path) ->
 def test_a_folder_without_any_of_the_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match=r"nothing to report in .*search\.json"):
         build_report(tmp_path)
-    with pytest.raises(UnknownName, match="no such folder"):
+    with pytest.raises(UnknownName, match="no such file or folder"):
         build_report(tmp_path / "missing")
 
 

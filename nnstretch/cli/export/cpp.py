@@ -32,6 +32,13 @@ def add_cpp_arguments(parser: argparse.ArgumentParser) -> None:
         ),
     )
     parser.add_argument(
+        "--name",
+        help=(
+            "what --format cpp calls the network in its namespace, target and C symbol (default:"
+            " MODEL's): networks in one program need names of their own"
+        ),
+    )
+    parser.add_argument(
         "--no-build",
         action="store_true",
         help="write --format cpp without building and comparing it",
@@ -41,10 +48,12 @@ def add_cpp_arguments(parser: argparse.ArgumentParser) -> None:
 def check_cpp(args: argparse.Namespace) -> None:
     """Refuse options that do not go together, before anything is loaded. Raises BadInput."""
     if args.format != FORMAT:
-        for option, given in (("--granularity", args.granularity), ("--no-build", args.no_build)):
+        only_here = {"granularity": args.granularity, "no-build": args.no_build, "name": args.name}
+        for option, given in only_here.items():
             if given:
                 raise BadInput(
-                    f"{option} with --format {args.format}, command line, only --format cpp has it"
+                    f"--{option} with --format {args.format}, command line, only --format cpp has"
+                    " it"
                 )
         return
     if args.out is None:
@@ -67,8 +76,9 @@ def write_cpp(
     granularity = args.granularity or GRANULARITIES[0]
     folder = Path(args.out)
     lists = None if subject.plan else list_layers(subject.module, subject.captured)
+    build_here = not args.no_build
     with progress("exporting") as tick:
-        written = export_cpp(request, folder, granularity, not args.no_build, lists, tick)
+        written = export_cpp(request, folder, granularity, build_here, lists, tick, args.name)
     predicted_ms = request.trial.latency_us / 1000 if request.trial else None
     return result_of(args, written, predicted_ms)
 
@@ -93,7 +103,7 @@ def write_whole_cpp(args: argparse.Namespace, subject: LoadedModel) -> dict[str,
     granularity = args.granularity or GRANULARITIES[0]
     with progress("exporting") as tick:
         written = export_whole_cpp(
-            module, captured, Path(args.out), granularity, not args.no_build, tick
+            module, captured, Path(args.out), granularity, not args.no_build, tick, args.name
         )
     return result_of(args, written, None)
 
@@ -153,7 +163,8 @@ def show_cpp(result: dict[str, Any], console: Any) -> None:
     if result["not_built"]:
         console.print(f"not built here ({result['not_built']}), so not compared with the module")
         source, build = quote(folder), quote(f"{folder}/build")
-        console.print(f"  cmake --preset release -S {source} && cmake --build {build}")
+        command = f"  cmake --preset release -S {source} && cmake --build {build}"
+        console.print(command, soft_wrap=True)
     else:
         console.print(f"built; differs from the module by {result['max_abs_error']:.1e} at most")
-        console.print(f"  {quote(f'{folder}/build/run')} --help")
+        console.print(f"  {quote(f'{folder}/build/run')} --help", soft_wrap=True)

@@ -51,10 +51,12 @@ def export_cpp(
     build_here: bool = True,
     lists: LayerLists | None = None,
     progress: Callable[[int, int], object] = lambda done, total: None,
+    name: str | None = None,
 ) -> CppExport:
     """Write a stretched network as C++ that builds where no Python is.
 
-    `lists` are those of the network as its author wrote it; None lists the stretched one.
+    `lists` are those of the network as its author wrote it; None lists the stretched one. `name` is
+    what the program calls the network, by default the model's name.
 
     Raises UnsupportedOp with all operators that cannot be translated, BadInput where the folder
     holds something else or the build fails, Mismatch where the program computes something else.
@@ -66,6 +68,7 @@ def export_cpp(
     label = label_of(request.plan)
     program = translate(captured.graph, captured.weights, granularity, placement, label)
     program = with_labels(program, label)
+    program = replace(program, name=name or program.name)
     return write_program(program, request.module, (example,), folder, build_here, lists, progress)
 
 
@@ -76,13 +79,17 @@ def export_whole_cpp(
     granularity: str = "layer",
     build_here: bool = True,
     progress: Callable[[int, int], object] = lambda done, total: None,
+    name: str | None = None,
 ) -> CppExport:
     """Write a network with several inputs or outputs, of which no plan can be made.
+
+    `name` is what the program calls it, by default the model's name.
 
     Raises as `export_cpp` does.
     """
     check_repeatable(captured.graph, captured.graph.name)
     program = translate(captured.graph, captured.weights, granularity)
+    program = replace(program, name=name or program.name)
     drawn = draw_inputs(captured.graph, 0)
     examples = tuple(drawn[value.name] for value in captured.graph.inputs)
     lists = list_layers(module, captured)

@@ -45,8 +45,8 @@ def read_report_data(folder: Path) -> ReportData:
     if folder.is_file():
         return _read_trace(folder)
     if not folder.is_dir():
-        needed = "name the one that holds search.json and its neighbours"
-        raise UnknownName(f"cannot report {folder}, no such folder, {needed}")
+        needed = "name a trace or the folder that holds search.json and its neighbours"
+        raise UnknownName(f"cannot report {folder}, no such file or folder, {needed}")
     present = [name for name in ALL_FILES if (folder / name).exists()]
     if not present:
         needed = f"it holds none of {', '.join(ALL_FILES)}"
