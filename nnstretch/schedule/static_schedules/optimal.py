@@ -87,14 +87,14 @@ def _solve(graph: TaskGraph, best: Trace, bound_us: float, time_limit_s: float) 
     _hint(scheduled, graph, best, ticks)
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = time_limit_s
-    status = solver.solve(scheduled.model)
-    if status == cp_model.INFEASIBLE:  # the schedule of a rule keeps the limits of the model
+    status = solver.status_name(solver.solve(scheduled.model))
+    if status == "INFEASIBLE":  # the schedule of a rule keeps the limits of the model
         raise BadInput(
             f"OR-Tools {version('ortools')} finds no schedule where there is one, policy optimal,"
             " pip install 'nnstretch[optimal]'"
         )
     proven_us = max(bound_us, solver.best_objective_bound / ticks)
-    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+    if status in ("OPTIMAL", "FEASIBLE"):
         solved = replay(graph, indexed, scheduled, solver)
         best = min(best, solved, key=_end_us)
     end_us = _end_us(best)
