@@ -256,8 +256,8 @@ class EventLoop:
             if state.alive:
                 self._freed.append(queue)
                 continue
-            for given in queue.take_back_reserved(self._executor.now_us):
-                self._announce(self._tasks.renew(given))
+            for open_task in queue.take_back_reserved(self._executor.now_us):
+                self._announce(self._tasks.renew(open_task))
         if self._on_change is not None:
             self._on_change()
         self._give_up_stranded(tuple(self._open.values()))

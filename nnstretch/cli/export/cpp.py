@@ -49,8 +49,8 @@ def check_cpp(args: argparse.Namespace) -> None:
     """Refuse options that do not go together, before anything is loaded. Raises BadInput."""
     if args.format != FORMAT:
         only_here = {"granularity": args.granularity, "no-build": args.no_build, "name": args.name}
-        for option, given in only_here.items():
-            if given:
+        for option, value in only_here.items():
+            if value:
                 raise BadInput(
                     f"--{option} with --format {args.format}, command line, only --format cpp has"
                     " it"
@@ -58,8 +58,8 @@ def check_cpp(args: argparse.Namespace) -> None:
         return
     if args.out is None:
         raise BadInput("nothing to write, command line, --format cpp writes a folder: --out FOLDER")
-    for option, given in (("--single", args.single), ("--also", args.also)):
-        if given:
+    for option, value in (("--single", args.single), ("--also", args.also)):
+        if value:
             raise BadInput(f"{option} with --format cpp, command line, it writes a folder: --out")
     from nnstretch.export.cpp.project import check_folder
 

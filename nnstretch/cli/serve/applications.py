@@ -84,11 +84,10 @@ def load_applications(
         tell(f"{settings.name}: measuring", 0, 1)
         measured_us = network.measured_us()
         if soc is None:
-            timed = measured_tasks(bundle, measured_us, pool, factors)
+            timed = placed(settings, measured_tasks(bundle, measured_us, pool, factors))
         else:
             timed = predicted_tasks(bundle, settings, pool)
             dilation = max(dilation, dilation_of(timed.times_us, measured_us, len(names)))
-        timed = placed(settings, timed)
         check_places(settings, timed, pool)
         applications.append(application_of(settings, timed))
         times_us |= own_times(settings.name, timed.times_us)

@@ -90,12 +90,12 @@ class ProcessorQueue:
 
     def take_back_reserved(self, now_us: float) -> list[OpenTask]:
         """Take back what was not handed over; return it in the order in which it was given."""
-        lost = [given for given in self.reserved if not given.over]
+        lost = [open_task for open_task in self.reserved if not open_task.over]
         self.reserved.clear()
-        for given in lost:
-            self.state.free_us -= given.cost_us
-        for given in reversed(lost):  # so that none is behind another that is taken back
-            self._remove(given, now_us)
+        for open_task in lost:
+            self.state.free_us -= open_task.cost_us
+        for open_task in reversed(lost):  # so that none is behind another that is taken back
+            self._remove(open_task, now_us)
         return lost
 
     def be_late(self, now_us: float) -> None:
