@@ -16,8 +16,8 @@ from nnstretch.cli.doctor.probe_bundle import onnx_file, probe_output, probe_wei
 from nnstretch.cli.doctor.runtimes import check_runtimes, compare_with_numpy
 
 KEYS = (
-    *("usable", "python", "system", "versions", "processor", "threads", "extras", "runtimes"),
-    "overlap",
+    *("usable", "python", "system", "versions", "processor", "threads", "compiled_search"),
+    *("extras", "runtimes", "overlap"),
 )
 
 

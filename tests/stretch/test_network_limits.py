@@ -19,9 +19,8 @@ from support.search_bounds import crossings, random_prices, reached, slack, spac
 
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
-from nnstretch.stretch.search.bounds import cost_to_go as bounds_over_options
 from nnstretch.stretch.search.bounds import entry_bins
-from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go, tighten_loose
+from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go
 from nnstretch.stretch.search.bounds.entry_bins import width_bins
 from nnstretch.stretch.search.bounds.multipliers import Multipliers
 from nnstretch.stretch.search.bounds.reduced_costs import excess_by_width
@@ -52,14 +51,6 @@ def check_bounds(
         )
         assert bound <= least + slack(least), every[number].name
         assert values.at[every[number].i][row] <= bound
-    loose = list(values.loose)
-    everywhere = {number: np.full(len(values.options[number]), True) for number in loose}
-    tighten_loose(space, every, values, loose, everywhere)
-    assert not values.loose
-    for number, row, _, combinations in crossings(every, space):
-        if number in everywhere:
-            least = float(reached(every[number], combinations, values).min())
-            assert values.options[number][row] <= least + slack(least), every[number].name
 
 
 @pytest.mark.parametrize("finest", [1.0, 1.3, 4.0])
@@ -78,7 +69,6 @@ def test_no_combination_is_better_than_its_bound_where_few_widths_share_bins(
     seed: int, finest: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(entry_bins, "SINGLE_BINS", 1)
-    monkeypatch.setattr(bounds_over_options, "WINDOW_FROM", 0)
     space = space_of(random_instance(seed, neighbours=seed % 4 == 1))
     prices = random_prices(Random(seed), space)
     check_bounds(
@@ -91,7 +81,6 @@ def test_no_combination_is_better_than_its_bound_that_began_with_wider_bins(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(entry_bins, "SINGLE_BINS", 1)
-    monkeypatch.setattr(bounds_over_options, "WINDOW_FROM", 0)
     space = space_of(random_instance(seed, neighbours=seed % 4 == 0))
     prices = random_prices(Random(seed), space)
     check_bounds(
@@ -213,17 +202,6 @@ def test_ranges_cover_all_widths_and_leave_the_original_alone(finest: float) -> 
         assert full + 1 in (*starts, len(widths))
         for low, high in zip(starts, [*starts[1:], len(widths)], strict=True):
             assert widths[high - 1] <= finest * widths[low] + 1e-9
-
-
-def test_options_that_cannot_be_best_have_no_tight_bound() -> None:
-    loose = branched = 0
-    for seed in SEEDS:
-        space = space_of(random_instance(seed))
-        options = list(segment_options(CostTables(space)))
-        values = cost_to_go(space, options, Multipliers(), None, 1.05)
-        branched += sum(options[number].branched for number in values.options)
-        loose += len(values.loose)
-    assert 0.05 * branched < loose < branched
 
 
 def test_limits_that_do_not_bind_are_seen_to(monkeypatch: pytest.MonkeyPatch) -> None:

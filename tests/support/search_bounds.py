@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from random import Random
 
 import numpy as np
+import pytest
 from support.brute_force import (
     Instance,
     all_combinations,
@@ -14,7 +15,9 @@ from support.brute_force import (
 from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
+from nnstretch.stretch.search.bounds import lagrangian
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
+from nnstretch.stretch.search.label_setting import dominance
 from nnstretch.stretch.search.options.segment_option import BranchCombinations, SegmentOption
 from nnstretch.stretch.search.space.cost_tables import CostTables
 from nnstretch.stretch.search.space.search_space import SearchSpace
@@ -74,3 +77,9 @@ def crossings(
 def slack(value: float) -> float:
     """Rounding of sums that are taken in another order."""
     return 1e-9 * (1 + abs(value))
+
+
+def search_by_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Search as where no C compiler was at hand."""
+    for module in (lagrangian, dominance):
+        monkeypatch.setattr(module, "load_kernels", lambda: None)

@@ -4,9 +4,9 @@
   nnstretch doctor --seconds 0 --json      # without the measurement of overlap
 
 Lists versions, the extras and the command that brings each missing one, cores and their kind,
-settings of threads; runs a small network on every runtime that is here and compares it with numpy;
-then measures for 20 seconds whether two branches really run at once. Exit status 0 where at least
-one runtime computes right, else 1.
+settings of threads, whether the inner loops of the search are compiled; runs a small network on
+every runtime that is here and compares it with numpy; then measures for 20 seconds whether two
+branches really run at once. Exit status 0 where at least one runtime computes right, else 1.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ PACKAGES = (
 )
 NOT_FOR_USE = ("all", "dev", "docs", "testing")
 """Extras of people who work on the package."""
+NOT_COMPILED = "by arrays, slower; there was no C compiler when nnstretch was installed"
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
 MAX_SECONDS = 3600
 
@@ -56,6 +57,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     if not 0 <= args.seconds <= MAX_SECONDS:
         raise BadInput(f"--seconds is {args.seconds:g}, command line, needed is 0 to {MAX_SECONDS}")
     from nnstretch.cli.doctor.runtimes import check_overlap, check_runtimes
+    from nnstretch.stretch.search.compiled.library import load_kernels
 
     with progress("runtimes") as tick:
         checks, networks = check_runtimes(tick)
@@ -71,6 +73,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         "versions": installed_versions(),
         "processor": describe_processor(),
         "threads": {name: os.environ[name] for name in THREAD_SETTINGS if name in os.environ},
+        "compiled_search": load_kernels() is not None,
         "extras": describe_extras(),
         "runtimes": [asdict(check) for check in checks],
         "overlap": None if measured is None else asdict(measured),
@@ -129,6 +132,8 @@ def show(result: dict[str, Any], console: Console) -> None:
     lines += processor_lines(result["processor"])
     settings = ", ".join(f"{name}={value}" for name, value in result["threads"].items())
     lines.append(f"thread settings: {settings or 'none in the environment'}")
+    loops = "compiled" if result["compiled_search"] else NOT_COMPILED
+    lines.append(f"inner loops of the search: {loops}")
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     extras = Table("extra", "missing", "command")

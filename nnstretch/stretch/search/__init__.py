@@ -8,6 +8,7 @@ space/               meeting points, depths and widths, and what branches cost
 constraints.py       limits of a segment, of the network, of memory
 options/             a segment, its processors, its merge: the arcs of the search graph
 bounds/              Lagrangian lower bounds and cost-to-go
+compiled/            inner loops in C
 label_setting/       label setting for the resource-constrained shortest path
 greedy_plans.py      plans along the bounds
 branch_and_bound.py  bounds, incumbents, pruning and label searches, until optimal

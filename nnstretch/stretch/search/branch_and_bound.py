@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from nnstretch.stretch.cost.cost_arrays import Array
-from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go, tighten_loose
+from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go
 from nnstretch.stretch.search.bounds.cutting_planes import CuttingPlanes, largest_multipliers
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
 from nnstretch.stretch.search.bounds.reduced_costs import excess_by_width, promising_options
@@ -177,16 +177,7 @@ class ExactSearch:
         self.bound_us = max(self.bound_us, values.total(self.limits))
         self.follow_bounds(values)
         self.prune_options(values)
-        if self.limits.any:
-            self.tighten_loose(values)
         return values
-
-    def tighten_loose(self, values: CostToGo) -> None:
-        """Bound options tightly that have a cheap bound only, and prune by that."""
-        if self.best is not None and tighten_loose(
-            self.space, self.options, values, self.alive, self.usable
-        ):
-            self.prune_options(values)
 
     def prune_options(self, values: CostToGo) -> None:
         """Fix by reduced costs: drop options, and widths before them, that no better plan uses."""
@@ -204,8 +195,6 @@ class ExactSearch:
 
     def search_labels(self, bounds: list[CostToGo], run: LabelRun) -> None:
         """Search labels; what they drop without proof bounds what may have been missed."""
-        for values in bounds:
-            self.tighten_loose(values)
         search = LabelSearch(
             self.space,
             self.options,

@@ -55,6 +55,8 @@ class SearchSchedule:
     """The same on two processors, where fine bins cost little more and often prove the optimum."""
     limited_bins: BinFactors = BinFactors(1.1, 1.03, (None, 1.015, 1.0))
     """Bins where work has a multiplier: no width has the least latency and most work of a bin."""
+    limited_pair_bins: BinFactors = BinFactors(1.03, 1.03, (None, 1.015, 1.0))
+    """The same on two processors."""
     exact_bins: BinFactors = BinFactors(1.0, 1.0, (None, 1.0, 1.0))
     """Bins under a limit on the most MACs, where work may not be overstated."""
     phases: tuple[tuple[LabelRun, ...], ...] = (
@@ -121,5 +123,5 @@ class SearchSchedule:
         if limits.max_macs < math.inf:
             return self.exact_bins
         if limits.any:
-            return self.limited_bins
+            return self.limited_pair_bins if processors <= 2 else self.limited_bins
         return self.pair_bins if processors <= 2 else self.unlimited_bins

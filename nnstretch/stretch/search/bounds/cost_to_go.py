@@ -12,23 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array
-from nnstretch.stretch.search.bounds.branch_costs import EntryFeatures, entry_features
 from nnstretch.stretch.search.bounds.entry_bins import EntryBins, bin_entries, width_bins
 from nnstretch.stretch.search.bounds.lagrangian import changes_width
 from nnstretch.stretch.search.bounds.multipliers import AffineMinorants, CostToGo, Multipliers
-from nnstretch.stretch.search.bounds.option_bounds import (
-    bound_option,
-    deadline_window,
-    single_bound,
-)
-from nnstretch.stretch.search.bounds.separable_bounds import projected_bound, separable_bound
+from nnstretch.stretch.search.bounds.option_bounds import bound_option, single_bound
 from nnstretch.stretch.search.options.segment_option import BranchCombinations, SegmentOption
 from nnstretch.stretch.search.space.search_space import SearchSpace
 
-CEILING = 0.015
-"""Bounds through options are of interest up to this share above the best."""
-WINDOW_FROM = 10_000
-"""Options of branches over bins of merged widths from which on a window of deadlines pays."""
 WIDE_BINS = 1.04
 """Factor of bins above which further ones only pay where something limits the whole network, or
 where more than two branches meet."""
@@ -50,14 +40,12 @@ def cost_to_go(
 
     `alive` are the numbers of the options that plans may use, all by default; `usable` says by
     number from which merged widths, all where it says nothing. `report` is called at every cut.
-    Options that lead nowhere best by their cheap bound have no tighter one: `tighten_loose`. Cheap
-    are separable bounds, or those of the same multipliers from `before`.
+    Of options with a bound at the same multipliers in `before`, only those are bounded anew that
+    could be best by it.
     """
     is_simple = multipliers == Multipliers() and len(space.processors) <= 2
     weighs_width = not is_simple or bin_factor <= WIDE_BINS
     values = CostToGo(multipliers, bin_factor, weighs_width)
-    if before is not None:
-        values.separable = dict(before.separable)
     by_start = numbers_by_start(options, range(len(options)) if alive is None else alive)
     for i in reversed(range(space.last)):
         if report:
@@ -85,27 +73,6 @@ def numbers_by_start(
     return by_start
 
 
-def tighten_loose(
-    space: SearchSpace,
-    options: Sequence[SegmentOption],
-    values: CostToGo,
-    alive: Sequence[int],
-    usable: Mapping[int, Array],
-) -> bool:
-    """Bound tightly those options, at usable widths, that have a separable bound only.
-
-    Return whether any has.
-    """
-    loose = [number for number in alive if number in values.loose]
-    for i, numbers in numbers_by_start(options, loose).items():
-        cut = CutBounds(space, i, values)
-        for number in numbers:
-            rows = values.loose.pop(number) & usable.get(number, True)
-            if rows.any():
-                cut.tighten(number, options[number], rows)
-    return bool(loose)
-
-
 @dataclass
 class CutBounds:
     """Bounds through the options that start at one cut."""
@@ -119,37 +86,24 @@ class CutBounds:
     def __post_init__(self) -> None:
         self.starts = width_bins(self.space, self.i, self.values.bin_factor)
         self.best = np.full(len(self.space.merged_widths(self.i)), np.inf)
-        self.waiting: list[tuple[int, SegmentOption]] = []
+        self.waiting: list[tuple[int, SegmentOption, Array]] = []
         self.entries: dict[tuple[str, ...], list[EntryBins] | None] = {}
-        self.features: dict[tuple[str, ...], list[EntryFeatures]] = {}
 
     def add(self, number: int, option: SegmentOption, is_usable: Array | None) -> None:
-        """Bound an option: one that does not branch exactly, others cheaply."""
-        if option.branched:
-            if self.before is not None and number in self.before.options:
-                bound = self.before.options[number] + self.rise_us(option)
-            else:
-                bound = self.cheap_bound(option)
-            self.waiting.append((number, option))
-        else:
-            bound = single_bound(option, self.values)
-        if is_usable is not None:
-            bound = np.where(is_usable, bound, np.inf)
-        self.values.options[number] = bound
+        """Bound an option; one that is known by wider bins waits until others are there."""
+        rows = np.ones(len(self.best), dtype=bool) if is_usable is None else is_usable
         if not option.branched:
-            self.best = np.minimum(self.best, bound)
+            self.keep(number, np.where(rows, single_bound(option, self.values), np.inf))
+        elif self.before is not None and number in self.before.options:
+            bound = self.before.options[number] + self.rise_us(option)
+            self.waiting.append((number, option, np.where(rows, bound, np.inf)))
+        else:
+            self.keep(number, self.tight_bound(number, option, rows))
 
-    def cheap_bound(self, option: SegmentOption) -> Array:
-        """Return the separable bound through a branched option: `[merged width it reads]`."""
-        if option.merge == "project":
-            bound = np.full(len(self.best), np.inf)
-            row = self.space.merged_row(self.i, self.space.original_width(self.i))
-            bound[row] = projected_bound(option, self.values)
-            return bound
-        entries = self.known_entries(option)
-        assert entries is not None  # only of a `project` merge there may be none
-        features = self.known_features(option, entries)
-        return separable_bound(option, self.values, self.starts, entries, features)
+    def keep(self, number: int, bound: Array) -> None:
+        """Note the bound of an option."""
+        self.values.options[number] = bound
+        self.best = np.minimum(self.best, bound)
 
     def rise_us(self, option: SegmentOption) -> float:
         """Return how much more follows an option at least than was known before, us."""
@@ -163,45 +117,23 @@ class CutBounds:
     def finish(self) -> Array:
         """Return the least bound of any option: `[merged width]`.
 
-        An option is bounded tightly at those widths only where it could be the best.
+        Those that wait are bounded anew at those widths only where they could be the best.
         """
-        values, row = self.values, self.space.merged_row(self.i, self.space.original_width(self.i))
-        self.waiting.sort(key=lambda entry: float(values.options[entry[0]][row]))
-        for number, option in self.waiting:
-            rows = values.options[number] < self.best
+        row = self.space.merged_row(self.i, self.space.original_width(self.i))
+        self.waiting.sort(key=lambda entry: float(entry[2][row]))
+        for number, option, bound in self.waiting:
+            rows = bound < self.best
             if rows.any():
-                self.tighten(number, option, rows, self.best + CEILING * np.abs(self.best))
-                self.best = np.minimum(self.best, values.options[number])
-            loose = np.isfinite(values.options[number]) & ~rows
-            if loose.any():
-                values.loose[number] = loose
+                tight = self.tight_bound(number, option, rows)
+                bound = np.where(rows, np.maximum(bound, tight), bound)
+            self.keep(number, bound)
         return self.best
 
-    def tighten(
-        self, number: int, option: SegmentOption, rows: Array, ceiling_us: Array | None = None
-    ) -> None:
-        """Raise the bound through an option at some merged widths, to a ceiling at most."""
-        entries, bound = self.known_entries(option), self.values.options[number]
-        assert entries is not None
-        window = None
-        if ceiling_us is not None and self.is_large(option, rows):
-            row = self.space.merged_row(self.i, self.space.original_width(self.i))
-            highest_us = ceiling_us[[row]]
-            if option.merge != "project":
-                highest_us = np.maximum.reduceat(np.where(rows, ceiling_us, -np.inf), self.starts)
-            features = self.known_features(option, entries)
-            window = deadline_window(option, self.values, entries, features, highest_us)
-        tight = bound_option(number, option, self.values, self.starts, entries, rows, window)
-        if ceiling_us is not None:
-            tight = np.minimum(tight, ceiling_us)
-        self.values.options[number] = np.where(rows, np.maximum(bound, tight), bound)
-
-    def is_large(self, option: SegmentOption, rows: Array) -> bool:
-        """Return whether so much is looked at that a window of deadlines saves time."""
-        bins = 1
-        if option.merge != "project":
-            bins = int(np.count_nonzero(np.logical_or.reduceat(rows, self.starts)))
-        return bins * sum(len(table.us) for table in option.branch_tables) > WINDOW_FROM
+    def tight_bound(self, number: int, option: SegmentOption, rows: Array) -> Array:
+        """Return the bound through an option at some merged widths, infinite elsewhere."""
+        entries = self.known_entries(option)
+        assert entries is not None  # only of a `project` merge there may be none
+        return bound_option(number, option, self.values, self.starts, entries, rows)
 
     def known_entries(self, option: SegmentOption) -> list[EntryBins] | None:
         """Return `bin_entries`, made once for all ends of segments."""
@@ -210,16 +142,6 @@ class CutBounds:
         if option.processors not in self.entries:
             self.entries[option.processors] = bin_entries(option, self.starts)
         return self.entries[option.processors]
-
-    def known_features(
-        self, option: SegmentOption, entries: Sequence[EntryBins]
-    ) -> list[EntryFeatures]:
-        """Return the features of entries, made once for all ends of segments."""
-        if option.merge == "project":
-            return [entry_features(entry) for entry in entries]
-        if option.processors not in self.features:
-            self.features[option.processors] = [entry_features(entry) for entry in entries]
-        return self.features[option.processors]
 
 
 def affine_minorants(widths: Array, values: Array, full: int) -> AffineMinorants:

@@ -8,11 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.bounds.multipliers import Multipliers, SegmentMultipliers
+from nnstretch.stretch.search.compiled.library import (
+    EntryBinsStruct,
+    Packed,
+    doubles,
+    pointer_pair,
+)
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.space.search_space import SearchSpace
 
@@ -61,6 +68,18 @@ class EntryBins:
             plain = None
         columns = self.us[rows], self.macs[rows], self.params[rows], self.spans[rows]
         return EntryBins(*columns, self.tilt, plain)
+
+    @cached_property
+    def packed(self) -> Packed:
+        """Return the entries for compiled loops."""
+        kinds = [self] if self.plain is None else [self, self.plain]
+        kinds_us = [doubles(kind.us) for kind in kinds]
+        macs = [doubles(kind.macs) for kind in kinds]
+        params = [doubles(kind.params) for kind in kinds]
+        spans = doubles(self.spans)
+        pointers = [pointer_pair(arrays) for arrays in (kinds_us, macs, params)]
+        struct = EntryBinsStruct(self.us.shape[1], *pointers, spans.ctypes.data, self.tilt.us)
+        return Packed(struct, (kinds_us, macs, params, spans))
 
 
 def width_bins(space: SearchSpace, i: int, bin_factor: float) -> Array:

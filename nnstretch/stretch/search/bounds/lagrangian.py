@@ -16,14 +16,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array, BranchTable
-from nnstretch.stretch.search.bounds.deadline_windows import (
-    BranchWork,
-    DeadlineWindow,
-    EarlyOptions,
+from nnstretch.stretch.search.bounds.compiled_bounds import (
+    compiled_deadline_costs,
+    compiled_segment_bound,
+    pack_relaxations,
 )
 from nnstretch.stretch.search.bounds.entry_bins import EntryBins, per_channel_us
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers, SegmentMultipliers
+from nnstretch.stretch.search.compiled.library import load_kernels
 from nnstretch.stretch.search.options.segment_option import SegmentOption
+
+CHUNK = 400_000
+"""Numbers of an array `[relaxation, bin, option]` at a time, so that it stays in the cache."""
 
 
 @dataclass(frozen=True)
@@ -54,51 +58,67 @@ class DeadlineTable:
         return DeadlineTable(self.deadline_us, rewards, self.meets_demands)
 
 
+@dataclass(frozen=True)
+class BranchWork:
+    """Options of one branch that keep pace, or of all branches together: `[width bin, option]`."""
+
+    us: Array
+    """Infinite where an option straggles."""
+    macs: Array
+    params: Array | None
+    """None where parameters have no multiplier."""
+    channels_out: Array
+    """`[option]` where all bins have the same order."""
+
+    def rewards(
+        self, option: SegmentOption, relaxations: SegmentMultipliers, multipliers: Multipliers
+    ) -> Array:
+        """Return work and width at their multipliers, us: `[relaxation, width bin, option]`."""
+        per_mac = (multipliers.per_mac + relaxations.per_mac)[:, None, None]
+        per_channel = (relaxations.per_channel + option.merge_us_per_channel)[:, None, None]
+        rewards = per_mac * self.macs
+        rewards -= per_channel * self.channels_out
+        if self.params is not None:
+            rewards += multipliers.per_param * self.params
+        return np.asarray(rewards)
+
+
 def deadline_costs(
     option: SegmentOption,
     entries: Sequence[EntryBins],
     relaxations: SegmentMultipliers,
     multipliers: Multipliers,
     tables: Sequence[BranchTable] | None = None,
-    window: DeadlineWindow | None = None,
 ) -> DeadlineTable:
     """Return the table of a segment option; of `tables` that are samples, it is no bound."""
-    branches, early = list[BranchWork](), list[EarlyOptions]()
+    tables, kernels = tables or option.branch_tables, load_kernels()
+    if kernels is not None and option.branched:
+        offsets = np.zeros((1, len(relaxations)))
+        packed = pack_relaxations(option, relaxations, multipliers, offsets)
+        deadlines, rewards = compiled_deadline_costs(kernels, option, entries, packed, tables)
+        return DeadlineTable(deadlines, list(rewards), np.isfinite(deadlines))
     with_params = bool(multipliers.per_param)
-    for table, entry in zip(tables or option.branch_tables, entries, strict=True):
-        if window is None:
-            branches.append(branch_work(option, table, entry, with_params))
-            continue
-        columns, best = window.split(option, table, entry, relaxations, multipliers)
-        work = branch_work(option, table, entry, with_params, columns)
-        rewards = work.rewards(option, relaxations, multipliers)
-        early.append(best.join(window.early(work, rewards)))
-        branches.append(window.within(work))
+    branches = [
+        branch_work(option, table, entry, with_params)
+        for table, entry in zip(tables, entries, strict=True)
+    ]
     if option.branched:
-        return merge_deadlines(option, branches, relaxations, multipliers, early)
+        return merge_deadlines(option, branches, relaxations, multipliers)
     (work,) = branches
-    rewards = work.rewards(option, relaxations, multipliers)
-    return DeadlineTable(work.us, [rewards], np.ones(work.us.shape, dtype=bool))
+    meets_demands = np.ones(work.us.shape, dtype=bool)
+    return DeadlineTable(work.us, [work.rewards(option, relaxations, multipliers)], meets_demands)
 
 
 def branch_work(
-    option: SegmentOption,
-    table: BranchTable,
-    entry: EntryBins,
-    with_params: bool,
-    columns: list[Array] | None = None,
+    option: SegmentOption, table: BranchTable, entry: EntryBins, with_params: bool
 ) -> BranchWork:
-    """Return the options of one branch, those without an adapter behind the others.
-
-    `columns` are the options to look at of either kind, all by default.
-    """
+    """Return the options of one branch, those without an adapter behind the others."""
     kinds = [entry] if entry.plain is None else [entry, entry.plain]
     behind_us = table.adapted_us, table.plain_us
-    if columns is None:
-        columns = [np.arange(len(table.us))]
-        if entry.plain is not None:
-            exists = np.isfinite(entry.plain.us).any(axis=0)
-            columns.append(np.flatnonzero(exists[table.first]))
+    columns = [np.arange(len(table.us))]
+    if entry.plain is not None:
+        exists = np.isfinite(entry.plain.us).any(axis=0)
+        columns.append(np.flatnonzero(exists[table.first]))
     choice = np.concatenate(columns)
     width = entry.us.shape[1]
     first = np.concatenate([table.first[c] + n * width for n, c in enumerate(columns)])
@@ -123,24 +143,16 @@ def merge_deadlines(
     branches: Sequence[BranchWork],
     relaxations: SegmentMultipliers,
     multipliers: Multipliers,
-    early: Sequence[EarlyOptions] = (),
 ) -> DeadlineTable:
-    """Return the best reward of every branch at the latency of each option of any branch.
-
-    `early` options of each branch keep every deadline.
-    """
+    """Return the best reward of every branch at the latency of each option of any branch."""
     work, owner = sort_by_latency(branches)
     masks = [owner == b for b in range(len(branches))]
     macs = [np.where(mask, work.macs, -np.inf) for mask in masks]
     most_macs = [np.maximum.accumulate(row, axis=1) for row in macs]
-    for most, options in zip(most_macs, early, strict=False):
-        np.maximum(most, options.macs[:, None], out=most)
     meets = np.asarray(option.bounds.has_capacity(np.maximum.reduce(most_macs), sum(most_macs)))
     begin = int(meets.any(axis=0).argmax()) if meets.any() else meets.shape[1]
     rewards = work.rewards(option, relaxations, multipliers)
     best_rewards = [best_so_far(np.where(mask, rewards, -np.inf), begin) for mask in masks]
-    for best, options in zip(best_rewards, early, strict=False):
-        np.maximum(best, options.rewards[:, :, None], out=best)
     return DeadlineTable(work.us[:, begin:], best_rewards, meets[:, begin:])
 
 
@@ -174,19 +186,30 @@ def segment_bound(
     entries: Sequence[EntryBins],
     relaxations: SegmentMultipliers,
     values: CostToGo,
-    window: DeadlineWindow | None = None,
+    bins: Array,
 ) -> tuple[Array, Array]:
-    """Return bounds through a segment option, with what follows it, us.
+    """Return bounds through a segment option over chosen width bins, with what follows it, us.
 
-    Of all widths of a bin, and of its widest by case and relaxation: `[width bin]`,
-    `[case, relaxation, width bin]`. A narrower one adds `per_channel_us` to the latter.
+    Of all widths of a bin, and of its widest by case and relaxation: `[bin]`,
+    `[case, relaxation, bin]`. A narrower one adds `per_channel_us` to the latter.
     """
-    table = deadline_costs(option, entries, relaxations, values.multipliers, window=window)
-    costs = table.costs
+    kernels, multipliers = load_kernels(), values.multipliers
     offsets = offsets_us(option, relaxations, values)
-    losses = tilt_losses_us(entries, relaxations, values.multipliers)
-    widest = costs.min(axis=2, initial=np.inf) + offsets[:, :, None]
-    return least_over_deadlines(costs + losses[:, :, None], offsets), widest
+    losses = tilt_losses_us(entries, relaxations, multipliers)
+    if kernels is not None:
+        packed = pack_relaxations(option, relaxations, multipliers, offsets)
+        return compiled_segment_bound(kernels, option, entries, packed, losses, bins)
+    options = sum(len(table.us) for table in option.branch_tables)
+    step = max(4, CHUNK // (len(relaxations) * options))
+    parts = []
+    for low in range(0, len(bins), step):
+        few = bins[low : low + step]
+        few_entries = [entry.take(few) for entry in entries]
+        costs = deadline_costs(option, few_entries, relaxations, multipliers).costs
+        widest = costs.min(axis=2, initial=np.inf) + offsets[:, :, None]
+        parts.append((least_over_deadlines(costs + losses[:, few, None], offsets), widest))
+    together, widest_parts = zip(*parts, strict=True)
+    return np.concatenate(together), np.concatenate(widest_parts, axis=2)
 
 
 def tilt_losses_us(

@@ -11,9 +11,6 @@ import numpy as np
 from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.constraints import NetworkLimits
 
-LEAST_SHARE = 1e-3
-"""Of a branch's latency in that of its segment."""
-
 
 @dataclass(frozen=True, slots=True)
 class Multipliers:
@@ -57,30 +54,6 @@ class SegmentMultipliers:
     def take(self, rows: Sequence[int] | Array) -> SegmentMultipliers:
         """Return the chosen rows."""
         return SegmentMultipliers(self.per_mac[rows], self.per_channel[rows])
-
-
-@dataclass(frozen=True)
-class SeparableMultipliers:
-    """Multipliers of one segment option that separate its branches, a row for each way."""
-
-    shares: Array
-    """Of each branch's latency in that of the segment, together one: `[row, branch]`."""
-    segment: SegmentMultipliers
-
-    def __len__(self) -> int:
-        return len(self.shares)
-
-    def take(self, rows: Array) -> SeparableMultipliers:
-        """Return the chosen rows."""
-        return SeparableMultipliers(self.shares[rows], self.segment.take(rows))
-
-    def join(self, other: SeparableMultipliers) -> SeparableMultipliers:
-        """Return the rows of both."""
-        segments = self.segment, other.segment
-        per_mac = np.concatenate([segment.per_mac for segment in segments])
-        per_channel = np.concatenate([segment.per_channel for segment in segments])
-        shares = np.concatenate([self.shares, other.shares])
-        return SeparableMultipliers(shares, SegmentMultipliers(per_mac, per_channel))
 
 
 @dataclass(frozen=True)
@@ -139,13 +112,6 @@ class CostToGo:
     )
     """Which of the ways to relax were chosen last, by end, processors and merge of a segment, and
     its length."""
-
-    separable: dict[tuple[int, tuple[str, ...], str], SeparableMultipliers] = field(
-        default_factory=dict
-    )
-    """Multipliers of the tightest separable bounds so far, by end, processors and merge."""
-    loose: dict[int, Array] = field(default_factory=dict)
-    """By number of an option: where its bound is a separable one only, `[merged width]`."""
 
     def total(self, limits: NetworkLimits) -> float:
         """Return the Lagrangian bound on the latency of every plan within the limits, us."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array
+from nnstretch.stretch.search.compiled.library import doubles, load_kernels
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.label_setting.labels import LabelSet
 from nnstretch.stretch.search.options.segment_option import BranchCombinations
@@ -54,6 +57,9 @@ def record_highs(values: Array, first: Array) -> Array:
 
 def pareto_rows(values: Array, first: Array) -> Array:
     """Return rows that no earlier row of their group matches in every column."""
+    kernels = load_kernels()
+    if kernels is not None:
+        return compiled_pareto_rows(kernels, values, first)
     keep = [np.zeros(0, dtype=np.int64)]
     starts = np.flatnonzero(first)
     for low, high in zip(starts, np.append(starts[1:], len(values)), strict=True):
@@ -65,6 +71,15 @@ def pareto_rows(values: Array, first: Array) -> Array:
             keep.append(low + heads)
             candidates = behind[~matches(columns, heads, behind).any(axis=0)]
     return np.concatenate(keep)
+
+
+def compiled_pareto_rows(kernels: ctypes.CDLL, values: Array, first: Array) -> Array:
+    """Return `pareto_rows` by a compiled loop."""
+    columns, starts = doubles(values.T), np.ascontiguousarray(first, dtype=np.uint8)
+    kept, is_kept = np.empty(len(values), dtype=np.int64), np.empty(len(values), dtype=np.uint8)
+    pointers = [array.ctypes.data for array in (columns, starts, kept, is_kept)]
+    kernels.pareto_rows(len(values), len(columns), *pointers)
+    return np.flatnonzero(is_kept)
 
 
 def matches(columns: Array, rows: Array, others: Array) -> Array:

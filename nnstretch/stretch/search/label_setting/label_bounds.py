@@ -29,6 +29,7 @@ class LabelBounds:
 
     def __post_init__(self) -> None:
         self.constants = [v.multipliers.constant(self.limits) for v in self.values]
+        self.behind: dict[int, list[Array]] = {}
         self.most_meetings = most_meetings(self.options, self.space.last)
 
     def at_cut(self, i: int, labels: LabelSet) -> Array:
@@ -51,16 +52,21 @@ class LabelBounds:
             costs.append(v.multipliers.reduced(*columns) + constant_us)
         return costs
 
-    def through(self, number: int, group: LabelGroup) -> float:
-        """Return the bound on completions of any label of a group through an option, us."""
-        row = self.space.merged_row(self.options[number].i, group.width)
-        bound_us = -np.inf
-        for v, least_us in zip(self.values, group.least_us, strict=True):
-            behind = v.options.get(number)
-            if behind is None:
-                return np.inf
-            bound_us = max(bound_us, least_us + float(behind[row]))
-        return bound_us
+    def through(self, i: int, numbers: Sequence[int], group: LabelGroup) -> Array:
+        """Return bounds on completions of any label of a group, us, by option from a cut.
+
+        `numbers` are always the same for a cut. Infinite where an option has no bound.
+        """
+        row = self.space.merged_row(i, group.width)
+        if i not in self.behind:
+            self.behind[i] = [self.bounds_behind(i, numbers, v) for v in self.values]
+        pairs = zip(self.behind[i], group.least_us, strict=True)
+        return np.asarray(np.maximum.reduce([least_us + by[:, row] for by, least_us in pairs]))
+
+    def bounds_behind(self, i: int, numbers: Sequence[int], values: CostToGo) -> Array:
+        """Return bounds through options from a cut: `[option, merged width]`."""
+        nothing = np.full(len(self.space.merged_widths(i)), np.inf)
+        return np.stack([values.options.get(number, nothing) for number in numbers])
 
     def pairs_below(
         self,

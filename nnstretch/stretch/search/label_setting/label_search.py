@@ -8,6 +8,7 @@ bounds is a lower bound on the optimum, so every run ends with its own certifica
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -140,18 +141,21 @@ class LabelSearch:
             part = labels.take(np.arange(low, high))
             least_us = [float(costs.min()) for costs in self.bounds.reduced_us(part)]
             group = LabelGroup(width, part, np.arange(first + low, first + high), least_us)
-            for number in self.starting.get(i, ()):
-                if self.is_promising(number, group):
+            numbers = self.starting.get(i, ())
+            if not numbers:
+                continue
+            through_us = self.bounds.through(i, numbers, group)
+            for number, bound_us in zip(numbers, through_us.tolist(), strict=True):
+                if self.is_promising(bound_us):
                     combinations = self.admissible_combinations(number, group)
                     if combinations is not None and len(combinations):
                         self.extend(number, group, combinations, waiting)
 
-    def is_promising(self, number: int, group: LabelGroup) -> bool:
-        """Return whether some label may reach a good plan through an option."""
-        bound_us = self.bounds.through(number, group)
-        if np.isfinite(bound_us) and bound_us >= self.limit_us:
+    def is_promising(self, bound_us: float) -> bool:
+        """Return whether some label may reach a good plan through an option of this bound."""
+        if math.isfinite(bound_us) and bound_us >= self.limit_us:
             self.note_discarded(self.limit_us)
-        return bound_us < self.limit_us and np.isfinite(bound_us)
+        return bound_us < self.limit_us and math.isfinite(bound_us)
 
     def admissible_combinations(self, number: int, group: LabelGroup) -> BranchCombinations | None:
         """Return combinations of an option that may still be part of a good plan."""
@@ -160,14 +164,18 @@ class LabelSearch:
         if combinations is None:
             return None
         combinations = combinations.take(np.flatnonzero(self.limits.fits(combinations.params_held)))
-        after = [bound_through(option, combinations, v) for v in self.values]
-        pairs = zip(after, group.least_us, strict=True)
-        is_good = [after_us < self.limit_us - least_us for after_us, least_us in pairs]
-        rows = np.flatnonzero(np.logical_and.reduce(is_good))
+        after_us = bound_through(option, combinations, self.values[0])
+        for v, least_us in zip(self.values, group.least_us, strict=True):
+            if v is not self.values[0]:
+                behind_us = bound_through(option, combinations, v)
+            else:
+                behind_us = after_us
+            rows = np.flatnonzero(behind_us < self.limit_us - least_us)
+            combinations, after_us = combinations.take(rows), after_us[rows]
         ahead_us = group.least_us[0]
         most = self.beam.combinations
         combinations, values = self.keep_least(
-            combinations.take(rows), after[0][rows], ahead_us, DOMINANCE_FACTOR * most
+            combinations, after_us, ahead_us, DOMINANCE_FACTOR * most
         )
         resources = compared_resources(combinations, self.limits)
         rows = undominated(combinations.width, combinations.latency_us, resources)

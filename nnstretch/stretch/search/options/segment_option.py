@@ -15,6 +15,7 @@ import numpy as np
 from nnstretch.plan import Branch
 from nnstretch.stretch.cost.cost_arrays import Array, BranchTable, HeadCosts, TailCosts
 from nnstretch.stretch.lowering.lower import equal_slices
+from nnstretch.stretch.search.compiled.library import Packed, SegmentBoundsStruct, pack_table
 from nnstretch.stretch.search.constraints import SegmentBounds
 from nnstretch.stretch.search.space.cost_tables import CostTables
 from nnstretch.stretch.search.space.search_space import WHOLE_NETWORK
@@ -151,6 +152,18 @@ class SegmentOption:
     def branch_tables(self) -> list[BranchTable]:
         """Return a table for every branch."""
         return [self.shared_table(b) for b in range(len(self.processors))]
+
+    @cached_property
+    def packed_tables(self) -> list[Packed]:
+        """Return the tables of the branches for compiled loops."""
+        return [pack_table(table) for table in self.branch_tables]
+
+    @cached_property
+    def packed_bounds(self) -> Packed:
+        """Return the limits of branches for compiled loops."""
+        bounds = self.bounds
+        limits = bounds.branch_us, bounds.main_macs, bounds.macs
+        return Packed(SegmentBoundsStruct(*limits), ())
 
     def shared_table(self, b: int) -> BranchTable:
         """Return the table of branch b, one for all options that have such a branch."""

@@ -1,0 +1,119 @@
+"""Compiled loops compute what arrays compute, to the bit, and are there where a compiler is."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.brute_force import Instance, random_instance
+from support.search_bounds import random_prices, search_by_arrays, space_of
+
+from nnstretch.kernel import MOBILE_FUSION, ChannelBlockedLayout, FusionRules
+from nnstretch.stretch.cost.cost_arrays import Array
+from nnstretch.stretch.search.bounds import entry_bins
+from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go
+from nnstretch.stretch.search.bounds.entry_bins import bin_entries, width_bins
+from nnstretch.stretch.search.bounds.lagrangian import deadline_costs, segment_bound
+from nnstretch.stretch.search.bounds.multipliers import SegmentMultipliers
+from nnstretch.stretch.search.compiled import library
+from nnstretch.stretch.search.compiled.library import load_kernels
+from nnstretch.stretch.search.label_setting.dominance import pareto_rows
+from nnstretch.stretch.search.options.segment_options import segment_options
+from nnstretch.stretch.search.space.cost_tables import CostTables
+
+SLOPES = np.array([-40.0, 0.0, 3.0, 900.0, 1e5])
+"""Of merged channels, us: more rows than fit into one vector."""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_an_installation_beside_a_compiler_has_the_library() -> None:
+    assert load_kernels() is not None
+
+
+@pytest.fixture
+def compiled() -> None:
+    """Skip where the library is not there."""
+    if load_kernels() is None:
+        pytest.skip("no C compiler when the package was installed")
+
+
+def blocked(one: Instance) -> Instance:
+    """Return an instance whose runtimes copy between layouts, so that units are of two kinds."""
+    rules = FusionRules(MOBILE_FUSION.pairs, False, ChannelBlockedLayout(16, 4, frozenset({"add"})))
+    return replace(one, soc=replace(one.soc, fusion=dict.fromkeys(one.processors, rules)))
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("is_blocked", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+def test_bounds_are_those_of_arrays(
+    seed: int, is_blocked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entry_bins, "SINGLE_BINS", 1)
+    one = random_instance(seed)
+    one = replace(one, limits=replace(one.limits, beta=4.0, main_macs=0.2, segment_macs=0.3))
+    space = space_of(blocked(one) if is_blocked else one)
+    options = list(segment_options(CostTables(space)))
+    values = cost_to_go(space, options, random_prices(Random(seed), space), None, 1.3)
+    per_mac = np.random.default_rng(seed).random(len(SLOPES)) * 1e-3
+    ways = SegmentMultipliers(per_mac, SLOPES)
+    bounds: list[list[Array]] = []
+    for _ in range(2):
+        bounds.append([])
+        for option in options:
+            starts = width_bins(space, option.i, 1.3)
+            entries = bin_entries(option, starts)
+            if not option.branched or entries is None:
+                continue
+            relaxations = ways
+            if option.merge == "concat" and not option.is_last:
+                relaxations = SegmentMultipliers(
+                    np.resize(per_mac, len(values.minorants[option.j].slopes)),
+                    values.minorants[option.j].slopes,
+                )
+            bins = np.arange(len(entries[0].us))[::-2]
+            bounds[-1] += segment_bound(option, entries, relaxations, values, bins)
+            costs = deadline_costs(option, entries, relaxations, values.multipliers).costs
+            bounds[-1].append(costs.min(axis=2, initial=np.inf))
+        search_by_arrays(monkeypatch)
+    assert len(bounds[0]) == len(bounds[1]) > 0
+    assert any(np.isfinite(bound).any() for bound in bounds[0])
+    for by_loops, by_arrays in zip(*bounds, strict=True):
+        np.testing.assert_array_equal(by_loops, by_arrays)
+
+
+@pytest.mark.usefixtures("compiled")
+@given(
+    st.lists(
+        st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 5), st.integers(0, 5)),
+        min_size=1,
+        max_size=80,
+    )
+)
+def test_pareto_rows_are_those_of_arrays(rows: list[tuple[bool, int, int, int]]) -> None:
+    values = np.array([row[1:] for row in rows], dtype=float)
+    first = np.array([n == 0 or row[0] for n, row in enumerate(rows)])
+    by_loops = pareto_rows(values, first).tolist()
+    with pytest.MonkeyPatch.context() as patch:
+        search_by_arrays(patch)
+        assert sorted(pareto_rows(values, first).tolist()) == by_loops
+
+
+def test_a_library_that_is_not_there_or_of_another_version_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_kernels.cache_clear()
+    try:
+        monkeypatch.setattr(library, "VERSION", -1)
+        assert load_kernels() is None
+        load_kernels.cache_clear()
+        monkeypatch.setattr(library, "LIBRARY", tmp_path / "kernels.so")
+        assert load_kernels() is None
+    finally:
+        load_kernels.cache_clear()
