@@ -23,7 +23,7 @@ from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.label_setting.combinations import candidate_combinations
 from nnstretch.stretch.search.label_setting.dominance import undominated
 from nnstretch.stretch.search.label_setting.small_sums import SmallSums
-from nnstretch.stretch.search.options.segment_option import BranchCombinations
+from nnstretch.stretch.search.options.option_costs import BranchCombinations
 from nnstretch.stretch.search.options.segment_options import segment_options
 from nnstretch.stretch.search.search_schedule import SearchSchedule
 from nnstretch.stretch.search.space.cost_tables import CostTables

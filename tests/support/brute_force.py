@@ -23,7 +23,8 @@ from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.lower import equal_slices, lower_branch
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits, constraints_of
-from nnstretch.stretch.search.options.segment_option import BranchCombinations, SegmentOption
+from nnstretch.stretch.search.options.option_costs import BranchCombinations
+from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.search import search
 from nnstretch.stretch.search.search_result import ScoredPlan
 from nnstretch.stretch.search.space.search_space import SearchSpace

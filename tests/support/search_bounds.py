@@ -18,7 +18,8 @@ from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.bounds import lagrangian
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
 from nnstretch.stretch.search.label_setting import dominance
-from nnstretch.stretch.search.options.segment_option import BranchCombinations, SegmentOption
+from nnstretch.stretch.search.options.option_costs import BranchCombinations
+from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.space.cost_tables import CostTables
 from nnstretch.stretch.search.space.search_space import SearchSpace
 

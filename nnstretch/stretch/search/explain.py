@@ -13,7 +13,8 @@ import numpy as np
 from nnstretch.stretch.lowering.meeting_points import first_blocks, has_pixels
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.label_setting.dominance import undominated
-from nnstretch.stretch.search.options.segment_option import OptionCosts, SegmentOption
+from nnstretch.stretch.search.options.option_costs import OptionCosts
+from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.space.cost_tables import CostTables
 from nnstretch.stretch.search.space.search_space import SearchSpace
 from nnstretch.stretch.search.statistics import first_violation

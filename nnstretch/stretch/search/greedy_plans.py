@@ -15,7 +15,8 @@ from nnstretch.stretch.search.bounds.relaxations import known_relaxations
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.label_setting.combinations import candidate_combinations
 from nnstretch.stretch.search.label_setting.labels import PlanPath
-from nnstretch.stretch.search.options.segment_option import BranchCombinations, SegmentOption
+from nnstretch.stretch.search.options.option_costs import BranchCombinations
+from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.search_schedule import SearchSchedule
 from nnstretch.stretch.search.space.search_space import SearchSpace
 

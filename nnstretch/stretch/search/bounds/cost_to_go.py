@@ -16,7 +16,8 @@ from nnstretch.stretch.search.bounds.entry_bins import EntryBins, bin_entries, w
 from nnstretch.stretch.search.bounds.lagrangian import changes_width
 from nnstretch.stretch.search.bounds.multipliers import AffineMinorants, CostToGo, Multipliers
 from nnstretch.stretch.search.bounds.option_bounds import bound_option, single_bound
-from nnstretch.stretch.search.options.segment_option import BranchCombinations, SegmentOption
+from nnstretch.stretch.search.options.option_costs import BranchCombinations
+from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.space.search_space import SearchSpace
 
 WIDE_BINS = 1.04

@@ -10,7 +10,7 @@ from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.compiled.library import doubles, load_kernels
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.label_setting.labels import LabelSet
-from nnstretch.stretch.search.options.segment_option import BranchCombinations
+from nnstretch.stretch.search.options.option_costs import BranchCombinations
 
 TOGETHER = 32
 """Rows that others are compared with at once."""

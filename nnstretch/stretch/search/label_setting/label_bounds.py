@@ -13,7 +13,8 @@ from nnstretch.stretch.search.bounds.multipliers import CostToGo
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.label_setting.labels import LabelGroup, LabelSet
 from nnstretch.stretch.search.label_setting.small_sums import SmallSums
-from nnstretch.stretch.search.options.segment_option import BranchCombinations, SegmentOption
+from nnstretch.stretch.search.options.option_costs import BranchCombinations
+from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.options.segment_options import most_meetings
 from nnstretch.stretch.search.space.search_space import SearchSpace
 

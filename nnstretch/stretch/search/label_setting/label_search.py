@@ -31,7 +31,8 @@ from nnstretch.stretch.search.label_setting.labels import (
     concatenate_labels,
 )
 from nnstretch.stretch.search.label_setting.small_sums import SmallSums
-from nnstretch.stretch.search.options.segment_option import BranchCombinations, SegmentOption
+from nnstretch.stretch.search.options.option_costs import BranchCombinations
+from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.search_schedule import BeamLimits
 from nnstretch.stretch.search.space.search_space import SearchSpace
 

@@ -6,9 +6,7 @@ The rules of constraints.py are applied here to arrays over all branch combinati
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -17,56 +15,13 @@ from nnstretch.stretch.cost.cost_arrays import Array, BranchTable, HeadCosts, Ta
 from nnstretch.stretch.lowering.lower import equal_slices
 from nnstretch.stretch.search.compiled.library import Packed, SegmentBoundsStruct, pack_table
 from nnstretch.stretch.search.constraints import SegmentBounds
+from nnstretch.stretch.search.options.option_costs import (
+    BranchCombinations,
+    EntryCost,
+    OptionCosts,
+)
 from nnstretch.stretch.search.space.cost_tables import CostTables
 from nnstretch.stretch.search.space.search_space import WHOLE_NETWORK
-
-
-@dataclass(frozen=True)
-class EntryCost:
-    """Costs of the first units that read one tensor, over their output widths."""
-
-    us: Array
-    copy_in_us: float
-    macs: Array
-    params: Array
-
-
-class OptionCosts(NamedTuple):
-    """Costs of one branch that reads one tensor, flat over (depth, width)."""
-
-    us: Array
-    """Infinite where a depth and a width do not go together."""
-    macs: Array
-    params: Array
-
-
-@dataclass(frozen=True)
-class BranchCombinations:
-    """Combinations of branches of one segment option that reads one width."""
-
-    latency_us: Array
-    macs: Array
-    params: Array
-    width: Array
-    """Merged width."""
-    params_held: Array
-    """Parameters on processors with a memory limit: `[combination, processor]`."""
-    options: tuple[Array, ...]
-    """For every branch, the number of its (depth, width)."""
-
-    def __len__(self) -> int:
-        return len(self.latency_us)
-
-    def take(self, rows: Array) -> BranchCombinations:
-        """Return the chosen rows."""
-        return BranchCombinations(
-            self.latency_us[rows],
-            self.macs[rows],
-            self.params[rows],
-            self.width[rows],
-            self.params_held[rows],
-            tuple(option[rows] for option in self.options),
-        )
 
 
 class SegmentOption:
