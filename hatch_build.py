@@ -1,6 +1,7 @@
 """Compile the inner loops of the search while the package is built, where a C compiler is at hand.
 
-Without one the package is complete, too: the same is then computed by arrays.
+Without one the package is complete, too: the same is then computed by arrays. So it is where the
+library cannot be loaded, and a wheel stays one for every machine.
 """
 
 from __future__ import annotations
@@ -42,6 +43,4 @@ class CompiledKernels(BuildHookInterface):
             self.app.display_warning(f"nnstretch search will be slower:\n{run.stderr}")
             return
         new.replace(library)
-        build_data["pure_python"] = False
-        build_data["infer_tag"] = True
         build_data["artifacts"].append(str(FOLDER / "kernels.so"))

@@ -105,7 +105,7 @@ def test_pareto_rows_are_those_of_arrays(rows: list[tuple[bool, int, int, int]])
         assert sorted(pareto_rows(values, first).tolist()) == by_loops
 
 
-def test_a_library_that_is_not_there_or_of_another_version_is_not_used(
+def test_a_library_of_another_version_or_machine_or_none_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load_kernels.cache_clear()
@@ -114,6 +114,9 @@ def test_a_library_that_is_not_there_or_of_another_version_is_not_used(
         assert load_kernels() is None
         load_kernels.cache_clear()
         monkeypatch.setattr(library, "LIBRARY", tmp_path / "kernels.so")
+        assert load_kernels() is None
+        (tmp_path / "kernels.so").write_bytes(b"\x7fELF of another machine")
+        load_kernels.cache_clear()
         assert load_kernels() is None
     finally:
         load_kernels.cache_clear()

@@ -22,7 +22,7 @@ SIZE = ctypes.c_int64
 
 @cache
 def load_kernels() -> ctypes.CDLL | None:
-    """Return the library; None where it was not built, or for another version of this package."""
+    """Return the library; None where there is none, or one for another machine or version."""
     try:
         library = ctypes.CDLL(str(LIBRARY))
     except OSError:
