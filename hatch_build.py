@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import subprocess
-import sys
+import zlib
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -21,26 +21,29 @@ FOLDER = Path("nnstretch/stretch/search/compiled")
 FLAGS = ("-O3", "-std=c11", "-fPIC", "-shared", "-ffp-contract=off")
 
 
+def compile_kernels(source: Path, library: Path) -> None:
+    """Compile a source. Raises OSError, ValueError or CalledProcessError where that fails."""
+    compiler = shlex.split(os.environ.get("CC") or "cc")
+    version = f"-DKERNELS_VERSION={zlib.crc32(source.read_bytes())}u"
+    with TemporaryDirectory(dir=library.parent) as folder:
+        new = Path(folder) / library.name
+        command = [*compiler, *FLAGS, version, str(source), "-o", str(new), "-lm"]
+        subprocess.run(command, capture_output=True, text=True, check=True)
+        new.replace(library)
+
+
 class CompiledKernels(BuildHookInterface):
     """Put the library beside its source, into wheels and into a checkout."""
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile; a failure is a warning."""
+        """Compile; a failure is a warning. A library of another source is not used."""
         folder = Path(self.root) / FOLDER
-        library, new = folder / "kernels.so", folder / f"kernels.{os.getpid()}.so"
-        compiler = shlex.split(os.environ.get("CC", "cc"))
-        if sys.platform == "win32" or shutil.which(compiler[0]) is None:
-            self.app.display_warning("no C compiler: nnstretch search will be slower")
-            library.unlink(missing_ok=True)
+        try:
+            compile_kernels(folder / "kernels.c", folder / "kernels.so")
+        except (OSError, ValueError, subprocess.CalledProcessError) as error:
+            why = getattr(error, "stderr", None) or error
+            self.app.display_warning(f"not compiled, so nnstretch search will be slower: {why}")
             return
-        command = [*compiler, *FLAGS, str(folder / "kernels.c"), "-o", str(new), "-lm"]
-        run = subprocess.run(command, capture_output=True, text=True, check=False)
-        if run.returncode:
-            new.unlink(missing_ok=True)
-            library.unlink(missing_ok=True)
-            self.app.display_warning(f"nnstretch search will be slower:\n{run.stderr}")
-            return
-        new.replace(library)
         build_data["artifacts"].append(str(FOLDER / "kernels.so"))

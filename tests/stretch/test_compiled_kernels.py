@@ -105,12 +105,14 @@ def test_pareto_rows_are_those_of_arrays(rows: list[tuple[bool, int, int, int]])
         assert sorted(pareto_rows(values, first).tolist()) == by_loops
 
 
-def test_a_library_of_another_version_or_machine_or_none_is_not_used(
+def test_a_library_of_another_source_or_machine_or_none_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load_kernels.cache_clear()
     try:
-        monkeypatch.setattr(library, "VERSION", -1)
+        changed = tmp_path / "kernels.c"
+        changed.write_bytes(library.SOURCE.read_bytes() + b"\n")
+        monkeypatch.setattr(library, "SOURCE", changed)
         assert load_kernels() is None
         load_kernels.cache_clear()
         monkeypatch.setattr(library, "LIBRARY", tmp_path / "kernels.so")

@@ -36,7 +36,9 @@ PACKAGES = (
 )
 NOT_FOR_USE = ("all", "dev", "docs", "testing")
 """Extras of people who work on the package."""
-NOT_COMPILED = "by arrays, slower; there was no C compiler when nnstretch was installed"
+NOT_COMPILED = (
+    "by arrays, slower; they are compiled where `cc` is there when nnstretch is installed"
+)
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
 MAX_SECONDS = 3600
 

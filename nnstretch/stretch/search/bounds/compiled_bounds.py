@@ -99,7 +99,7 @@ def compiled_deadline_costs(
     most = sum(len(table.us) * (1 if entry.plain is None else 2) for table, entry in pairs)
     bins, rows = len(entries[0].us), relaxations.arrays[-1].shape[1]
     deadlines, rewards = np.empty((bins, most)), np.empty((len(entries), rows, bins, most))
-    segment = pack_segment(option, packed, entries, relaxations, np.arange(bins))
+    segment = pack_segment(option, packed, entries, relaxations, integers(np.arange(bins)))
     pointers = deadlines.ctypes.data, rewards.ctypes.data
     columns = kernels.deadline_costs(segment.address, most, *pointers)
     if columns < 0:

@@ -20,8 +20,11 @@
 #endif
 #define INLINE static inline __attribute__((always_inline))
 
-/* Counted up whenever a signature or a structure changes: an old library is not used. */
-int32_t kernels_version(void) { return 1; }
+/* The checksum of this file, by which a library of another source is not used. */
+#ifndef KERNELS_VERSION
+#define KERNELS_VERSION 0
+#endif
+uint32_t kernels_version(void) { return KERNELS_VERSION; }
 
 typedef struct {
   int64_t options;

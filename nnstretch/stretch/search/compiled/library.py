@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -14,20 +15,20 @@ import numpy as np
 from nnstretch.stretch.cost.cost_arrays import Array, BranchTable
 
 LIBRARY = Path(__file__).with_name("kernels.so")
-VERSION = 1
-"""Of signatures and structures: that of `kernels_version`."""
+SOURCE = Path(__file__).with_name("kernels.c")
 POINTER = ctypes.c_void_p
 SIZE = ctypes.c_int64
 
 
 @cache
 def load_kernels() -> ctypes.CDLL | None:
-    """Return the library; None where there is none, or one for another machine or version."""
+    """Return the library; None where there is none, or one for another machine or source."""
     try:
-        library = ctypes.CDLL(str(LIBRARY))
-    except OSError:
-        return None
-    if library.kernels_version() != VERSION:
+        library, version = ctypes.CDLL(str(LIBRARY)), zlib.crc32(SOURCE.read_bytes())
+        library.kernels_version.restype = ctypes.c_uint32
+        if library.kernels_version() != version:
+            return None
+    except (OSError, AttributeError):
         return None
     library.segment_bound.argtypes = [POINTER, POINTER, POINTER, POINTER]
     library.deadline_costs.argtypes = [POINTER, SIZE, POINTER, POINTER]

@@ -60,6 +60,7 @@ class LabelBounds:
         """
         row = self.space.merged_row(i, group.width)
         if i not in self.behind:
+            self.behind.clear()  # each cut is looked at once
             self.behind[i] = [self.bounds_behind(i, numbers, v) for v in self.values]
         pairs = zip(self.behind[i], group.least_us, strict=True)
         return np.asarray(np.maximum.reduce([least_us + by[:, row] for by, least_us in pairs]))
