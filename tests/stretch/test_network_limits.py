@@ -34,7 +34,8 @@ from nnstretch.stretch.search.space.search_space import SearchSpace
 SEEDS = range(40)
 
 
-NO_LABELS = replace(SearchSchedule(), phases=())
+NO_LABELS = replace(SearchSchedule(), phases=(), limited_pair_bins=SearchSchedule().limited_bins)
+"""With bins that leave something to prove on networks this small."""
 
 
 def check_bounds(
