@@ -115,7 +115,7 @@ def pointer_pair(arrays: Sequence[Array]) -> Any:
 
 def addresses(packed: Sequence[Packed]) -> Any:
     """Return an array of pointers to structures."""
-    return (POINTER * len(packed))(*(one.address for one in packed))
+    return (POINTER * len(packed))(*(pack.address for pack in packed))
 
 
 def pack_table(table: BranchTable) -> Packed:

@@ -165,14 +165,10 @@ class LabelSearch:
         if combinations is None:
             return None
         combinations = combinations.take(np.flatnonzero(self.limits.fits(combinations.params_held)))
-        after_us = bound_through(option, combinations, self.values[0])
         for v, least_us in zip(self.values, group.least_us, strict=True):
-            if v is not self.values[0]:
-                behind_us = bound_through(option, combinations, v)
-            else:
-                behind_us = after_us
-            rows = np.flatnonzero(behind_us < self.limit_us - least_us)
-            combinations, after_us = combinations.take(rows), after_us[rows]
+            is_good = bound_through(option, combinations, v) < self.limit_us - least_us
+            combinations = combinations.take(np.flatnonzero(is_good))
+        after_us = bound_through(option, combinations, self.values[0])
         ahead_us = group.least_us[0]
         most = self.beam.combinations
         combinations, values = self.keep_least(
