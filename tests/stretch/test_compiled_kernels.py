@@ -21,6 +21,7 @@ from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go
 from nnstretch.stretch.search.bounds.entry_bins import bin_entries, width_bins
 from nnstretch.stretch.search.bounds.lagrangian import deadline_costs, segment_bound
 from nnstretch.stretch.search.bounds.multipliers import SegmentMultipliers
+from nnstretch.stretch.search.bounds.relaxations import sampled_rows
 from nnstretch.stretch.search.compiled import library
 from nnstretch.stretch.search.compiled.library import load_kernels
 from nnstretch.stretch.search.label_setting.dominance import pareto_rows
@@ -81,6 +82,9 @@ def test_bounds_are_those_of_arrays(
             bounds[-1] += segment_bound(option, entries, relaxations, values, bins)
             costs = deadline_costs(option, entries, relaxations, values.multipliers).costs
             bounds[-1].append(costs.min(axis=2, initial=np.inf))
+            few = option, entries, relaxations, values
+            chosen, levels_us = sampled_rows(*few, bins[:4] if option.merge == "concat" else bins)
+            bounds[-1] += [np.array(chosen), levels_us]
         search_by_arrays(monkeypatch)
     assert len(bounds[0]) == len(bounds[1]) > 0
     assert any(np.isfinite(bound).any() for bound in bounds[0])

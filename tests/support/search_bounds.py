@@ -15,7 +15,7 @@ from support.brute_force import (
 from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
-from nnstretch.stretch.search.bounds import lagrangian
+from nnstretch.stretch.search.bounds import lagrangian, relaxations
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
 from nnstretch.stretch.search.label_setting import dominance
 from nnstretch.stretch.search.options.option_costs import BranchCombinations
@@ -82,5 +82,5 @@ def slack(value: float) -> float:
 
 def search_by_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Search as where no C compiler was at hand."""
-    for module in (lagrangian, dominance):
+    for module in (lagrangian, relaxations, dominance):
         monkeypatch.setattr(module, "load_kernels", lambda: None)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnstretch.stretch.cost.cost_arrays import Array, BranchTable
+from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.bounds.entry_bins import EntryBins
 from nnstretch.stretch.search.bounds.multipliers import Multipliers, SegmentMultipliers
 from nnstretch.stretch.search.compiled.library import (
@@ -20,7 +20,6 @@ from nnstretch.stretch.search.compiled.library import (
     addresses,
     doubles,
     integers,
-    pack_table,
 )
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 
@@ -81,25 +80,45 @@ def compiled_segment_bound(
     return together, widest
 
 
+def compiled_tightest_rows(
+    kernels: ctypes.CDLL,
+    option: SegmentOption,
+    entries: Sequence[EntryBins],
+    relaxations: Packed,
+    losses: Array,
+    bins: Array,
+    most_chosen: int,
+    loosest_us: float,
+) -> tuple[Array, Array]:
+    """Return `tightest_rows` of sampled branches in chosen bins, as a mask, and levels of all rows.
+
+    The level of a row is the sum over bins of its least bound; `losses` are `[relaxation, bin]`.
+    """
+    numbers, losses = integers(bins), doubles(losses[:, bins].T)
+    segment = pack_segment(option, option.packed_samples, entries, relaxations, numbers)
+    is_chosen, levels = np.zeros(losses.shape[1], dtype=np.uint8), np.empty(losses.shape[1])
+    pointers = losses.ctypes.data, most_chosen, loosest_us, is_chosen.ctypes.data
+    if kernels.tightest_rows(segment.address, *pointers, levels.ctypes.data):
+        raise MemoryError
+    return is_chosen.astype(bool), levels
+
+
 def compiled_deadline_costs(
     kernels: ctypes.CDLL,
     option: SegmentOption,
     entries: Sequence[EntryBins],
     relaxations: Packed,
-    tables: Sequence[BranchTable],
 ) -> tuple[Array, Array]:
     """Return deadlines and rewards by branch of `deadline_costs`, those that meet all demands.
 
     Bins with fewer of them have infinite ones behind these.
     """
-    packed = option.packed_tables
-    if tables is not option.branch_tables:
-        packed = [pack_table(table) for table in tables]
-    pairs = zip(tables, entries, strict=True)
+    pairs = zip(option.branch_tables, entries, strict=True)
     most = sum(len(table.us) * (1 if entry.plain is None else 2) for table, entry in pairs)
     bins, rows = len(entries[0].us), relaxations.arrays[-1].shape[1]
     deadlines, rewards = np.empty((bins, most)), np.empty((len(entries), rows, bins, most))
-    segment = pack_segment(option, packed, entries, relaxations, integers(np.arange(bins)))
+    numbers = integers(np.arange(bins))
+    segment = pack_segment(option, option.packed_tables, entries, relaxations, numbers)
     pointers = deadlines.ctypes.data, rewards.ctypes.data
     columns = kernels.deadline_costs(segment.address, most, *pointers)
     if columns < 0:

@@ -25,6 +25,8 @@ WIDE_BINS = 1.04
 where more than two branches meet."""
 SLOPE_CENTRES = (0.7, 1.0, 1.3, 1.6, 2.0)
 """Merged widths around which lines are fitted, over the original's."""
+NEARBY = 0.35
+"""How far from one a width may be, over the original's."""
 
 
 def cost_to_go(
@@ -152,15 +154,19 @@ def affine_minorants(widths: Array, values: Array, full: int) -> AffineMinorants
     if finite.sum() < 2:
         least = float(values[finite].min(initial=np.inf))
         return AffineMinorants(np.zeros(1), np.array([least]), full, at_full)
-    x = widths[finite].astype(float)
-    y = values[finite]
-    fitted = {0.0}
-    for centre in SLOPE_CENTRES:
-        near = np.abs(x - centre * full) <= 0.35 * full
-        if near.sum() > 1:
-            fitted.add(float(np.polyfit(x[near], y[near], 1)[0]))
-    slopes = np.array(sorted(fitted))
+    x, y = widths[finite].astype(float), values[finite]
+    slopes = np.unique([0.0, *local_slopes(x, y, full)])
     return AffineMinorants(slopes, (y - slopes[:, None] * x).min(axis=1), full, at_full)
+
+
+def local_slopes(x: Array, y: Array, full: int) -> Array:
+    """Return slopes of lines fitted by least squares around each centre with two widths nearby."""
+    centres = np.array(SLOPE_CENTRES)[:, None] * full
+    near = (np.abs(x - centres) <= NEARBY * full).astype(float)
+    counts = near.sum(axis=1)
+    near, counts = near[counts > 1], counts[counts > 1, None]
+    apart = near * (x - (near @ x)[:, None] / counts)
+    return np.asarray((apart @ y) / (apart @ x))
 
 
 def bound_through(

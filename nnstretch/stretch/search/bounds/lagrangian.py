@@ -88,15 +88,26 @@ def deadline_costs(
     entries: Sequence[EntryBins],
     relaxations: SegmentMultipliers,
     multipliers: Multipliers,
-    tables: Sequence[BranchTable] | None = None,
 ) -> DeadlineTable:
-    """Return the table of a segment option; of `tables` that are samples, it is no bound."""
-    tables, kernels = tables or option.branch_tables, load_kernels()
-    if kernels is not None and option.branched:
-        offsets = np.zeros((1, len(relaxations)))
-        packed = pack_relaxations(option, relaxations, multipliers, offsets)
-        deadlines, rewards = compiled_deadline_costs(kernels, option, entries, packed, tables)
-        return DeadlineTable(deadlines, list(rewards), np.isfinite(deadlines))
+    """Return the table of a segment option."""
+    kernels = load_kernels()
+    if kernels is None or not option.branched:
+        tables = option.branch_tables
+        return deadline_costs_by_arrays(option, tables, entries, relaxations, multipliers)
+    offsets = np.zeros((1, len(relaxations)))
+    packed = pack_relaxations(option, relaxations, multipliers, offsets)
+    deadlines, rewards = compiled_deadline_costs(kernels, option, entries, packed)
+    return DeadlineTable(deadlines, list(rewards), np.isfinite(deadlines))
+
+
+def deadline_costs_by_arrays(
+    option: SegmentOption,
+    tables: Sequence[BranchTable],
+    entries: Sequence[EntryBins],
+    relaxations: SegmentMultipliers,
+    multipliers: Multipliers,
+) -> DeadlineTable:
+    """Return the table over options of the branches, which may be a sample of them."""
     with_params = bool(multipliers.per_param)
     branches = [
         branch_work(option, table, entry, with_params)

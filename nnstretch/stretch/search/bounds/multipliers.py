@@ -39,6 +39,20 @@ class Multipliers:
         return np.asarray(latency_us - work_us - self.per_meeting * meetings)
 
 
+def reduced_by_each(
+    multipliers: Sequence[Multipliers],
+    latency_us: Array,
+    macs: Array,
+    params: Array,
+    meetings: Array | int,
+) -> Array:
+    """Return reduced costs at several multipliers: `[multipliers, row]`, us."""
+    prices = np.array([(m.per_mac, m.per_param, m.per_meeting) for m in multipliers])
+    per_mac, per_param, per_meeting = prices.T[:, :, None]
+    work_us = per_mac * macs + per_param * params
+    return np.asarray(latency_us - work_us - per_meeting * meetings)
+
+
 @dataclass(frozen=True)
 class SegmentMultipliers:
     """Multipliers of one segment option, a row for each way to relax it."""

@@ -5,17 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array
+from nnstretch.stretch.search.bounds.compiled_bounds import (
+    compiled_tightest_rows,
+    pack_relaxations,
+)
 from nnstretch.stretch.search.bounds.entry_bins import EntryBins, exact_entries
 from nnstretch.stretch.search.bounds.lagrangian import (
-    deadline_costs,
+    deadline_costs_by_arrays,
     offsets_us,
     tilt_losses_us,
 )
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, SegmentMultipliers
+from nnstretch.stretch.search.compiled.library import load_kernels
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 
-SAMPLE = 100
-"""Options of a branch that choose between relaxations; the bound itself looks at all."""
 LOOSEST_US = 1e12
 """What stands for an infinite bound in sums."""
 MOST_TOGETHER = 3
@@ -43,16 +46,11 @@ def best_relaxations(
         chosen_length, rows = values.choices[key]
         if SHORT_LENGTH < length < LIKE_LENGTHS * chosen_length:
             return relaxations.take(rows)
-    few = entries
-    if option.merge != "project":
-        few = [entry.take(near) for entry in entries]
-    samples = [table.subsample(SAMPLE) for table in option.branch_tables]
-    table = deadline_costs(option, few, relaxations, values.multipliers, samples)
-    costs = table.costs + tilt_losses_us(few, relaxations, values.multipliers)[:, :, None]
-    offsets = offsets_us(option, relaxations, values)
-    rows = tightest_rows(costs, offsets)
+    rows, levels_us = sampled_rows(option, entries, relaxations, values, near)
     if relaxations.per_channel[rows].all():
-        rows.append(tightest_level(relaxations, costs, offsets))
+        # With prices of widths alone, bins outside the sample may be bounded by next to nothing.
+        is_level = relaxations.per_channel == 0
+        rows.append(int(np.where(is_level, levels_us, -np.inf).argmax()))
     values.choices[key] = length, rows
     return relaxations.take(rows)
 
@@ -69,14 +67,33 @@ def known_relaxations(
     return values.relaxations[number]
 
 
-def tightest_level(relaxations: SegmentMultipliers, costs: Array, offsets: Array) -> int:
-    """Return the relaxation that bounds best of those that give widths no price.
+def sampled_rows(
+    option: SegmentOption,
+    entries: list[EntryBins],
+    relaxations: SegmentMultipliers,
+    values: CostToGo,
+    near: Array,
+) -> tuple[list[int], Array]:
+    """Return `tightest_rows` of a sample of options in a few bins, and levels of all relaxations.
 
-    With prices alone, bins that are not in the sample may be bounded by next to nothing.
+    The level of a relaxation is the sum over the bins of its least bound.
     """
+    kernels, multipliers, bins = load_kernels(), values.multipliers, near
+    offsets = offsets_us(option, relaxations, values)
+    losses = tilt_losses_us(entries, relaxations, multipliers)
+    if option.merge == "project":
+        bins = np.zeros(1, dtype=np.int64)
+    if kernels is not None:
+        packed = pack_relaxations(option, relaxations, multipliers, offsets)
+        few = option, entries, packed, losses, bins
+        is_chosen, levels = compiled_tightest_rows(kernels, *few, MOST_TOGETHER, LOOSEST_US)
+        return np.flatnonzero(is_chosen).tolist() or [0], levels
+    few_entries = [entry.take(bins) for entry in entries]
+    samples = option.branch_samples
+    table = deadline_costs_by_arrays(option, samples, few_entries, relaxations, multipliers)
+    costs = table.costs + losses[:, bins, None]
     by_case = (costs + offsets[:, :, None, None]).min(axis=3, initial=LOOSEST_US)
-    level = relaxations.per_channel == 0
-    return int(np.where(level, by_case.min(axis=0).sum(axis=1), -np.inf).argmax())
+    return tightest_rows(costs, offsets), by_case.min(axis=0).sum(axis=1)
 
 
 def tightest_rows(costs: Array, offsets: Array) -> list[int]:

@@ -223,14 +223,21 @@ INLINE int lower(Least *least, const Relaxations *relaxations, const double *los
   return is_lower;
 }
 
+/* Return how many options all branches have; one more, since each is written before it is known to
+ * keep pace. */
+INLINE int64_t most_options(const Segment *segment) {
+  int64_t most = 1;
+  for (int64_t b = 0; b < segment->branches; b++)
+    most += segment->tables[b]->options * (segment->entries[b]->us[1] ? 2 : 1);
+  return most;
+}
+
 /* Return the memory behind a bin, NULL without any. */
 static double *allocate(Bin *bin, const Segment *segment) {
   const int64_t branches = segment->branches, rows = segment->relaxations->rows;
   const int64_t lanes = (rows + LANES - 1) / LANES * LANES, both = branches * lanes;
   const int64_t buckets = MOST_BUCKETS + 1;
-  int64_t most = 1; /* one more: each is written before it is known to keep pace */
-  for (int64_t b = 0; b < branches; b++)
-    most += segment->tables[b]->options * (segment->entries[b]->us[1] ? 2 : 1);
+  const int64_t most = most_options(segment);
   const int64_t doubles = 4 * most + buckets * (2 + both + branches) + both + branches;
   const int64_t numbers = 3 * most + buckets + 1;
   double *memory = malloc(sizeof(double) * (size_t)doubles + sizeof(int64_t) * (size_t)numbers);
@@ -321,6 +328,91 @@ VECTORIZED int64_t deadline_costs(const Segment *segment, int64_t most, double *
   }
   free(memory);
   return columns;
+}
+
+/* Costs of one bin's deadlines that meet demands, with losses, `[row][deadline]`; return how many
+ * there are. */
+INLINE int64_t cost_table(Bin *bin, const Segment *segment, const double *losses_us, int64_t most,
+                          double *costs_us) {
+  const int64_t branches = segment->branches, rows = segment->relaxations->rows;
+  int64_t column = 0;
+  for (int64_t q = 0; q < bin->bucket_count; q++) {
+    if (!has_capacity(segment, bin->best_macs + q * branches)) continue;
+    enter(bin, q);
+    for (int64_t m = bin->begin[q]; m < bin->begin[q + 1]; m++) {
+      pass(bin, segment->relaxations, bin->order[m]);
+      if (!has_capacity(segment, bin->branch_macs)) continue;
+      for (int64_t r = 0; r < rows; r++) {
+        double reward = bin->rewards[r];
+        for (int64_t b = 1; b < branches; b++) reward += bin->rewards[b * bin->lanes + r];
+        costs_us[r * most + column] = (bin->us[bin->order[m]] - reward) + losses_us[r];
+      }
+      column++;
+    }
+  }
+  return column;
+}
+
+/* Choose rows that raise the bound of one case most, one by one, each where it is least so far. */
+INLINE void choose_rows(const double *costs_us, const double *offsets_us, int64_t rows,
+                        int64_t columns, int64_t most, int64_t most_chosen, double *together_us,
+                        uint8_t *is_chosen) {
+  for (int64_t k = 0; k < columns; k++) together_us[k] = INFINITY;
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t k = 0; k < columns; k++) {
+      const double us = costs_us[r * most + k] + offsets_us[r];
+      together_us[k] = us < together_us[k] ? us : together_us[k];
+    }
+  for (int64_t n = 0; n < most_chosen; n++) {
+    int64_t least = 0, highest = 0;
+    for (int64_t k = 1; k < columns; k++)
+      if (together_us[k] < together_us[least]) least = k;
+    if (!(together_us[least] < INFINITY)) return; /* nothing can rise */
+    for (int64_t r = 1; r < rows; r++)
+      if (costs_us[r * most + least] + offsets_us[r] >
+          costs_us[highest * most + least] + offsets_us[highest])
+        highest = r;
+    is_chosen[highest] = 1;
+    for (int64_t k = 0; k < columns; k++) {
+      const double us = costs_us[highest * most + k] + offsets_us[highest];
+      together_us[k] = n && together_us[k] > us ? together_us[k] : us;
+    }
+  }
+}
+
+/* `tightest_rows`: which of the rows are chosen; and of every row the sum over bins of its least
+ * bound, at most `loosest_us` each. Return 1 without memory. */
+VECTORIZED int32_t tightest_rows(const Segment *segment, const double *losses_us /* [bin][row] */,
+                                 int64_t most_chosen, double loosest_us, uint8_t *is_chosen,
+                                 double *levels_us) {
+  const Relaxations *relaxations = segment->relaxations;
+  const int64_t rows = relaxations->rows, most = most_options(segment);
+  Bin bin;
+  double *memory = allocate(&bin, segment);
+  double *costs_us = malloc(sizeof(double) * (size_t)((rows + 1) * most));
+  for (int64_t r = 0; r < rows; r++) levels_us[r] = 0.0;
+  for (int64_t n = 0; memory && costs_us && n < segment->bins; n++) {
+    collect(&bin, segment, segment->bin_numbers[n]);
+    distribute(&bin, relaxations);
+    const int64_t columns = cost_table(&bin, segment, losses_us + n * rows, most, costs_us);
+    if (columns)
+      for (int64_t c = 0; c < relaxations->cases; c++)
+        choose_rows(costs_us, relaxations->offsets_us + c * rows, rows, columns, most, most_chosen,
+                    costs_us + rows * most, is_chosen);
+    for (int64_t r = 0; r < rows; r++) {
+      double least_us = loosest_us;
+      for (int64_t c = 0; c < relaxations->cases; c++)
+        for (int64_t k = 0; k < columns; k++) {
+          const double us = costs_us[r * most + k] + relaxations->offsets_us[c * rows + r];
+          least_us = us < least_us ? us : least_us;
+        }
+      levels_us[r] += least_us;
+    }
+  }
+  const int is_short = !memory || !costs_us;
+  free(costs_us);
+  free(memory);
+  return is_short;
 }
 
 /* `pareto_rows`: whether each row is one; `values` are [column][row]. */

@@ -33,6 +33,7 @@ def load_kernels() -> ctypes.CDLL | None:
     library.segment_bound.argtypes = [POINTER, POINTER, POINTER, POINTER]
     library.deadline_costs.argtypes = [POINTER, SIZE, POINTER, POINTER]
     library.deadline_costs.restype = SIZE
+    library.tightest_rows.argtypes = [POINTER, POINTER, SIZE, ctypes.c_double, POINTER, POINTER]
     library.pareto_rows.argtypes = [SIZE, SIZE, POINTER, POINTER, POINTER, POINTER]
     library.pareto_rows.restype = None
     return library

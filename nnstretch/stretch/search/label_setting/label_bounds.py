@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array
-from nnstretch.stretch.search.bounds.cost_to_go import bound_through
-from nnstretch.stretch.search.bounds.multipliers import CostToGo
+from nnstretch.stretch.search.bounds.multipliers import CostToGo, reduced_by_each
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.label_setting.labels import LabelGroup, LabelSet
 from nnstretch.stretch.search.label_setting.small_sums import SmallSums
@@ -17,6 +16,9 @@ from nnstretch.stretch.search.options.option_costs import BranchCombinations
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.options.segment_options import most_meetings
 from nnstretch.stretch.search.space.search_space import SearchSpace
+
+FEW_PAIRS = 400
+"""Pairs of labels and combinations that are looked at rather than made fewer first."""
 
 
 @dataclass
@@ -29,7 +31,10 @@ class LabelBounds:
     limits: NetworkLimits
 
     def __post_init__(self) -> None:
-        self.constants = [v.multipliers.constant(self.limits) for v in self.values]
+        self.multipliers = [v.multipliers for v in self.values]
+        constants = [m.constant(self.limits) for m in self.multipliers]
+        self.constants_us = np.array(constants)[:, None]
+        self.at: dict[int, Array] = {}
         self.behind: dict[int, list[Array]] = {}
         self.most_meetings = most_meetings(self.options, self.space.last)
 
@@ -38,20 +43,28 @@ class LabelBounds:
 
         Infinite where too few meeting points can follow.
         """
-        rows = np.searchsorted(self.space.merged_widths(i), labels.width)
-        bounds = []
-        for v, reduced_us in zip(self.values, self.reduced_us(labels), strict=True):
-            bounds.append(reduced_us + v.at[i][rows])
+        bounds = self.reduced_us(labels) + self.left_us(i, labels.width)
         suffices = labels.meetings + self.most_meetings[i] >= self.limits.min_meetings
-        return np.asarray(np.where(suffices, np.maximum.reduce(bounds), np.inf))
+        return np.asarray(np.where(suffices, bounds.max(axis=0), np.inf))
 
-    def reduced_us(self, labels: LabelSet) -> list[Array]:
-        """Return reduced costs of labels with what the limits add to them, us, one by one."""
-        costs = []
-        for v, constant_us in zip(self.values, self.constants, strict=True):
-            columns = labels.latency_us, labels.macs, labels.params, labels.meetings
-            costs.append(v.multipliers.reduced(*columns) + constant_us)
-        return costs
+    def left_us(self, i: int, widths: Array) -> Array:
+        """Return bounds on what is left from a cut and merged widths: `[multipliers, width]`."""
+        if i not in self.at:
+            self.at[i] = np.stack([v.at[i] for v in self.values])
+        return self.at[i].take(self.space.merged_widths(i).searchsorted(widths), axis=1)
+
+    def reduced_us(self, labels: LabelSet) -> Array:
+        """Return reduced costs of labels with what the limits add: `[multipliers, label]`, us."""
+        columns = labels.latency_us, labels.macs, labels.params, labels.meetings
+        return np.asarray(reduced_by_each(self.multipliers, *columns) + self.constants_us)
+
+    def after_us(self, option: SegmentOption, combinations: BranchCombinations) -> Array:
+        """Return `bound_through` at each of the multipliers: `[multipliers, combination]`, us."""
+        columns = combinations.latency_us, combinations.macs, combinations.params
+        reduced_us = reduced_by_each(self.multipliers, *columns, option.meetings)
+        if option.is_last:
+            return reduced_us
+        return np.asarray(reduced_us + self.left_us(option.j, combinations.width))
 
     def through(self, i: int, numbers: Sequence[int], group: LabelGroup) -> Array:
         """Return bounds on completions of any label of a group, us, by option from a cut.
@@ -78,8 +91,11 @@ class LabelBounds:
         limit_us: float,
     ) -> SmallSums:
         """Return pairs of a label and a combination, all by some multipliers below a limit."""
-        pairs = []
-        for v, before_us in zip(self.values, self.reduced_us(labels), strict=True):
-            after_us = bound_through(option, combinations, v)
-            pairs.append(SmallSums.up_to(before_us, after_us, limit_us))
-        return min(pairs, key=len)
+        before_us, after_us = self.reduced_us(labels), self.after_us(option, combinations)
+        each = zip(before_us, after_us, strict=True)
+        fewest = SmallSums.up_to(*next(each), limit_us)
+        for before, after in each:
+            if len(fewest) <= FEW_PAIRS:
+                break
+            fewest = min(fewest, SmallSums.up_to(before, after, limit_us), key=len)
+        return fewest

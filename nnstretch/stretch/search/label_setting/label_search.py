@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array
-from nnstretch.stretch.search.bounds.cost_to_go import bound_through
 from nnstretch.stretch.search.bounds.multipliers import CostToGo
 from nnstretch.stretch.search.bounds.relaxations import known_relaxations
 from nnstretch.stretch.search.constraints import NetworkLimits
@@ -140,7 +139,7 @@ class LabelSearch:
         ends = [*starts.tolist()[1:], len(labels)]
         for width, low, high in zip(widths.tolist(), starts.tolist(), ends, strict=True):
             part = labels.take(np.arange(low, high))
-            least_us = [float(costs.min()) for costs in self.bounds.reduced_us(part)]
+            least_us = self.bounds.reduced_us(part).min(axis=1)
             group = LabelGroup(width, part, np.arange(first + low, first + high), least_us)
             numbers = self.starting.get(i, ())
             if not numbers:
@@ -164,15 +163,14 @@ class LabelSearch:
         combinations = self.generate_combinations(number, group)
         if combinations is None:
             return None
-        combinations = combinations.take(np.flatnonzero(self.limits.fits(combinations.params_held)))
-        for v, least_us in zip(self.values, group.least_us, strict=True):
-            is_good = bound_through(option, combinations, v) < self.limit_us - least_us
-            combinations = combinations.take(np.flatnonzero(is_good))
-        after_us = bound_through(option, combinations, self.values[0])
-        ahead_us = group.least_us[0]
+        after_us = self.bounds.after_us(option, combinations)
+        is_good = (after_us < self.limit_us - group.least_us[:, None]).all(axis=0)
+        is_good &= self.limits.fits(combinations.params_held)
+        rows = np.flatnonzero(is_good)
+        combinations, ahead_us = combinations.take(rows), float(group.least_us[0])
         most = self.beam.combinations
         combinations, values = self.keep_least(
-            combinations, after_us, ahead_us, DOMINANCE_FACTOR * most
+            combinations, after_us[0, rows], ahead_us, DOMINANCE_FACTOR * most
         )
         resources = compared_resources(combinations, self.limits)
         rows = undominated(combinations.width, combinations.latency_us, resources)
@@ -181,7 +179,7 @@ class LabelSearch:
     def generate_combinations(self, number: int, group: LabelGroup) -> BranchCombinations | None:
         """Return combinations of an option whose bound is good enough; None without any."""
         option = self.options[number]
-        ahead_us = group.least_us[0]
+        ahead_us = float(group.least_us[0])
         options, least_us = candidate_combinations(
             option,
             group.width,

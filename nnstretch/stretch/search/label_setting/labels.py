@@ -60,7 +60,7 @@ class LabelGroup:
     labels: LabelSet
     numbers: Array
     """Numbers of the labels among all that were expanded."""
-    least_us: Sequence[float]
+    least_us: Array
     """Least reduced cost of any of them with the limits', at each of the search's multipliers."""
 
 

@@ -23,6 +23,9 @@ from nnstretch.stretch.search.options.option_costs import (
 from nnstretch.stretch.search.space.cost_tables import CostTables
 from nnstretch.stretch.search.space.search_space import WHOLE_NETWORK
 
+SAMPLE = 100
+"""Options of a branch that choose between relaxations; the bound itself looks at all."""
+
 
 class SegmentOption:
     """A segment from cut i to cut j on one processor, or on several whose branches merge."""
@@ -107,6 +110,16 @@ class SegmentOption:
     def branch_tables(self) -> list[BranchTable]:
         """Return a table for every branch."""
         return [self.shared_table(b) for b in range(len(self.processors))]
+
+    @cached_property
+    def branch_samples(self) -> list[BranchTable]:
+        """Return a few rows of every branch's table."""
+        return [table.subsample(SAMPLE) for table in self.branch_tables]
+
+    @cached_property
+    def packed_samples(self) -> list[Packed]:
+        """Return these rows for compiled loops."""
+        return [pack_table(table) for table in self.branch_samples]
 
     @cached_property
     def packed_tables(self) -> list[Packed]:
