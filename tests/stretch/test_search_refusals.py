@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 import torch
 from support.brute_force import (
     NETWORK,
+    BruteForce,
     chip,
+    random_instance,
 )
 from torch import nn
 
 from nnstretch.capture.torch_export import capture
-from nnstretch.errors import BadInput, UnknownName
+from nnstretch.errors import BadInput, NoPlan, UnknownName
 from nnstretch.predict import load_soc
 from nnstretch.stretch.search.constraints import (
+    NetworkLimits,
     SegmentLimits,
     constraints_of,
 )
@@ -35,6 +38,22 @@ def test_shares_above_one_are_refused() -> None:
 def test_at_least_infinity_is_refused(name: str, said: str) -> None:
     with pytest.raises(BadInput, match=f"{said} cannot be at least inf and at most inf"):
         search(NETWORK, chip(), ("cpu", "dsp"), **{name: math.inf})
+
+
+@pytest.mark.parametrize(("name", "unit"), [("min_macs", "MACs"), ("min_params", "parameters")])
+def test_more_work_than_any_plan_has_is_refused_at_once(name: str, unit: str) -> None:
+    """What the refusal says is left is no less than the most that enumeration finds, and near."""
+    has_plan_nearby = []
+    for seed in (2, 5, 7, 9):
+        one = random_instance(seed)
+        too_much = replace(one, bounds=NetworkLimits(**{name: 1e12}))
+        with pytest.raises(NoPlan, match=f"at least 1e.12 {unit}, the limits leave none") as why:
+            too_much.search()
+        highest = float(str(why.value).rsplit(maxsplit=1)[-1])
+        above, below = (NetworkLimits(**{name: share * highest}) for share in (1.001, 0.8))
+        assert BruteForce(replace(one, bounds=above)).best() is None, seed
+        has_plan_nearby.append(BruteForce(replace(one, bounds=below)).best() is not None)
+    assert any(has_plan_nearby)
 
 
 @pytest.mark.filterwarnings("error")

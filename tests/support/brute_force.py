@@ -26,7 +26,7 @@ from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits, c
 from nnstretch.stretch.search.options.option_costs import BranchCombinations
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.search import search
-from nnstretch.stretch.search.search_result import ScoredPlan
+from nnstretch.stretch.search.search_result import ScoredPlan, SearchResult
 from nnstretch.stretch.search.space.search_space import SearchSpace
 from nnstretch.structure.cuts import section
 from nnstretch.structure.segment_cost import BranchDemand, segment_cost
@@ -92,23 +92,27 @@ class Instance:
     def processors(self) -> tuple[str, ...]:
         return tuple(p.name for p in self.soc.processors)
 
+    def search(self) -> SearchResult:
+        """Ask it. Raises NoPlan where there is none."""
+        low, high, params = self.bounds.min_macs, self.bounds.max_macs, self.bounds.min_params
+        return search(
+            self.graph,
+            self.soc,
+            self.processors,
+            self.limits,
+            low,
+            high,
+            params,
+            width_steps=self.width_steps,
+            merges=self.merges,
+            max_params=self.max_params,
+            min_meetings=self.bounds.min_meetings,
+        )
+
     def answer(self) -> ScoredPlan | None:
         """What the search finds, proven; None where it says that there is no plan."""
-        low, high, params = self.bounds.min_macs, self.bounds.max_macs, self.bounds.min_params
         try:
-            result = search(
-                self.graph,
-                self.soc,
-                self.processors,
-                self.limits,
-                low,
-                high,
-                params,
-                width_steps=self.width_steps,
-                merges=self.merges,
-                max_params=self.max_params,
-                min_meetings=self.bounds.min_meetings,
-            )
+            result = self.search()
         except NoPlan:
             return None
         assert result.optimal

@@ -6,7 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 
+import numpy as np
+
 from nnstretch.errors import NoPlan
+from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go
+from nnstretch.stretch.search.bounds.multipliers import Multipliers
 from nnstretch.stretch.search.branch_and_bound import ExactSearch
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.options.segment_option import SegmentOption
@@ -17,12 +21,14 @@ from nnstretch.stretch.search.statistics import least_macs
 
 LIMIT_NAMES = {"max_held": "memory or max_params"}
 """Limits of a network whose name says too little."""
+HIGH_PRICE = 1e6
+"""Latency of the slowest plan that the original's work is worth."""
 
 
 def check_reachable(
     tables: CostTables, options: Sequence[SegmentOption], limits: NetworkLimits
 ) -> None:
-    """Check limits on MACs and meeting points. Raises NoPlan where the rules leave no plan."""
+    """Check limits one by one. Raises NoPlan where the rules leave no plan within one."""
     space, meetings = tables.space, limits.min_meetings
     graph = space.analysis.graph
     most = max(0, most_meetings(options, space.last)[0])
@@ -37,6 +43,44 @@ def check_reachable(
                 f"no plan for {graph.name} has at most"
                 f" {limits.max_macs:.4g} MACs, the limits leave none below {least:.4g}"
             )
+    demands = (
+        ("MACs", limits.min_macs, graph.macs, Multipliers(per_mac=1.0)),
+        ("parameters", limits.min_params, graph.params, Multipliers(per_param=1.0)),
+    )
+    for unit, demand, original, kind in demands:
+        # The original has as many as it has, whatever the rules of segments.
+        if demand > original and demand > (highest := most_work(tables, options, kind)):
+            raise NoPlan(
+                f"no plan for {graph.name} has at least {demand:.4g} {unit}, the limits leave none"
+                f" above {highest:.4g}"
+            )
+
+
+def most_work(tables: CostTables, options: Sequence[SegmentOption], kind: Multipliers) -> float:
+    """Return an upper bound on the MACs or parameters of a plan, whichever has a multiplier.
+
+    At a multiplier so high that latencies do not matter, the least reduced cost tells the most.
+    """
+    space = tables.space
+    graph = space.analysis.graph
+    most_us = space.last * max(most_latency_us(option) for option in options)
+    original = kind.per_mac * graph.macs + kind.per_param * graph.params
+    price = HIGH_PRICE * most_us / max(1.0, original)
+    prices = Multipliers(price * kind.per_mac, price * kind.per_param)
+    return (most_us - float(cost_to_go(space, options, prices).at[0][0])) / price
+
+
+def most_latency_us(option: SegmentOption) -> float:
+    """Return an upper bound on the latency of a segment that keeps to the rules, us."""
+    if option.branched:
+        return option.bounds.branch_us + option.bounds.communication_us
+    (table,), (price_key,), (link,) = option.branch_tables, option.price_keys, option.copies_in
+    times_us = option.head.costs.latency_us[price_key]
+    first_us = float(times_us[np.isfinite(times_us)].max(initial=0.0))
+    behind_us = max(float(table.plain_us[0]), float(table.adapted_us[0]))
+    widest = int(option.space.merged_widths(option.i)[-1])
+    copy_us = float(link.cost_us(option.bytes_in * widest))
+    return first_us + behind_us + copy_us + option.sync_us
 
 
 def contradictions(
