@@ -30,7 +30,7 @@ test: $(STAMP)
 check: $(STAMP)
 	$(PYTEST)
 
-# Hostile files, arguments and signals on every verb, longer than the 36 seconds of `check`.
+# Hostile files, arguments and signals on every verb, longer than the 18 seconds of `check`.
 MINUTES ?= 30
 attack: export NNSTRETCH_ATTACK_MINUTES := $(MINUTES)
 attack: $(STAMP)

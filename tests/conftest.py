@@ -45,7 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     random layers C++ computes.
     """
     parser.addoption("--instances", type=int, default=60, metavar="N")
-    parser.addoption("--pairs", type=int, default=6, metavar="N")
+    parser.addoption("--pairs", type=int, default=4, metavar="N")
     parser.addoption("--layer-graphs", type=int, default=3, metavar="N")
 
 

@@ -6,7 +6,7 @@ import os
 import time
 
 MINUTES = os.environ.get("NNSTRETCH_ATTACK_MINUTES")
-SECONDS = float(MINUTES or "0.6") * 60
+SECONDS = float(MINUTES or "0.3") * 60
 USUAL_SEED = 1
 SEED = int(
     os.environ.setdefault(

@@ -1,11 +1,11 @@
 """The house's own attack: hostile files and arguments on every verb, and on every public name.
 
-36 seconds of `make check`, always the same cases, so that a change is judged and not its luck;
+18 seconds of `make check`, always the same cases, so that a change is judged and not its luck;
 `make attack` is longer and draws new ones. The seed is printed, and NNSTRETCH_ATTACK_SEED repeats
 it. A case is written out with what it broke: an exception that is not the project's own, a
 traceback, a hang, a refusal of more than one short line, and threads, files, processes or memory
 that stay. A case that makes the process larger is run again: libraries and caches come once, a leak
-with every run. 36 seconds and no more, because `make check` has 12 minutes and is close to them.
+with every run. 18 seconds and no more, because `make check` has 12 minutes and is close to them.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ def outcomes(bundle: Bundle, backend: str, folder: Path, count: int, first: int 
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino", "torch"])
 def test_forged_onnx_files(tmp_path: Path, backend: str) -> None:
     pytest.importorskip(backend)
-    said = outcomes(branched_bundle(), backend, tmp_path, 300)
-    assert min(said["refused"], said["ran"]) > 20
+    said = outcomes(branched_bundle(), backend, tmp_path, 150)
+    assert min(said["refused"], said["ran"]) > 10
 
 
 @pytest.mark.slow
@@ -55,5 +55,5 @@ def test_forged_tflite_files(tmp_path: Path, int8: bool) -> None:
     pytest.importorskip("ai_edge_quantizer")
     from support.exports import written
 
-    said = outcomes(written("litert", int8).bundle, "litert", tmp_path, 300)
-    assert min(said["refused"], said["ran"]) > 20
+    said = outcomes(written("litert", int8).bundle, "litert", tmp_path, 150)
+    assert min(said["refused"], said["ran"]) > 10

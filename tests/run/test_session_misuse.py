@@ -185,7 +185,7 @@ def test_a_close_that_is_interrupted_anywhere_can_be_repeated(bundle: Bundle) ->
     assert at > 10
 
 
-@pytest.mark.parametrize("cycles", [100, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("cycles", [100, pytest.param(400, marks=pytest.mark.slow)])
 def test_sessions_that_come_and_go_leave_nothing(bundle: Bundle, cycles: int) -> None:
     x = image(bundle)
 

@@ -79,8 +79,8 @@ def test_two_servers_of_constant_time_are_those_of_another_simulator() -> None:
         service_distributions=[ciw.dists.Deterministic(1000.0)],
         number_of_servers=[2],
     )
-    expected = of_ciw(network, 15_000)["Customer"]
-    check_near(simulated({"q": 1000.0}, {"q": load}, 2, "exact", 30_000)["q"], expected)
+    expected = of_ciw(network, 8_000)["Customer"]
+    check_near(simulated({"q": 1000.0}, {"q": load}, 2, "exact", 15_000)["q"], expected)
 
 
 @pytest.mark.slow
@@ -95,8 +95,8 @@ def test_two_priority_classes_are_those_of_another_simulator_and_of_cobham() -> 
         priority_classes={"high": 0, "low": 1},
         number_of_servers=[1],
     )
-    expected = of_ciw(network, 30_000)
-    for name, interval in simulated(SERVICE_US, LOADS, 1, "exponential", 40_000).items():
+    expected = of_ciw(network, 15_000)
+    for name, interval in simulated(SERVICE_US, LOADS, 1, "exponential", 20_000).items():
         check_near(interval, expected[name])
         assert interval.half_width is not None
         assert abs(interval.mean - cobham_us(name)) <= interval.half_width, name
@@ -107,5 +107,5 @@ def check_near(interval: Measured, expected: Measured) -> None:
     assert interval.half_width is not None
     assert expected.half_width is not None
     assert interval.half_width <= 0.05 * interval.mean
-    assert expected.half_width <= 0.05 * expected.mean
+    assert expected.half_width <= 0.08 * expected.mean
     assert abs(interval.mean - expected.mean) <= interval.half_width + expected.half_width

