@@ -141,11 +141,13 @@ def _record(kind: Any) -> Decoder:
     keys = {field.metadata.get("key", field.name): field.name for field in known}
     inner = {key: _decoder(hints[name], key) for key, name in keys.items()}
     required = [key for key, field in zip(keys, known, strict=True) if _is_required(field)]
+    least, most, is_tolerant = frozenset(required), inner.keys(), hasattr(kind, TOLERANT)
 
     def decode_record(value: Any) -> Any:
-        if hasattr(kind, TOLERANT) and type(value) is dict:
+        if is_tolerant and type(value) is dict:
             value = {key: value[key] for key in inner if value.get(key) is not None}
-        _require_keys(kind.__name__, value, list(inner), required)
+        if type(value) is not dict or not least <= value.keys() <= most:
+            _require_keys(kind.__name__, value, list(inner), required)
         values: dict[str, Any] = {}
         for key, item in value.items():
             try:
