@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.brute_force import (
-    random_instance,
-)
 from support.search_bounds import crossings, random_prices, reached, slack, space_of
+from support.search_instances import random_instance
 
 from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go

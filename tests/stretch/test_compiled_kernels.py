@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.brute_force import Instance, random_instance
 from support.search_bounds import random_prices, search_by_arrays, space_of
+from support.search_instances import Instance, random_instance
 
 from nnstretch.kernel import MOBILE_FUSION, ChannelBlockedLayout, FusionRules
 from nnstretch.stretch.cost.cost_arrays import Array

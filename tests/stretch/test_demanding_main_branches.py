@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.brute_force import BruteForce, Instance, random_instance
+from support.brute_force import BruteForce
 from support.optimal_plans import check_is_optimal
+from support.search_instances import Instance, random_instance
 
 from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits, branched_segments
 

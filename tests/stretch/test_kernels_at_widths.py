@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 import pytest
-from support.brute_force import random_instance
+from support.search_instances import random_instance
 
 from nnstretch.kernel import Kernel
 from nnstretch.predictor import Estimate

@@ -8,14 +8,9 @@ from random import Random
 
 import numpy as np
 import pytest
-from support.brute_force import (
-    NETWORK,
-    BruteForce,
-    Instance,
-    chip,
-    random_instance,
-)
+from support.brute_force import BruteForce
 from support.search_bounds import crossings, random_prices, reached, slack, space_of
+from support.search_instances import NETWORK, Instance, chip, random_instance
 
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis

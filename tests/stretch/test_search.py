@@ -10,15 +10,10 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from support.brute_force import (
-    NETWORK,
-    BruteForce,
-    chip,
-    four_processors,
-    random_instance,
-)
+from support.brute_force import BruteForce
 from support.optimal_plans import check_is_optimal, least_latency
 from support.search_bounds import search_by_arrays
+from support.search_instances import NETWORK, chip, four_processors, random_instance
 
 from nnstretch.errors import BadInput, NoPlan
 from nnstretch.kernel import MOBILE_FUSION, ChannelBlockedLayout, FusionRules

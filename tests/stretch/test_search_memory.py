@@ -7,14 +7,9 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from support.brute_force import (
-    NETWORK,
-    BruteForce,
-    Instance,
-    chip,
-    random_instance,
-)
+from support.brute_force import BruteForce
 from support.optimal_plans import check_is_optimal
+from support.search_instances import NETWORK, Instance, chip, random_instance
 
 from nnstretch.errors import NoPlan
 from nnstretch.stretch.search.constraints import (

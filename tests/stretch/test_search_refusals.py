@@ -8,12 +8,8 @@ from dataclasses import fields, replace
 
 import pytest
 import torch
-from support.brute_force import (
-    NETWORK,
-    BruteForce,
-    chip,
-    random_instance,
-)
+from support.brute_force import BruteForce
+from support.search_instances import NETWORK, chip, random_instance
 from torch import nn
 
 from nnstretch.capture.torch_export import capture

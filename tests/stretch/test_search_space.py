@@ -17,8 +17,8 @@ import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from stretch.test_layout_costs import ORT
-from support.brute_force import chip
 from support.random_networks import Step, network, recipes
+from support.search_instances import chip
 from support.toy_network import residual
 
 from nnstretch import load_soc

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.brute_force import NETWORK, chip
+from support.search_instances import NETWORK, chip
 
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis

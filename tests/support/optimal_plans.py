@@ -5,12 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from support.brute_force import (
-    BruteForce,
-    Instance,
-    random_instance,
-    within,
-)
+from support.brute_force import BruteForce, within
+from support.search_instances import Instance, random_instance
 
 from nnstretch.plan import Plan
 from nnstretch.stretch.cost.cost_model import estimate_plan

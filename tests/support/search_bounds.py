@@ -7,10 +7,8 @@ from random import Random
 
 import numpy as np
 import pytest
-from support.brute_force import (
-    Instance,
-    all_combinations,
-)
+from support.brute_force import all_combinations
+from support.search_instances import Instance
 
 from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.cost.cost_model import CostModel
