@@ -21,6 +21,10 @@ from nnstretch.stretch.search.statistics import least_macs
 
 LIMIT_NAMES = {"max_held": "memory or max_params"}
 """Limits of a network whose name says too little."""
+USUAL_WORK = 1.25
+"""Work over the original's up to which most networks have plans, so that none is ruled out first."""
+WORK_BINS = 1.3
+"""Factor that bins of merged widths span for a bound on work."""
 HIGH_PRICE = 1e6
 """Latency of the slowest plan that the original's work is worth."""
 
@@ -48,8 +52,9 @@ def check_reachable(
         ("parameters", limits.min_params, graph.params, Multipliers(per_param=1.0)),
     )
     for unit, demand, original, kind in demands:
-        # The original has as many as it has, whatever the rules of segments.
-        if demand > original and demand > (highest := most_work(tables, options, kind)):
+        if demand > USUAL_WORK * original and demand > (
+            highest := most_work(tables, options, kind)
+        ):
             raise NoPlan(
                 f"no plan for {graph.name} has at least {demand:.4g} {unit}, the limits leave none"
                 f" above {highest:.4g}"
@@ -67,7 +72,7 @@ def most_work(tables: CostTables, options: Sequence[SegmentOption], kind: Multip
     original = kind.per_mac * graph.macs + kind.per_param * graph.params
     price = HIGH_PRICE * most_us / max(1.0, original)
     prices = Multipliers(price * kind.per_mac, price * kind.per_param)
-    return (most_us - float(cost_to_go(space, options, prices).at[0][0])) / price
+    return (most_us - float(cost_to_go(space, options, prices, None, WORK_BINS).at[0][0])) / price
 
 
 def most_latency_us(option: SegmentOption) -> float:
