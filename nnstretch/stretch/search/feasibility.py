@@ -22,7 +22,7 @@ from nnstretch.stretch.search.statistics import least_macs
 LIMIT_NAMES = {"max_held": "memory or max_params"}
 """Limits of a network whose name says too little."""
 USUAL_WORK = 1.25
-"""Work over the original's up to which most networks have plans, so that none is ruled out first."""
+"""Work over the original's up to which most networks have plans; only beyond it is bounded."""
 WORK_BINS = 1.3
 """Factor that bins of merged widths span for a bound on work."""
 HIGH_PRICE = 1e6

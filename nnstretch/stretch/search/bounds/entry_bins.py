@@ -89,16 +89,23 @@ def width_bins(space: SearchSpace, i: int, bin_factor: float) -> Array:
     if len(widths) > SINGLE_BINS:
         finer = FAR_BINS if len(space.processors) > 2 else 0.0
         factors = bin_factor ** (1 - finer * np.abs(np.log(widths / full_width)))
-    full = space.merged_row(i, full_width)
-    starts = [0]
+    full, least = space.merged_row(i, full_width), (widths / factors).tolist()
+    starts, narrowest = [0], float(widths[0])
     for k in range(1, len(widths)):
-        if k in (full, full + 1) or widths[k] > factors[k] * widths[starts[-1]]:
+        if k in (full, full + 1) or least[k] > narrowest:
             starts.append(k)
+            narrowest = float(widths[k])
     return np.array(starts)
 
 
 def exact_entries(option: SegmentOption, width: int) -> list[EntryBins] | None:
     """Return the first units of each branch on one width, as a single bin."""
+    key = "entries", (option.start_key, width)
+    return option.tables.once(key, lambda: single_bins(option, width))
+
+
+def single_bins(option: SegmentOption, width: int) -> list[EntryBins] | None:
+    """Compute `exact_entries`."""
     entries = option.entry_costs(width)
     if entries is None:
         return None
@@ -116,9 +123,15 @@ def exact_entries(option: SegmentOption, width: int) -> list[EntryBins] | None:
 
 def bin_entries(option: SegmentOption, starts: Array) -> list[EntryBins] | None:
     """Return the first units of each branch over width bins; None where it cannot start."""
-    space, i = option.space, option.i
     if option.merge == "project":
-        return exact_entries(option, space.original_width(i))
+        return exact_entries(option, option.space.original_width(option.i))
+    key = "bins", (option.start_key, starts.tobytes())
+    return option.tables.once(key, lambda: compute_bins(option, starts))
+
+
+def compute_bins(option: SegmentOption, starts: Array) -> list[EntryBins]:
+    """Compute `bin_entries` of branches that are concatenated."""
+    space, i = option.space, option.i
     widths, costs = space.merged_widths(i), option.head.costs
     missing = channels_missing(widths, starts)[:, None]
     times_us = []

@@ -138,10 +138,7 @@ class SegmentOption:
         share = self.shares[b] if self.merge == "project" else None
         price = self.price_keys[b], self.slowdown, self.copies_out[b]
         key = self.i, self.j, self.branched, share, *price
-        known = self.tables.branch_tables
-        if key not in known:
-            known[key] = self.branch_table(b)
-        return known[key]
+        return self.tables.once(("branch table", key), lambda: self.branch_table(b))
 
     def branch_table(self, b: int) -> BranchTable:
         """Compute the table of branch b."""
@@ -180,8 +177,19 @@ class SegmentOption:
             return table.adapted_us
         return np.where(is_plain[table.first], table.plain_us, table.adapted_us)
 
+    @property
+    def start_key(self) -> tuple[object, ...]:
+        """Return what decides the first units of the branches, beside the width that they read."""
+        key = self.i, self.processors
+        return (*key, self.j) if self.merge == "project" else key
+
     def entry_costs(self, width_in: int) -> list[EntryCost] | None:
         """Return costs of each branch's first unit on a width; None where it cannot start there."""
+        key = "entry costs", (self.start_key, width_in)
+        return self.tables.once(key, lambda: self.compute_entry_costs(width_in))
+
+    def compute_entry_costs(self, width_in: int) -> list[EntryCost] | None:
+        """Compute `entry_costs`."""
         if self.merge == "project":
             if width_in != self.space.original_width(self.i):
                 return None

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any, TypeVar
 
 import numpy as np
 
-from nnstretch.stretch.cost.cost_arrays import Array, BranchTable, CostArrays, HeadCosts, TailCosts
+from nnstretch.stretch.cost.cost_arrays import Array, CostArrays, HeadCosts, TailCosts
 from nnstretch.stretch.cost.layout_states import (
     CostsByEntry,
     LaidOutCosts,
@@ -23,6 +24,8 @@ from nnstretch.stretch.lowering.width_scaling import round_channels
 from nnstretch.stretch.search.space.original_costs import originals_from
 from nnstretch.stretch.search.space.search_space import SearchSpace
 from nnstretch.stretch.search.space.team import Team
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -53,10 +56,17 @@ class CostTables:
         self._projected: dict[tuple[int, int], LaidOutCosts] = {}
         self._exits: dict[tuple[int, int], CostsByEntry] = {}
         self._last_exits: dict[tuple[int, int, int], CostArrays] = {}
-        self.branch_tables: dict[object, BranchTable] = {}
+        self._computed: dict[object, Any] = {}
         self._repeated: dict[tuple[str, bytes], Array] = {}
         self._passed: dict[int, PassedUnits] = {}
         self._originals: dict[int, list[tuple[dict[str, float], int]]] = {}
+
+    def once(self, key: tuple[str, object], compute: Callable[[], Result]) -> Result:
+        """Return what is computed once for all segment options of a key."""
+        if key not in self._computed:
+            self._computed[key] = compute()
+        result: Result = self._computed[key]
+        return result
 
     def team(self, processors: tuple[str, ...]) -> Team:
         """Return what a team of processors pays in any segment."""
