@@ -63,8 +63,10 @@ def test_combinations_within_the_limits_are_kept_or_dominated(seed: int, most: i
             float(rng.choice((after.min(), np.median(after), after.max()))) * (1 + 1e-9) + 1e-6
         )
         relaxations = known_relaxations(number, option, values, width)
+        totals = option.branch_totals(width)
+        assert totals is not None
         options, left_out_us = candidate_combinations(
-            option, width, values, relaxations, one.bounds, room_us, most
+            option, width, totals, values, relaxations, one.bounds, room_us, most
         )
         hopeful = combinations.take(
             np.flatnonzero(
@@ -78,9 +80,7 @@ def test_combinations_within_the_limits_are_kept_or_dominated(seed: int, most: i
         if not len(hopeful):
             continue
         assert options is not None, option.name
-        found = option.branch_totals(width)
-        assert found is not None
-        kept = option.admissible_combinations(width, found, options)
+        kept = option.admissible_combinations(width, totals, options)
         assert at_least_equal(hopeful, kept, one.bounds).any(axis=1).all(), option.name
         assert len(options[0]) <= most or not option.branched
 

@@ -79,13 +79,8 @@ def most_latency_us(option: SegmentOption) -> float:
     """Return an upper bound on the latency of a segment that keeps to the rules, us."""
     if option.branched:
         return option.bounds.branch_us + option.bounds.communication_us
-    (table,), (price_key,), (link,) = option.branch_tables, option.price_keys, option.copies_in
-    times_us = option.head.costs.latency_us[price_key]
-    first_us = float(times_us[np.isfinite(times_us)].max(initial=0.0))
-    behind_us = max(float(table.plain_us[0]), float(table.adapted_us[0]))
-    widest = int(option.space.merged_widths(option.i)[-1])
-    copy_us = float(link.cost_us(option.bytes_in * widest))
-    return first_us + behind_us + copy_us + option.sync_us
+    us = option.single_costs.us
+    return float(us[np.isfinite(us)].max(initial=0.0))
 
 
 def contradictions(

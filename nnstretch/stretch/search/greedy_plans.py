@@ -94,7 +94,8 @@ class GreedyPlans:
         """Return the combination of one option that leads on best, as a single row."""
         option = self.options[number]
         bound_us = float(values.options[number][self.space.merged_row(option.i, width)])
-        if not math.isfinite(bound_us):
+        totals = option.branch_totals(width)
+        if totals is None or not math.isfinite(bound_us):
             return None
         for share in self.schedule.greedy_slacks:
             slack_us = math.inf
@@ -103,14 +104,14 @@ class GreedyPlans:
             options, _ = candidate_combinations(
                 option,
                 width,
+                totals,
                 values,
                 known_relaxations(number, option, values, width),
                 self.limits,
                 slack_us,
                 self.schedule.greedy_combinations,
             )
-            totals = option.branch_totals(width)
-            if options is None or totals is None:
+            if options is None:
                 continue
             combinations = option.admissible_combinations(width, totals, options)
             if len(combinations):

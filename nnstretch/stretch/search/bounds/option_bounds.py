@@ -55,14 +55,7 @@ def bound_option(
 
 def single_bound(option: SegmentOption, values: CostToGo) -> Array:
     """Return the bound through an option of one processor, exact: `[merged width it reads]`."""
-    space, head, (table,) = option.space, option.head.costs, option.branch_tables
-    (price_key,), (link,), column = option.price_keys, option.copies_in, table.first[0]
-    widths = space.merged_widths(option.i)
-    copy_us = link.fixed_us + link.us_per_kib * option.bytes_in * widths / 1024
-    is_plain = option.tables.needs_no_adapter(option.i)[:, column]
-    behind_us = np.where(is_plain, table.plain_us[0], table.adapted_us[0])
-    us = head.latency_us[price_key][:, column] + behind_us + copy_us + option.sync_us
-    macs, params = head.macs[:, column] + table.macs[0], head.params[:, column] + table.params[0]
+    us, macs, params = option.single_costs
     to_output_us = 0.0 if option.is_last else values.minorants[option.j].at_full
     return values.multipliers.reduced(us, macs, params, option.meetings) + to_output_us
 

@@ -18,6 +18,7 @@ from nnstretch.stretch.search.bounds.multipliers import CostToGo, SegmentMultipl
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.label_setting.dominance import undominated
 from nnstretch.stretch.search.label_setting.small_sums import SmallSums
+from nnstretch.stretch.search.options.option_costs import OptionCosts
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 
 DOMINANCE_FROM = 2_000
@@ -33,6 +34,7 @@ ROUNDING_US = 1e-3
 def candidate_combinations(
     option: SegmentOption,
     width: int,
+    totals: Sequence[OptionCosts],
     values: CostToGo,
     relaxations: SegmentMultipliers,
     limits: NetworkLimits,
@@ -41,8 +43,9 @@ def candidate_combinations(
 ) -> tuple[tuple[Array, ...] | None, float]:
     """Return options of every branch, as parallel arrays, with a bound to the output of `slack_us`.
 
-    Of more than `most`, those of the least bounds. The second value is the least bound of what was
-    left out nevertheless, infinite where nothing was. None where no combination is good enough.
+    `totals` are the branches' at the width. Of more than `most` combinations, those of the least
+    bounds. The second value is the least bound of what was left out nevertheless, infinite where
+    nothing was. None where no combination is good enough.
     """
     entries = exact_entries(option, width)
     if entries is None:
@@ -54,7 +57,7 @@ def candidate_combinations(
     tails_us = offsets_us(option, relaxations, values).min(axis=0)
     row = int((costs[:, 0].min(axis=1) + tails_us).argmax())
     best, tail_us = relaxations.take([row]), float(tails_us[row])
-    branches = branch_options(option, width, best, values)
+    branches = branch_options(option, totals, best, values)
     join = BranchJoin(option, table.take(row), branches, limits, slack_us - tail_us, most)
     options = join.run()
     return options, join.discarded_us + tail_us
@@ -94,14 +97,16 @@ class BranchOptions:
 
 
 def branch_options(
-    option: SegmentOption, width: int, relaxation: SegmentMultipliers, values: CostToGo
+    option: SegmentOption,
+    totals: Sequence[OptionCosts],
+    relaxation: SegmentMultipliers,
+    values: CostToGo,
 ) -> list[BranchOptions]:
-    """Return every option of every branch that reads one width, under one relaxation."""
+    """Return every option of every branch under one relaxation."""
     multipliers = values.multipliers
     per_mac = multipliers.per_mac + float(relaxation.per_mac[0])
     per_channel = float(relaxation.per_channel[0]) + option.merge_us_per_channel
     options = []
-    totals = option.branch_totals(width) or []
     for table, (us, macs, params) in zip(option.branch_tables, totals, strict=True):
         work_us = per_mac * macs + multipliers.per_param * params
         reward = work_us - per_channel * table.channels_out

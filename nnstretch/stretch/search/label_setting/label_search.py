@@ -178,11 +178,14 @@ class LabelSearch:
 
     def generate_combinations(self, number: int, group: LabelGroup) -> BranchCombinations | None:
         """Return combinations of an option whose bound is good enough; None without any."""
-        option = self.options[number]
-        ahead_us = float(group.least_us[0])
+        option, ahead_us = self.options[number], float(group.least_us[0])
+        totals = option.branch_totals(group.width)
+        if totals is None:
+            return None
         options, least_us = candidate_combinations(
             option,
             group.width,
+            totals,
             self.values[0],
             known_relaxations(number, option, self.values[0], group.width),
             self.limits,
@@ -195,8 +198,6 @@ class LabelSearch:
             self.note_discarded(self.limit_us)
         if options is None:
             return None
-        totals = option.branch_totals(group.width)
-        assert totals is not None
         return option.admissible_combinations(group.width, totals, options)
 
     def keep_least(

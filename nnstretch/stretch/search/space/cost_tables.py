@@ -47,10 +47,7 @@ class CostTables:
     space: SearchSpace
 
     def __post_init__(self) -> None:
-        self._tails: dict[tuple[int, int, str], TailCosts] = {}
         self._heads: dict[int, HeadCosts] = {}
-        self._teams: dict[tuple[str, ...], Team] = {}
-        self._needs_no_adapter: dict[int, Array] = {}
         self._laid_out_heads: dict[int, LaidOutCosts] = {}
         self._alike: dict[object, LaidOutCosts] = {}
         self._projected: dict[tuple[int, int], LaidOutCosts] = {}
@@ -58,8 +55,6 @@ class CostTables:
         self._last_exits: dict[tuple[int, int, int], CostArrays] = {}
         self._computed: dict[object, Any] = {}
         self._repeated: dict[tuple[str, bytes], Array] = {}
-        self._passed: dict[int, PassedUnits] = {}
-        self._originals: dict[int, list[tuple[dict[str, float], int]]] = {}
 
     def once(self, key: tuple[str, object], compute: Callable[[], Result]) -> Result:
         """Return what is computed once for all segment options of a key."""
@@ -70,9 +65,8 @@ class CostTables:
 
     def team(self, processors: tuple[str, ...]) -> Team:
         """Return what a team of processors pays in any segment."""
-        if processors not in self._teams:
-            self._teams[processors] = Team.on(self.space.cost_model.soc, processors)
-        return self._teams[processors]
+        soc = self.space.cost_model.soc
+        return self.once(("team", processors), lambda: Team.on(soc, processors))
 
     def head_costs(self, i: int) -> HeadCosts:
         """Return the costs of the first unit behind a cut."""
@@ -105,12 +99,9 @@ class CostTables:
 
     def needs_no_adapter(self, i: int) -> Array:
         """Return where first units behind a cut need no adapter: `[input width, output width]`."""
-        if i not in self._needs_no_adapter:
-            head = self.head_costs(i)
-            self._needs_no_adapter[i] = self.space.unit(i).needs_no_adapter(
-                head.widths_in[:, None], head.widths_out[None, :]
-            )
-        return self._needs_no_adapter[i]
+        head = self.head_costs(i)
+        widths = head.widths_in[:, None], head.widths_out[None, :]
+        return self.once(("adapters", i), lambda: self.space.unit(i).needs_no_adapter(*widths))
 
     def tail_costs(self, i: int, j: int, merge: str = "concat") -> TailCosts:
         """Return the costs of the units behind the first between two cuts.
@@ -118,9 +109,7 @@ class CostTables:
         They depend on the merge where layouts of maps do: `project` begins with an adapter.
         """
         key = (i, j, merge if self.space.layout_model.blocked else "concat")
-        if key not in self._tails:
-            self._tails[key] = self.sum_units(*key)
-        return self._tails[key]
+        return self.once(("tail", key), lambda: self.sum_units(*key))
 
     def sum_units(self, i: int, j: int, merge: str) -> TailCosts:
         """Sum the units behind the first that branches of each depth keep."""
@@ -149,24 +138,26 @@ class CostTables:
 
     def passed_units(self, j: int) -> PassedUnits:
         """Return the units that branches which end at cut j may pass behind their first."""
-        if j not in self._passed:
-            units = [self.inner_unit_costs(k, j) for k in range(1, j)]
-            inner_widths = np.array(self.space.inner_widths[j])
-            shape = len(units), inner_widths.shape[1]
-            costs = [unit.plain.costs for unit in units]
-            us: dict[str, Array] | None = None
-            if not self.space.layout_model.blocked:
-                keys = self.space.layout_model.processors
-                us = {p: np.reshape([unit.latency_us[p] for unit in costs], shape) for p in keys}
-                if not all(np.isfinite(table).all() for table in us.values()):
-                    us = None
-            self._passed[j] = PassedUnits(
-                us,
-                np.reshape([unit.macs for unit in costs], shape),
-                np.reshape([unit.params for unit in costs], shape),
-                np.not_equal(inner_widths[:-1], inner_widths[1:]).astype(np.float64),
-            )
-        return self._passed[j]
+        return self.once(("passed units", j), lambda: self.stack_units(j))
+
+    def stack_units(self, j: int) -> PassedUnits:
+        """Stack the costs of the units before cut j but the first."""
+        units = [self.inner_unit_costs(k, j) for k in range(1, j)]
+        inner_widths = np.array(self.space.inner_widths[j])
+        shape = len(units), inner_widths.shape[1]
+        costs = [unit.plain.costs for unit in units]
+        us: dict[str, Array] | None = None
+        if not self.space.layout_model.blocked:
+            keys = self.space.layout_model.processors
+            us = {p: np.reshape([unit.latency_us[p] for unit in costs], shape) for p in keys}
+            if not all(np.isfinite(table).all() for table in us.values()):
+                us = None
+        return PassedUnits(
+            us,
+            np.reshape([unit.macs for unit in costs], shape),
+            np.reshape([unit.params for unit in costs], shape),
+            np.not_equal(inner_widths[:-1], inner_widths[1:]).astype(np.float64),
+        )
 
     def first_units(self, i: int, j: int, merge: str, columns: Array) -> tuple[LaidOutCosts, Array]:
         """Return the first units of branches from cut i to cut j, and which need no adapter.
@@ -299,6 +290,5 @@ class CostTables:
 
     def original(self, i: int, j: int) -> tuple[dict[str, float], int]:
         """Return the original layers between two cuts: us by processor, and MACs."""
-        if i not in self._originals:
-            self._originals[i] = originals_from(self.space, i)
-        return self._originals[i][j - i - 1]
+        originals = self.once(("originals", i), lambda: originals_from(self.space, i))
+        return originals[j - i - 1]
