@@ -20,6 +20,7 @@ from nnstretch.stretch.search.compiled.library import (
     addresses,
     doubles,
     integers,
+    pack_table,
 )
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 
@@ -95,7 +96,8 @@ def compiled_tightest_rows(
     The level of a row is the sum over bins of its least bound; `losses` are `[relaxation, bin]`.
     """
     numbers, losses = integers(bins), doubles(losses[:, bins].T)
-    segment = pack_segment(option, option.packed_samples, entries, relaxations, numbers)
+    samples = [pack_table(table) for table in option.branch_samples()]
+    segment = pack_segment(option, samples, entries, relaxations, numbers)
     is_chosen, levels = np.zeros(losses.shape[1], dtype=np.uint8), np.empty(losses.shape[1])
     pointers = losses.ctypes.data, most_chosen, loosest_us, is_chosen.ctypes.data
     if kernels.tightest_rows(segment.address, *pointers, levels.ctypes.data):

@@ -100,7 +100,9 @@ def width_bins(space: SearchSpace, i: int, bin_factor: float) -> Array:
 
 def exact_entries(option: SegmentOption, width: int) -> list[EntryBins] | None:
     """Return the first units of each branch on one width, as a single bin."""
-    key = "entries", (option.start_key, width)
+    if option.merge == "project":  # shared with no other end
+        return single_bins(option, width)
+    key = "entries", (option.i, option.processors, width)
     return option.tables.once(key, lambda: single_bins(option, width))
 
 
@@ -125,7 +127,7 @@ def bin_entries(option: SegmentOption, starts: Array) -> list[EntryBins] | None:
     """Return the first units of each branch over width bins; None where it cannot start."""
     if option.merge == "project":
         return exact_entries(option, option.space.original_width(option.i))
-    key = "bins", (option.start_key, starts.tobytes())
+    key = "bins", (option.i, option.processors, starts.tobytes())
     return option.tables.once(key, lambda: compute_bins(option, starts))
 
 

@@ -89,7 +89,7 @@ def sampled_rows(
         is_chosen, levels = compiled_tightest_rows(kernels, *few, MOST_TOGETHER, LOOSEST_US)
         return np.flatnonzero(is_chosen).tolist() or [0], levels
     few_entries = [entry.take(bins) for entry in entries]
-    samples = option.branch_samples
+    samples = option.branch_samples()
     table = deadline_costs_by_arrays(option, samples, few_entries, relaxations, multipliers)
     costs = table.costs + losses[:, bins, None]
     by_case = (costs + offsets[:, :, None, None]).min(axis=3, initial=LOOSEST_US)

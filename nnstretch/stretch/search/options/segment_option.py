@@ -111,15 +111,9 @@ class SegmentOption:
         """Return a table for every branch."""
         return [self.shared_table(b) for b in range(len(self.processors))]
 
-    @cached_property
     def branch_samples(self) -> list[BranchTable]:
         """Return a few rows of every branch's table."""
         return [table.subsample(SAMPLE) for table in self.branch_tables]
-
-    @cached_property
-    def packed_samples(self) -> list[Packed]:
-        """Return these rows for compiled loops."""
-        return [pack_table(table) for table in self.branch_samples]
 
     @cached_property
     def packed_tables(self) -> list[Packed]:
@@ -177,15 +171,11 @@ class SegmentOption:
             return table.adapted_us
         return np.where(is_plain[table.first], table.plain_us, table.adapted_us)
 
-    @property
-    def start_key(self) -> tuple[object, ...]:
-        """Return what decides the first units of the branches, beside the width that they read."""
-        key = self.i, self.processors
-        return (*key, self.j) if self.merge == "project" else key
-
     def entry_costs(self, width_in: int) -> list[EntryCost] | None:
         """Return costs of each branch's first unit on a width; None where it cannot start there."""
-        key = "entry costs", (self.start_key, width_in)
+        if self.merge == "project":  # shared with no other end
+            return self.compute_entry_costs(width_in)
+        key = "entry costs", (self.i, self.processors, width_in)
         return self.tables.once(key, lambda: self.compute_entry_costs(width_in))
 
     def compute_entry_costs(self, width_in: int) -> list[EntryCost] | None:
