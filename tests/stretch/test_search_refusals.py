@@ -53,6 +53,15 @@ def test_more_work_than_any_plan_has_is_refused_at_once(name: str, unit: str) ->
 
 
 @pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("alpha", [math.inf, 1e305])
+def test_work_is_not_bounded_where_segments_may_take_any_time(alpha: float) -> None:
+    limits = SegmentLimits(alpha=alpha)
+    least = 1.3 * NETWORK.macs
+    free = search(NETWORK, chip(), ("cpu", "dsp"), limits, least, max_params=math.inf)
+    assert free.plans[0].trial.macs >= least
+
+
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", ["min_macs", "min_params"])
 def test_at_least_minus_infinity_is_no_limit(name: str) -> None:
     for least in (-math.inf, -1.0):

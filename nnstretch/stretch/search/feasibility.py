@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 
 import numpy as np
 
 from nnstretch.errors import NoPlan
 from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go
 from nnstretch.stretch.search.bounds.multipliers import Multipliers
-from nnstretch.stretch.search.branch_and_bound import ExactSearch
+from nnstretch.stretch.search.branch_and_bound import ExactSearch, Progress
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.options.segment_options import most_meetings
@@ -25,12 +26,13 @@ USUAL_WORK = 1.25
 """Work over the original's up to which most networks have plans; only beyond it is bounded."""
 WORK_BINS = 1.3
 """Factor that bins of merged widths span for a bound on work."""
+UNLIMITED_US = 1e30
 HIGH_PRICE = 1e6
-"""Latency of the slowest plan that the original's work is worth."""
+"""How many times the latency of the slowest plan the original's work is worth."""
 
 
 def check_reachable(
-    tables: CostTables, options: Sequence[SegmentOption], limits: NetworkLimits
+    tables: CostTables, options: Sequence[SegmentOption], limits: NetworkLimits, progress: Progress
 ) -> None:
     """Check limits one by one. Raises NoPlan where the rules leave no plan within one."""
     space, meetings = tables.space, limits.min_meetings
@@ -52,27 +54,35 @@ def check_reachable(
         ("parameters", limits.min_params, graph.params, Multipliers(per_param=1.0)),
     )
     for unit, demand, original, kind in demands:
-        if demand > USUAL_WORK * original and demand > (
-            highest := most_work(tables, options, kind)
-        ):
+        if demand <= USUAL_WORK * original:
+            continue
+        highest = most_work(tables, options, kind, progress)
+        if demand > highest * (1 + 1e-9):
             raise NoPlan(
                 f"no plan for {graph.name} has at least {demand:.4g} {unit}, the limits leave none"
                 f" above {highest:.4g}"
             )
 
 
-def most_work(tables: CostTables, options: Sequence[SegmentOption], kind: Multipliers) -> float:
+def most_work(
+    tables: CostTables, options: Sequence[SegmentOption], kind: Multipliers, progress: Progress
+) -> float:
     """Return an upper bound on the MACs or parameters of a plan, whichever has a multiplier.
 
     At a multiplier so high that latencies do not matter, the least reduced cost tells the most.
+    Infinite where the rules let a segment take any time.
     """
     space = tables.space
     graph = space.analysis.graph
     most_us = space.last * max(most_latency_us(option) for option in options)
+    if not 0 < most_us < UNLIMITED_US:
+        return math.inf
     original = kind.per_mac * graph.macs + kind.per_param * graph.params
     price = HIGH_PRICE * most_us / max(1.0, original)
     prices = Multipliers(price * kind.per_mac, price * kind.per_param)
-    return (most_us - float(cost_to_go(space, options, prices, None, WORK_BINS).at[0][0])) / price
+    report = partial(progress, "bounding work", 1, 1)
+    values = cost_to_go(space, options, prices, None, WORK_BINS, report=report)
+    return (most_us - float(values.at[0][0])) / price
 
 
 def most_latency_us(option: SegmentOption) -> float:
@@ -87,7 +97,7 @@ def contradictions(
     tables: CostTables,
     options: Sequence[SegmentOption],
     limits: NetworkLimits,
-    progress: Callable[[str, int, int], None],
+    progress: Progress,
 ) -> list[str]:
     """Return which limits of the whole network contradict: without one of them there is a plan.
 

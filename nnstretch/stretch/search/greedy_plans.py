@@ -94,8 +94,8 @@ class GreedyPlans:
         """Return the combination of one option that leads on best, as a single row."""
         option = self.options[number]
         bound_us = float(values.options[number][self.space.merged_row(option.i, width)])
-        totals = option.branch_totals(width)
-        if totals is None or not math.isfinite(bound_us):
+        totals = option.branch_totals(width) if math.isfinite(bound_us) else None
+        if totals is None:
             return None
         for share in self.schedule.greedy_slacks:
             slack_us = math.inf

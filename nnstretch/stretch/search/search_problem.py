@@ -90,7 +90,7 @@ class SearchProblem:
         search: ExactSearch | None = None
         try:
             self.options = price_options(self.tables, self.progress)
-            check_reachable(self.tables, self.options, self.limits)
+            check_reachable(self.tables, self.options, self.limits, self.progress)
             search = self.search_within_memory()
         except STOPS as stop:
             self.stopped_by = type(stop)

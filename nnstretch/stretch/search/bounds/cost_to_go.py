@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array
-from nnstretch.stretch.search.bounds.entry_bins import bin_entries, width_bins
+from nnstretch.stretch.search.bounds.entry_bins import EntryBins, bin_entries, width_bins
 from nnstretch.stretch.search.bounds.lagrangian import changes_width
 from nnstretch.stretch.search.bounds.multipliers import AffineMinorants, CostToGo, Multipliers
 from nnstretch.stretch.search.bounds.option_bounds import bound_option, single_bound
@@ -90,6 +90,7 @@ class CutBounds:
         self.starts = width_bins(self.space, self.i, self.values.bin_factor)
         self.best = np.full(len(self.space.merged_widths(self.i)), np.inf)
         self.waiting: list[tuple[int, SegmentOption, Array]] = []
+        self.entries: dict[tuple[str, ...], list[EntryBins] | None] = {}
 
     def add(self, number: int, option: SegmentOption, is_usable: Array | None) -> None:
         """Bound an option; one that is known by wider bins waits until others are there."""
@@ -133,9 +134,17 @@ class CutBounds:
 
     def tight_bound(self, number: int, option: SegmentOption, rows: Array) -> Array:
         """Return the bound through an option at some merged widths, infinite elsewhere."""
-        entries = bin_entries(option, self.starts)
+        entries = self.known_entries(option)
         assert entries is not None  # only of a `project` merge there may be none
         return bound_option(number, option, self.values, self.starts, entries, rows)
+
+    def known_entries(self, option: SegmentOption) -> list[EntryBins] | None:
+        """Return `bin_entries`, made once for all ends of segments."""
+        if option.merge == "project":
+            return bin_entries(option, self.starts)
+        if option.processors not in self.entries:
+            self.entries[option.processors] = bin_entries(option, self.starts)
+        return self.entries[option.processors]
 
 
 def affine_minorants(widths: Array, values: Array, full: int) -> AffineMinorants:

@@ -30,6 +30,8 @@ FAR_BINS = 0.4
 width: bounds of more than two branches lose most where these are wide."""
 LEAST_WIDTHS = 3
 """Merged widths from which on a tilt is worth its while."""
+KEPT_NUMBERS = 10_000
+"""Numbers of a table of bins up to which it is kept for the next evaluation."""
 USUAL_MACS = 0.8
 """MACs of all branches of a segment over the original's, in usual plans."""
 
@@ -127,6 +129,8 @@ def bin_entries(option: SegmentOption, starts: Array) -> list[EntryBins] | None:
     """Return the first units of each branch over width bins; None where it cannot start."""
     if option.merge == "project":
         return exact_entries(option, option.space.original_width(option.i))
+    if len(starts) * len(option.head.widths_out) > KEPT_NUMBERS:
+        return compute_bins(option, starts)
     key = "bins", (option.i, option.processors, starts.tobytes())
     return option.tables.once(key, lambda: compute_bins(option, starts))
 

@@ -380,7 +380,7 @@ INLINE void choose_rows(const double *costs_us, const double *offsets_us, int64_
   }
 }
 
-/* `tightest_rows`: which of the rows are chosen; and of every row the sum over bins of its least
+/* `sampled_rows`: which rows `tightest_rows` chooses; and of every row the sum over bins of its least
  * bound, at most `loosest_us` each. Return 1 without memory. */
 VECTORIZED int32_t tightest_rows(const Segment *segment, const double *losses_us /* [bin][row] */,
                                  int64_t most_chosen, double loosest_us, uint8_t *is_chosen,
