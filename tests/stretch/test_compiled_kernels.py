@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +22,11 @@ from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go
 from nnstretch.stretch.search.bounds.entry_bins import bin_entries, width_bins
 from nnstretch.stretch.search.bounds.lagrangian import deadline_costs, segment_bound
 from nnstretch.stretch.search.bounds.multipliers import SegmentMultipliers
-from nnstretch.stretch.search.bounds.relaxations import sampled_rows
+from nnstretch.stretch.search.bounds.relaxations import known_relaxations, sampled_rows
 from nnstretch.stretch.search.compiled import library
 from nnstretch.stretch.search.compiled.library import load_kernels
+from nnstretch.stretch.search.constraints import NetworkLimits
+from nnstretch.stretch.search.label_setting.combinations import candidate_combinations
 from nnstretch.stretch.search.label_setting.dominance import pareto_rows
 from nnstretch.stretch.search.options.segment_options import segment_options
 from nnstretch.stretch.search.space.cost_tables import CostTables
@@ -90,6 +93,38 @@ def test_bounds_are_those_of_arrays(
     assert any(np.isfinite(bound).any() for bound in bounds[0])
     for by_loops, by_arrays in zip(*bounds, strict=True):
         np.testing.assert_array_equal(by_loops, by_arrays)
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("is_blocked", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+def test_candidate_pairs_are_those_of_arrays(
+    seed: int, is_blocked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = random_instance(seed)
+    one = replace(one, limits=replace(one.limits, beta=4.0, main_macs=0.2, segment_macs=0.3))
+    space, rng = space_of(blocked(one) if is_blocked else one), Random(seed)
+    options = list(segment_options(CostTables(space)))
+    values = cost_to_go(space, options, random_prices(rng, space), None, 1.3)
+    both = NetworkLimits(min_macs=1.0, min_params=1.0)
+    results: list[list[tuple[set[tuple[int, ...]], float]]] = [[], []]
+    for n in range(2):
+        for number, option in enumerate(options):
+            for width in space.merged_widths(option.i).tolist():
+                totals = option.branch_totals(width)
+                if totals is None or len(totals) != 2:
+                    continue
+                relaxations = known_relaxations(number, option, values, width)
+                asked = option, width, totals, values, relaxations, both
+                for slack_us, most in ((math.inf, 10**6), (values.at[0][0], 10**6), (math.inf, 7)):
+                    rows, left_out_us = candidate_combinations(*asked, slack_us, most)
+                    pairs = [] if rows is None else list(zip(*map(list, rows), strict=True))
+                    assert len(set(pairs)) == len(pairs) <= most
+                    is_whole = left_out_us == math.inf  # else pairs of one bound may change places
+                    results[n].append((set(pairs) if is_whole else {(len(pairs),)}, left_out_us))
+        search_by_arrays(monkeypatch)
+    assert results[0] == results[1]
+    assert sum(bool(pairs) for pairs, _ in results[0]) > 3
 
 
 @pytest.mark.usefixtures("compiled")

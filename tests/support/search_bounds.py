@@ -15,7 +15,7 @@ from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.bounds import lagrangian, relaxations
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
-from nnstretch.stretch.search.label_setting import dominance
+from nnstretch.stretch.search.label_setting import combinations, dominance
 from nnstretch.stretch.search.options.option_costs import BranchCombinations
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.space.cost_tables import CostTables
@@ -44,18 +44,14 @@ def random_prices(rng: Random, space: SearchSpace) -> Multipliers:
     )
 
 
-def reached(option: SegmentOption, combinations: BranchCombinations, values: CostToGo) -> Array:
+def reached(option: SegmentOption, rows: BranchCombinations, values: CostToGo) -> Array:
     """Reduced latency of combinations, and the bound on what is left behind them."""
-    reduced = values.multipliers.reduced(
-        combinations.latency_us, combinations.macs, combinations.params, option.meetings
-    )
+    reduced = values.multipliers.reduced(rows.latency_us, rows.macs, rows.params, option.meetings)
     if option.j == len(option.space.cuts) - 1:
         return reduced
     return np.asarray(
         reduced
-        + values.at[option.j][
-            np.searchsorted(option.space.merged_widths(option.j), combinations.width)
-        ]
+        + values.at[option.j][np.searchsorted(option.space.merged_widths(option.j), rows.width)]
     )
 
 
@@ -68,9 +64,9 @@ def crossings(
     """
     for number, option in enumerate(every):
         for row, width in enumerate(space.merged_widths(option.i).tolist()):
-            combinations = all_combinations(option, width)
-            if combinations is not None and len(combinations):
-                yield number, row, width, combinations
+            rows = all_combinations(option, width)
+            if rows is not None and len(rows):
+                yield number, row, width, rows
 
 
 def slack(value: float) -> float:
@@ -80,5 +76,5 @@ def slack(value: float) -> float:
 
 def search_by_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Search as where no C compiler was at hand."""
-    for module in (lagrangian, relaxations, dominance):
+    for module in (lagrangian, relaxations, dominance, combinations):
         monkeypatch.setattr(module, "load_kernels", lambda: None)

@@ -12,9 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array, take_rows
+from nnstretch.stretch.search.bounds.compiled_bounds import (
+    compiled_candidate_pairs,
+    pack_relaxations,
+)
 from nnstretch.stretch.search.bounds.entry_bins import exact_entries
 from nnstretch.stretch.search.bounds.lagrangian import DeadlineTable, deadline_costs, offsets_us
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, SegmentMultipliers
+from nnstretch.stretch.search.compiled.library import load_kernels
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.label_setting.dominance import undominated
 from nnstretch.stretch.search.label_setting.small_sums import SmallSums
@@ -50,6 +55,11 @@ def candidate_combinations(
     entries = exact_entries(option, width)
     if entries is None:
         return None, np.inf
+    kernels = load_kernels()
+    if kernels is not None and len(totals) == 2 and not may_dominate(option, limits):
+        offsets = offsets_us(option, relaxations, values)
+        packed = pack_relaxations(option, relaxations, values.multipliers, offsets)
+        return compiled_candidate_pairs(kernels, option, entries, packed, slack_us, most)
     table = deadline_costs(option, entries, relaxations, values.multipliers)
     costs = table.costs
     if not np.isfinite(costs).any():
@@ -61,6 +71,13 @@ def candidate_combinations(
     join = BranchJoin(option, table.take(row), branches, limits, slack_us - tail_us, most)
     options = join.run()
     return options, join.discarded_us + tail_us
+
+
+def may_dominate(option: SegmentOption, limits: NetworkLimits) -> bool:
+    """Return whether few enough limits count for options of branches to dominate others."""
+    if not option.branched or limits.max_held:
+        return False
+    return not (limits.min_params > 0 and limits.min_macs > 0)
 
 
 @dataclass(frozen=True)
@@ -108,8 +125,8 @@ def branch_options(
     per_channel = float(relaxation.per_channel[0]) + option.merge_us_per_channel
     options = []
     for table, (us, macs, params) in zip(option.branch_tables, totals, strict=True):
-        work_us = per_mac * macs + multipliers.per_param * params
-        reward = work_us - per_channel * table.channels_out
+        reward = per_mac * macs - per_channel * table.channels_out
+        reward += multipliers.per_param * params
         options.append(BranchOptions(us, reward, table.channels_out, macs, macs, params))
     return options
 
@@ -252,9 +269,7 @@ class BranchJoin:
         """Return rows that no other with as many output channels dominates in all that counts."""
         everything = np.arange(len(options))
         limits = self.limits
-        if not self.option.branched or limits.max_held:
-            return everything
-        if limits.min_params > 0 and limits.min_macs > 0:
+        if not may_dominate(self.option, limits):
             return everything
         largest, macs = self.option.bounds.useful_macs(options.largest_macs, options.macs)
         if is_single:  # The largest is itself, and may need more MACs than all of them together.

@@ -11,14 +11,10 @@ from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, reduced_by_each
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.label_setting.labels import LabelGroup, LabelSet
-from nnstretch.stretch.search.label_setting.small_sums import SmallSums
 from nnstretch.stretch.search.options.option_costs import BranchCombinations
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.options.segment_options import most_meetings
 from nnstretch.stretch.search.space.search_space import SearchSpace
-
-FEW_PAIRS = 400
-"""Pairs of labels and combinations that are looked at rather than made fewer first."""
 
 
 @dataclass
@@ -82,20 +78,3 @@ class LabelBounds:
         """Return bounds through options from a cut: `[option, merged width]`."""
         nothing = np.full(len(self.space.merged_widths(i)), np.inf)
         return np.stack([values.options.get(number, nothing) for number in numbers])
-
-    def pairs_below(
-        self,
-        option: SegmentOption,
-        labels: LabelSet,
-        combinations: BranchCombinations,
-        limit_us: float,
-    ) -> SmallSums:
-        """Return pairs of a label and a combination, all by some multipliers below a limit."""
-        before_us, after_us = self.reduced_us(labels), self.after_us(option, combinations)
-        each = zip(before_us, after_us, strict=True)
-        fewest = SmallSums.up_to(*next(each), limit_us)
-        for before, after in each:
-            if len(fewest) <= FEW_PAIRS:
-                break
-            fewest = min(fewest, SmallSums.up_to(before, after, limit_us), key=len)
-        return fewest

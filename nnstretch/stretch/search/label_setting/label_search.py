@@ -29,7 +29,7 @@ from nnstretch.stretch.search.label_setting.labels import (
     branch_columns,
     concatenate_labels,
 )
-from nnstretch.stretch.search.label_setting.small_sums import SmallSums
+from nnstretch.stretch.search.label_setting.small_sums import pairs_below
 from nnstretch.stretch.search.options.option_costs import BranchCombinations
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.search_schedule import BeamLimits
@@ -139,8 +139,8 @@ class LabelSearch:
         ends = [*starts.tolist()[1:], len(labels)]
         for width, low, high in zip(widths.tolist(), starts.tolist(), ends, strict=True):
             part = labels.take(np.arange(low, high))
-            least_us = self.bounds.reduced_us(part).min(axis=1)
-            group = LabelGroup(width, part, np.arange(first + low, first + high), least_us)
+            reduced_us = self.bounds.reduced_us(part)
+            group = LabelGroup(width, part, np.arange(first + low, first + high), reduced_us)
             numbers = self.starting.get(i, ())
             if not numbers:
                 continue
@@ -219,20 +219,17 @@ class LabelSearch:
     ) -> None:
         """Extend every label of a group by every combination of an option."""
         option = self.options[number]
-        if option.is_last:
-            nothing = np.zeros(len(group.labels)), np.zeros(len(combinations))
-            pairs = SmallSums.up_to(*nothing, 0.0)
-        else:
-            pairs = self.bounds.pairs_below(option, group.labels, combinations, self.limit_us)
-        if len(pairs) < len(group.labels) * len(combinations):
-            self.note_discarded(self.limit_us)
-        for rows, columns in pairs.slices(SLICE):
+        after_us, pairs = self.bounds.after_us(option, combinations), 0
+        for rows, columns in pairs_below(group.reduced_us, after_us, self.limit_us, SLICE):
+            pairs += len(rows)
             labels = self.extended(number, group, combinations, rows, columns)
             if option.is_last:
-                labels = labels.take(np.flatnonzero(self.keeps_limits(labels)))
-                self.finish(labels)
+                self.finish(labels.take(np.flatnonzero(self.keeps_limits(labels))))
             else:
-                self.enqueue(option.j, self.promising(option.j, labels), waiting)
+                fits = np.flatnonzero(self.limits.fits(labels.params_held))
+                self.enqueue(option.j, labels.take(fits), waiting)
+        if pairs < len(group.labels) * len(combinations):
+            self.note_discarded(self.limit_us)
 
     def extended(
         self,
@@ -255,13 +252,6 @@ class LabelSearch:
             group.numbers[rows],
             branch_columns(combinations.options, columns, len(self.space.processors)),
         )
-
-    def promising(self, i: int, labels: LabelSet) -> LabelSet:
-        """Return the labels at a cut that may lead to a good plan within the limits."""
-        keep = self.bounds.at_cut(i, labels) < self.limit_us
-        if not keep.all():
-            self.note_discarded(self.limit_us)
-        return labels.take(np.flatnonzero(keep & self.limits.fits(labels.params_held)))
 
     def keeps_limits(self, labels: LabelSet) -> Array:
         """Return which complete labels keep the limits of the whole network."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 
 import numpy as np
 
@@ -60,8 +61,13 @@ class LabelGroup:
     labels: LabelSet
     numbers: Array
     """Numbers of the labels among all that were expanded."""
-    least_us: Array
-    """Least reduced cost of any of them with the limits', at each of the search's multipliers."""
+    reduced_us: Array
+    """Reduced costs with what the limits add: `[multipliers, label]`."""
+
+    @cached_property
+    def least_us(self) -> Array:
+        """Return the least reduced cost of any label, at each of the search's multipliers, us."""
+        return np.asarray(self.reduced_us.min(axis=1))
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,56 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array
+from nnstretch.stretch.search.compiled.library import doubles, load_kernels
+
+FEW_PAIRS = 400
+"""Pairs that are looked at rather than made fewer first."""
+
+
+def pairs_below(
+    before_us: Array, after_us: Array, limit_us: float, size: int
+) -> Iterator[tuple[Array, Array]]:
+    """Yield rows and columns of pairs whose sums are below a limit at all prices, in slices.
+
+    `before_us` are `[price, row]`, `after_us` `[price, column]`; about `size` pairs are looked at
+    for a slice.
+    """
+    kernels = load_kernels()
+    if kernels is not None:
+        yield from compiled_pairs_below(kernels, before_us, after_us, limit_us, size)
+        return
+    each = zip(before_us, after_us, strict=True)
+    fewest = SmallSums.up_to(*next(each), limit_us)
+    for before, after in each:
+        if len(fewest) <= FEW_PAIRS:
+            break
+        fewest = min(fewest, SmallSums.up_to(before, after, limit_us), key=len)
+    for rows, columns in fewest.slices(size):
+        kept = (before_us[:, rows] + after_us[:, columns] < limit_us).all(axis=0)
+        yield rows[kept], columns[kept]
+
+
+def compiled_pairs_below(
+    kernels: ctypes.CDLL, before_us: Array, after_us: Array, limit_us: float, size: int
+) -> Iterator[tuple[Array, Array]]:
+    """Yield `pairs_below` by a compiled loop."""
+    columns = after_us.shape[1]
+    step, after_us = max(1, size // max(1, columns)), doubles(after_us)
+    for low in range(0, before_us.shape[1], step):
+        before = doubles(before_us[:, low : low + step])
+        shape = *before.shape, columns
+        numbers = np.empty((2, shape[1] * columns + 1), dtype=np.int64)
+        sums = before.ctypes.data, after_us.ctypes.data, limit_us
+        outputs = numbers[0].ctypes.data, numbers[1].ctypes.data
+        count = kernels.pairs_below(*shape, *sums, *outputs)
+        yield numbers[0, :count] + low, numbers[1, :count]
 
 
 @dataclass(frozen=True)
