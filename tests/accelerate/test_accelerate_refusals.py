@@ -8,6 +8,7 @@ import pytest
 from support.tiny_networks import refusal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "words"),
     [

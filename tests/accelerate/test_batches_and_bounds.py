@@ -33,6 +33,7 @@ def make():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("batch", "iterations"), [(1, 1), (5, 2), (8, 2), (9, 3)])
 def test_every_input_crosses_ddr_once_where_clusters_do_not_share_a_batch_evenly(
     capsys: pytest.CaptureFixture[str], networks: Path, batch: int, iterations: int

@@ -59,6 +59,7 @@ def best_of(chip: ChipGraph, machine: Accelerator) -> ClusterSchedule:
     return best_schedule(chip, ChipRates(machine, "fp16"), ScheduleOptions("best"), 1.0, timeless)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_climbs")
 def test_twice_the_buffer_never_slows_best_and_no_policy_is_faster() -> None:
     check_pairs(range(FEW))

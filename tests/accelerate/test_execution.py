@@ -43,6 +43,7 @@ def schedule_of(seed: int, policy: str) -> ClusterSchedule:
     return schedule_that_fits(seed, ScheduleOptions(policy, parts_margin=math.inf))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tens", FIFTIES)
 @pytest.mark.parametrize("policy", ["ddr", "gb", "lb", "graphturbo"])
 def test_random_graphs_on_random_machines_compute_the_networks_numbers(
@@ -67,6 +68,7 @@ def test_random_graphs_on_random_machines_compute_the_networks_numbers(
     assert sum(arena.reads for arena in arenas) > 3 * len(seeds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(0, 40, 4))
 def test_plans_that_best_climbs_to_compute_the_networks_numbers(seed: int) -> None:
     graph, rates = random_graph(seed), ChipRates(random_machine(seed), "fp16")
@@ -82,6 +84,7 @@ def test_plans_that_best_climbs_to_compute_the_networks_numbers(seed: int) -> No
     assert schedule.latency_us >= max(least_times_us(chip, rates).values()) * (1 - 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["ddr", "lb", "graphturbo"])
 def test_layers_computed_from_ddr_compute_the_networks_numbers(policy: str) -> None:
     bypassed = 0
@@ -168,6 +171,7 @@ def drop_copy(placed: PlacedProgram, draw: random.Random) -> PlacedProgram | Non
 SPOILERS = (swap_addresses, free_early, drop_copy)
 
 
+@pytest.mark.slow
 def test_plans_spoilt_on_purpose_are_caught_200_of_200() -> None:
     by_numbers = 0
     kinds: Counter[str] = Counter()
@@ -189,6 +193,7 @@ def test_plans_spoilt_on_purpose_are_caught_200_of_200() -> None:
     assert by_numbers >= 198
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "batch", "machine"),
     [

@@ -22,6 +22,7 @@ def schedules(first: int, policy: str) -> Iterator[ClusterSchedule]:
         yield schedule_that_fits(seed, options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 300, 50))
 @pytest.mark.parametrize("policy", ["gb", "lb", "graphturbo"])
 def test_no_buffer_holds_more_than_it_has_at_any_instant(first: int, policy: str) -> None:
@@ -37,6 +38,7 @@ def test_no_buffer_holds_more_than_it_has_at_any_instant(first: int, policy: str
     assert seen == 50 or (policy == "gb" and seen > 25)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", FIFTIES)
 @pytest.mark.parametrize("policy", ["gb", "lb", "graphturbo"])
 def test_addresses_that_one_writes_are_no_other_ones_meanwhile(first: int, policy: str) -> None:

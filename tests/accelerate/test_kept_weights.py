@@ -69,6 +69,7 @@ def keeping_schedules(first: int) -> Iterator[tuple[int, ClusterSchedule, Cluste
                 yield seed, plain, keeping
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", FIFTIES)
 def test_kept_weights_cross_ddr_once_and_the_numbers_stay(first: int) -> None:
     seen = 0

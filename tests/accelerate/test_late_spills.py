@@ -65,6 +65,7 @@ def test_pieces_are_all_of_a_box(most: int) -> None:
     assert pieces[-1][1][1] == 7
 
 
+@pytest.mark.slow
 def test_the_stages_of_resnet_wait_on_chip_until_their_buffer_overflows() -> None:
     chip = resnet50(16)
     rates = ChipRates(load_accelerator("stcp920"), "fp16")
@@ -113,6 +114,7 @@ def late_placing(seed: int, policy: str) -> tuple[PlacedProgram, ChipRates] | No
     return (placed, rates) if placed.late else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["gb", "lb"])
 def test_copies_out_and_back_compute_the_networks_numbers(policy: str) -> None:
     parts: Counter[str] = Counter()

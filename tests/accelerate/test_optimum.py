@@ -72,6 +72,7 @@ def test_partitions_are_connected_and_close_no_cycle() -> None:
     assert len(list(partitions(diamond()))) == 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", [chain(3), diamond()], ids=["chain", "diamond"])
 def test_pruning_loses_nothing(chip: ChipGraph) -> None:
     slowest = schedule_cluster(chip, RATES, ScheduleOptions("ddr", "none"))

@@ -63,6 +63,7 @@ def test_a_branch_that_fits_nowhere_is_refused() -> None:
         scheduler.schedule(capture(network(), torch.zeros(1, 3, 8, 8)))
 
 
+@pytest.mark.slow
 def test_predict_names_the_assumed_values_of_a_described_processor(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -28,6 +28,7 @@ from nnstretch.accelerate.machine.rates import ChipRates
 from nnstretch.accelerate.policies import ScheduleOptions, schedule_cluster
 
 
+@pytest.mark.slow
 def test_matrix_use_of_resnet50_never_falls_with_images_and_is_close_to_the_published() -> None:
     rates = ChipRates(load_accelerator("stcp920"), "fp16")
     published = {1: 19.1, 2: 28.6, 4: 51.8, 8: 77.7, 16: 78.6}

@@ -115,6 +115,7 @@ def test_no_more_instructions_are_under_way_than_a_description_says() -> None:
     assert slowed > 10
 
 
+@pytest.mark.slow
 def test_more_ports_and_more_instructions_in_flight_are_never_slower() -> None:
     for seed in range(30):
         schedule = schedule_that_fits(seed, ScheduleOptions(overlap="layers"))
@@ -224,6 +225,7 @@ def faster(machine: Accelerator) -> list[Accelerator]:
     return doubled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tens", FIFTIES)
 @pytest.mark.parametrize("policy", ["ddr", "gb", "lb", "ordered", "graphturbo"])
 def test_doubling_a_rate_never_slows_the_same_schedule(tens: int, policy: str) -> None:
@@ -280,6 +282,7 @@ ROWS = tuple(
 )
 
 
+@pytest.mark.slow
 def test_four_stages_by_hand_fetch_weights_again_and_overflow_the_global_buffer() -> None:
     chip = resnet50(16)
     rates = ChipRates(load_accelerator("stcp920"), "fp16")

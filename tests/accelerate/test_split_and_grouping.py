@@ -146,6 +146,7 @@ def test_peaks_of_the_stages_of_resnet50_by_image(module: str, size_mb: float) -
     assert group_peak(chip, names) / 16e6 == pytest.approx(size_mb, abs=0.005)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("width", "tokens", "batch", "size_mb", "fits"),
     [

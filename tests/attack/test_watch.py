@@ -6,6 +6,7 @@ import signal
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from pathlib import Path
 
+import pytest
 from attack.watch import GROWTH_BYTES, watch, watch_command
 
 MORE = GROWTH_BYTES + (128 << 20)
@@ -19,6 +20,7 @@ def touched(size: int) -> mmap:
     return memory
 
 
+@pytest.mark.slow
 def test_memory_that_every_run_adds_is_found() -> None:
     kept: list[mmap] = []
 

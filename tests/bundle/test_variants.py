@@ -239,6 +239,7 @@ def make():
 """
 
 
+@pytest.mark.slow
 def test_the_verb_adds_the_plans_of_other_bundles(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -74,6 +74,7 @@ def test_work_counts_a_bias_once_per_output_element() -> None:
     assert graph.params == sum(p.numel() for p in Small().parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_block_is_rebuilt_exactly(kind: str) -> None:
     x = torch.randn(INPUT, generator=torch.Generator().manual_seed(0))

@@ -204,6 +204,7 @@ def test_control_flow_is_refused_by_name(tmp_path: Path) -> None:
     refused(path, CannotCapture, "cond.pt2")
 
 
+@pytest.mark.slow
 @settings(
     max_examples=30,
     deadline=None,

@@ -122,6 +122,7 @@ def test_an_exported_network_computes_what_onnxruntime_computes_at_any_batch(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_cuts_carry_the_names_of_modules(exported: Callable[[str], Path]) -> None:
     for name, expected in {

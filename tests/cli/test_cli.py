@@ -143,6 +143,7 @@ def test_inspect_names_cuts_units_and_repeats(
     assert sum(u["params"] for u in result["units"]) == result["params"]
 
 
+@pytest.mark.slow
 def test_the_whole_path_on_a_small_network(capsys: pytest.CaptureFixture[str], work: Path) -> None:
     model, plan, bundle = f"{work}/net.py:make", str(work / "plan.yaml"), str(work / "net.nns")
     status, out, _ = called(
@@ -220,6 +221,7 @@ def test_predict_a_network_and_operator_lists(
     assert len(json.loads(out)["plans"]) == 24
 
 
+@pytest.mark.slow
 def test_bad_input_is_one_line_that_names_the_culprit(
     capsys: pytest.CaptureFixture[str], work: Path
 ) -> None:
@@ -271,6 +273,7 @@ def test_a_refused_export_leaves_the_old_bundle(
     assert [p.name for p in work.iterdir() if p.name.startswith(".kept")] == []
 
 
+@pytest.mark.slow
 def test_import_gives_the_published_counts_and_refuses_contradictions(
     capsys: pytest.CaptureFixture[str], work: Path
 ) -> None:

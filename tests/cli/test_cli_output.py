@@ -74,6 +74,7 @@ def test_nothing_in_a_table_is_cut_on_a_narrow_terminal() -> None:
     assert {"recommendations", "17656of20108", "345,1573,478", "1.5e+04"} <= set(words)
 
 
+@pytest.mark.slow
 def test_branches_of_a_plan_are_printed_without_backslashes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -214,6 +215,7 @@ def test_copies_of_a_processor_run_with_their_chip(
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("streams", "status", "said"),
     [

@@ -142,6 +142,7 @@ def test_the_verb_writes_an_int8_bundle_and_a_single_file(place: Path) -> None:
     assert {s["file"] for s in result["subgraphs"]} == set(read_bundle(out).files)
 
 
+@pytest.mark.slow
 def test_a_plan_without_trained_weights_says_so(place: Path) -> None:
     plan, out = place / "plan.yaml", place / "untrained.nns"
     parse = parser_of("export").parse_args

@@ -142,6 +142,7 @@ def test_cores_and_replicas_of_single_stages_are_in_the_bundle(
     assert [(one.cores, one.replicas) for one in stages_of(net / "b.nns")] == [((), ()), ((), ())]
 
 
+@pytest.mark.slow
 def test_cores_bind_the_workers_of_their_stage(net: Path) -> None:
     core = min(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
     assert (

@@ -85,6 +85,7 @@ def test_a_bundle_is_the_same_with_and_without_the_section(
     assert "predicted" not in read_bundle(Path(f"{plan}.nns")).manifest.plan
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changed", ["plan", "network", "chip", "section"])
 def test_a_stale_trial_is_not_used(plan: Path, changed: str) -> None:
     text = plan.read_text()

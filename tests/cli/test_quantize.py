@@ -342,6 +342,7 @@ def test_what_is_no_batch_of_images_and_labels_is_told_by_its_argument() -> None
                 list(labeled_images(odd, name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["calibration", "held-out"])
 def test_scores_that_are_not_finite_are_refused(place: str, tmp_path: Path) -> None:
     network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 3))

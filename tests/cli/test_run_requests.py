@@ -100,6 +100,7 @@ def test_a_failed_processors_work_runs_elsewhere(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clock", ["virtual", "real"])
 @pytest.mark.parametrize("trouble", [["--deadline-ms", 0.01], ["--fail", "cpu@0,dsp@0,gpu@0"]])
 def test_without_an_answer_there_is_no_output_and_nothing_was_compared(

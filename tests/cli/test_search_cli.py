@@ -88,6 +88,7 @@ def test_a_gap_is_told_rounded_up(searched: Callable[..., dict[str, Any]]) -> No
     assert "nothing proven" in shown(found | {"gap": 1.0})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("merge", ["concat", "project"])
 def test_one_kind_of_merge(searched: Callable[..., dict[str, Any]], merge: str) -> None:
     found = searched("--merge", merge)
@@ -101,6 +102,7 @@ def test_one_kind_of_merge(searched: Callable[..., dict[str, Any]], merge: str) 
     }
 
 
+@pytest.mark.slow
 def test_explaining_a_cut(
     searched: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str], model: str
 ) -> None:
@@ -121,6 +123,7 @@ def test_explaining_a_cut(
     assert "stage1.0, stage1.1, stage1" in line
 
 
+@pytest.mark.slow
 def test_sensitivity_has_a_row_for_every_pair(searched: Callable[..., dict[str, Any]]) -> None:
     found = searched("--sensitivity")
     rows = {(r["alpha"], r["beta"]): r for r in found["sensitivity"]}
@@ -137,6 +140,7 @@ def test_sensitivity_has_a_row_for_every_pair(searched: Callable[..., dict[str, 
     assert "what the limits change" in shown(found)
 
 
+@pytest.mark.slow
 def test_a_front_is_drawn_and_undominated(
     searched: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -164,6 +168,7 @@ def test_a_front_is_drawn_and_undominated(
     assert "no column for energy" in text
 
 
+@pytest.mark.slow
 def test_energy_is_a_column_where_the_chip_knows_its_power(
     model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

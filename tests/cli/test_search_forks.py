@@ -40,6 +40,7 @@ def searched(capsys: pytest.CaptureFixture[str], model: str) -> Searched:
     return run
 
 
+@pytest.mark.slow
 def test_forks_are_short_branches_meet_often_and_every_plan_is_a_file(
     searched: Searched, capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path
 ) -> None:
@@ -63,6 +64,7 @@ def test_forks_are_short_branches_meet_often_and_every_plan_is_a_file(
     assert [path.name for path in folder.iterdir()] == ["plan1.yaml"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
@@ -81,6 +83,7 @@ def test_what_no_plan_can_keep_is_named(
     assert line in refused(capsys, "search", model, *COMMON, *flags)
 
 
+@pytest.mark.slow
 def test_a_front_of_meeting_points(searched: Searched, tmp_path: Path) -> None:
     picture = tmp_path / "meetings.svg"
     flags = ("--pareto", "meetings", "--pareto-steps", "3", "--picture", str(picture))
@@ -93,6 +96,7 @@ def test_a_front_of_meeting_points(searched: Searched, tmp_path: Path) -> None:
     assert "latency against meeting points" in shown(found)
 
 
+@pytest.mark.slow
 def test_a_gap_is_kept_to(searched: Searched) -> None:
     best, near = searched(), searched("--gap", "0.3")
     assert near["gap"] <= 0.3

@@ -129,6 +129,7 @@ class Branches(nn.Module):
         return self.last(pooled), pooled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", ["whole", "segments", "layers", 2])
 def test_pieces_of_a_network_compute_what_it_does(cut: str | int) -> None:
     torch.manual_seed(0)

@@ -231,6 +231,7 @@ def test_an_index_outside_of_a_table_is_the_input_s_fault(
     assert refusal.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_tokens_reach_litert_as_they_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -106,6 +106,7 @@ def test_a_study_measures_bundles_on_this_machine(
     assert found["gap_to_optimum"] is None
 
 
+@pytest.mark.slow
 def test_a_study_trains_and_lists_the_front(net: str, capsys: pytest.CaptureFixture[str]) -> None:
     short = ("--epochs", "1", "--set", "data.image_px=16", "--set", "trainer.threads=1")
     found = study(

@@ -71,6 +71,7 @@ def written(folder: Path, bundle: Bundle) -> str:
     return str(folder / "net.nns")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("network", "shape"), [("one", SINGLE), ("pair", PAIR)])
 @pytest.mark.usefixtures("folder")
 def test_export_says_whether_its_chip_is_calibrated(

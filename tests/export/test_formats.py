@@ -62,6 +62,7 @@ def flowing(written: Written) -> dict[str, list[Port]]:
     return found
 
 
+@pytest.mark.slow
 def test_the_files_are_of_the_format_and_so_are_the_maps(made: Callable[..., Written]) -> None:
     for format, suffix, layout in (("onnx", ".onnx", "NCHW"), ("litert", ".tflite", "NHWC")):
         written = made(format)
@@ -255,6 +256,7 @@ def test_weights_that_the_quantizer_puts_behind_the_file_come_inside() -> None:
     )
 
 
+@pytest.mark.slow
 def test_an_operator_with_a_scale_of_its_own_at_a_cut_is_refused_and_nothing_is_written(
     tmp_path: Path,
 ) -> None:
@@ -277,6 +279,7 @@ def test_an_operator_with_a_scale_of_its_own_at_a_cut_is_refused_and_nothing_is_
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_whole_network_in_one_file(
     made: Callable[..., Written], module: nn.Module, tmp_path: Path
 ) -> None:

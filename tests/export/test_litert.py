@@ -171,6 +171,7 @@ def test_an_operator_that_the_converter_does_not_name_is_found_with_its_module()
         to_litert(Upsampling(), (torch.randn(1, 2, 6, 6),), "net")
 
 
+@pytest.mark.slow
 def test_an_operator_without_an_int8_form_is_named() -> None:
     inputs = (torch.randn(1, 2, 6, 6),)
     assert float_operators(

@@ -70,6 +70,7 @@ class WindowAttention(nn.Module):
         return nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(1, 4, 2, 5, 24), (3, 5, 24)])
 @pytest.mark.parametrize("rebuilt", [False, True])
 def test_attention_over_windows_or_without_heads_is_exported(

@@ -103,6 +103,7 @@ plans = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(plans)
 def test_a_plan_reads_back_as_it_was(plan: Plan) -> None:
     assert parse_plan(plan_text(plan), "plan.yaml") == plan

@@ -118,6 +118,7 @@ def units_imported_by(path: Path) -> set[str]:
     )
 
 
+@pytest.mark.slow
 def test_imports_point_towards_the_nouns() -> None:
     wrong: list[str] = []
     for path in FILES:
@@ -168,6 +169,7 @@ def test_running_needs_neither_torch_nor_lightning() -> None:
     assert not loaded_by("import nnstretch.run") & {"torch", "lightning", "pytorch_lightning"}
 
 
+@pytest.mark.slow
 def test_there_is_no_import_cycle() -> None:
     """Counting imports at the top of files; those inside functions run when everything is there."""
     graph: dict[str, set[str]] = {}

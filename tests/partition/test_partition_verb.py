@@ -43,6 +43,7 @@ def verb(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.slow
 def test_a_detector_with_two_outputs_is_split_exported_and_runs_as_the_network(
     net: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -118,6 +118,7 @@ def bindings(
                 yield (group, *rest)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=250)
 @given(tables(), st.booleans(), st.sampled_from([None, 1, 2, 3]))
 def test_the_choice_is_the_optimum(

@@ -50,6 +50,7 @@ class TestDescribed(PredictorSuite):
         return FORMS
 
 
+@pytest.mark.slow
 @given(
     st.integers(1, 64),
     st.integers(1, 12),

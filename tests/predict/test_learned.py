@@ -86,6 +86,7 @@ def test_noise_widens_the_intervals_and_the_error() -> None:
     assert loud.error_us / loud.latency_us > 2 * quiet.error_us / quiet.latency_us
 
 
+@pytest.mark.slow
 def test_fitting_repeats_itself() -> None:
     one, other = (fit(synthetic.samples(400, seed=4), "cpu", "float32") for _ in range(2))
     assert one == other

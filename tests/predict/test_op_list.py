@@ -108,6 +108,7 @@ def test_a_list_that_is_not_there_is_named(tmp_path: Path) -> None:
         predict_ops(tmp_path / "nowhere.csv", load_soc("mi9"))
 
 
+@pytest.mark.slow
 def test_a_captured_network_costs_what_its_deployed_operators_cost() -> None:
     """Two roads to one number: capture and fusion, and the published operator list."""
     torch, torchvision = pytest.importorskip("torch"), pytest.importorskip("torchvision")

@@ -78,6 +78,7 @@ def test_mi9_doubts_what_nobody_measured(kernel: Kernel, wider: float, reason: s
     assert estimate.interval_us == pytest.approx((many.low_us[0], many.high_us[0]))
 
 
+@pytest.mark.slow
 def test_a_learned_predictor_keeps_the_range_of_every_feature() -> None:
     learned = fit(synthetic.samples(400, seed=4), "cpu", "float32")
     kernel = kernel_of_form(synthetic.FORMS[0], KernelSize(128, 128, 28, 1))

@@ -91,6 +91,7 @@ def test_what_a_phase_leaves_goes_to_the_next() -> None:
     assert budget.skipped == ["the last network"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget_s", [20.0, 120.0])
 def test_a_profile_keeps_its_budget(tmp_path: Path, budget_s: float) -> None:
     result, _ = profiled(tmp_path / "chip", budget_s, most=600)
@@ -170,6 +171,7 @@ def test_kernels_of_a_named_network_come_first_and_are_covered(tmp_path: Path) -
         assert predictor.estimate(kernel).latency_us == pytest.approx(law_us(kernel), rel=0.1)
 
 
+@pytest.mark.slow
 def test_a_folder_is_extended_by_a_network_and_keeps_what_it_has(tmp_path: Path) -> None:
     out = tmp_path / "chip"
     profiled(out, 30.0, most=300)

@@ -183,6 +183,7 @@ def test_copies_stay_within_a_networks_size() -> None:
     assert resident_bytes((huge,), "float32") > NETWORK_BYTES["float32"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_network_runs(dtype: str) -> None:
     LiteRTMeter(dtype).network(
@@ -190,6 +191,7 @@ def test_a_network_runs(dtype: str) -> None:
     )()
 
 
+@pytest.mark.slow
 def test_a_network_that_cannot_be_converted_is_refused_in_one_line(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

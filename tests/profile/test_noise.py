@@ -166,6 +166,7 @@ def test_as_many_cores_as_needed_must_be_idle(monkeypatch: pytest.MonkeyPatch) -
     assert not others_leave(1, OtherWork(wall_s=1.0, beside_s=1.6))
 
 
+@pytest.mark.slow
 def test_networks_beside_other_work_take_their_processor_time() -> None:
     quiet = durations_us(lambda: None, quiet_watch())
     assert len(quiet) >= 20

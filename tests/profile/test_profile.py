@@ -47,6 +47,7 @@ def some(count: int, rules: FusionRules = MOBILE_FUSION, seed: int = 0) -> list:
     return list(itertools.islice(generate_kernels(PRIOR, rules, seed), count))
 
 
+@pytest.mark.slow
 def test_a_description_is_what_capture_finds() -> None:
     import torch
 

@@ -288,6 +288,7 @@ def check_payloads(
     assert capfd.readouterr().out == "", "standard output belongs to the answer"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["onnxruntime", "torch"])
 def test_a_corrupt_onnx_file_is_one_line(
     bundle: Bundle, backend: str, capfd: pytest.CaptureFixture[str]

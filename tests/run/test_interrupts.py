@@ -52,6 +52,7 @@ def own_threads() -> list[str]:
     return [one.name for one in threading.enumerate() if one.name.startswith("nnstretch")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_constructor_that_is_interrupted_leaves_no_thread(name: str) -> None:
     before = own_threads()
@@ -100,6 +101,7 @@ def test_a_run_that_is_interrupted_anywhere_leaves_a_pipeline_that_works() -> No
         assert at > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clock", ["virtual", "real"])
 @pytest.mark.parametrize("method", ["compute", "overlap"])
 def test_a_session_goes_on_after_a_method_that_was_interrupted(method: str, clock: str) -> None:

@@ -137,6 +137,7 @@ def test_a_number_of_threads_is_a_count(bundle: Bundle, threads: Any) -> None:
         Session(bundle, clock="real", threads=threads)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_emulated", [False, True])
 def test_a_run_that_is_interrupted_anywhere_leaves_a_session_that_works(
     bundle: Bundle, emulated: Bundle, is_emulated: bool

@@ -110,6 +110,7 @@ assert "tflite_runtime" in sys.modules and "ai_edge_litert" not in sys.modules
 """
 
 
+@pytest.mark.slow
 def test_one_sub_graph_gives_pytorchs_numbers(python: Path, tmp_path: Path) -> None:
     (tmp_path / "stem.tflite").write_bytes(written("litert").data("s0.cpu"))
     x = images(1, seed=3)[0]

@@ -191,6 +191,7 @@ def test_without_cuda_it_is_one_line(bundle: Bundle, monkeypatch: pytest.MonkeyP
         Session(bundle, clock="real", backend="torch:cuda:1")
 
 
+@pytest.mark.slow
 def test_the_benchmark_says_so_too_and_writes_nothing(tmp_path: Path) -> None:
     script = Path(__file__).parents[2] / "scripts" / "host"
     command = [sys.executable, str(script), "cuda", "--out", str(tmp_path / "a.md")]

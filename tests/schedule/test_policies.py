@@ -99,6 +99,7 @@ def graphs(draw: st.DrawFn) -> tuple[tuple[Processor, ...], tuple[Task, ...], di
     return processors, tasks, times, transfers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POLICIES)
 @settings(deadline=None, max_examples=60)
 @given(case=graphs(), queueing=st.booleans(), copies=st.booleans())
@@ -141,6 +142,7 @@ class ScansAllPairs:
         return choice
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(case=graphs(), queueing=st.booleans(), copies=st.integers(1, 4))
 def test_the_fast_etf_makes_every_choice_of_a_scan_over_all_pairs(
@@ -162,6 +164,7 @@ def test_the_fast_etf_makes_every_choice_of_a_scan_over_all_pairs(
     assert traces[0] == traces[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["olb", "rr", "eft", "mct"])
 @settings(deadline=None, max_examples=60)
 @given(case=graphs())

@@ -148,6 +148,7 @@ def test_where_beliefs_are_true_moving_is_never_slower_than_staying(
     assert moves <= stays * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(cases(), st.data())
 def test_each_task_runs_once_whatever_happens(

@@ -103,6 +103,7 @@ def check_queue(kind: str, load: float, instances: int, replications: int) -> No
         assert sum(result.busy_us.values()) <= result.makespan_us * len(result.busy_us) + 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["M/M/1", "M/D/1", "M/M/2"])
 def test_half_loaded_queues_wait_as_long_as_theory_says(kind: str) -> None:
     check_queue(kind, 0.5, 8_000, 8)
@@ -119,6 +120,7 @@ def test_servers_without_a_queue_lose_what_erlang_says() -> None:
     assert abs(interval.mean - terms[-1] / sum(terms)) <= interval.half_width <= 0.02
 
 
+@pytest.mark.slow
 def test_spread_service_waits_as_long_as_pollaczek_and_khinchine_say() -> None:
     load, spread = 0.5, 0.5
     setting = queue(ExponentialArrivals(SERVICE_US / load), 6_000, durations="spread")
@@ -193,6 +195,7 @@ def workloads(draw: st.DrawFn) -> SimulationSettings:
     )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(workloads())
 def test_any_workload_becomes_a_schedule_and_the_same_one_again(
@@ -293,6 +296,7 @@ def test_a_policy_that_drops_ends_instances_without_an_answer() -> None:
     assert (run.latencies.count, run.dropped, run.missed) == (2, 1, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 2, 3])
 def test_wrong_costs_are_corrected_by_what_tasks_take(seed: int) -> None:
     """Two kinds, each fast on one processor; every cost off by a factor up to 3 either way."""
@@ -313,6 +317,7 @@ def test_wrong_costs_are_corrected_by_what_tasks_take(seed: int) -> None:
     assert means["off"] > 1.4 * means["true"]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=20)
 @given(st.lists(st.floats(0.1, 1e9), min_size=1, max_size=300), st.floats(0.01, 1.0))
 def test_quantiles_of_many_latencies_are_close(values: list[float], share: float) -> None:

@@ -156,6 +156,7 @@ def test_standard_task_graphs_end_at_their_critical_path(
     assert heft(graph).makespan_us == lower_bounds(graph).critical_path_us == makespan
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STATIC_POLICIES)
 @settings(max_examples=60, deadline=None)
 @given(graph=costed_task_graphs())
@@ -166,6 +167,7 @@ def test_any_task_graph_becomes_a_schedule(name: str, graph: TaskGraph) -> None:
     assert STATIC_POLICIES[name].make(graph) == trace
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(first=costed_task_graphs(), second=costed_task_graphs())
 def test_a_second_job_takes_only_gaps(first: TaskGraph, second: TaskGraph) -> None:

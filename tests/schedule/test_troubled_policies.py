@@ -138,6 +138,7 @@ def check(trouble: Trouble, ends: Sequence[Request], spans: Sequence[Span]) -> N
         assert schedule_faults(Trace(tuple(spans)), graph, arrivals_us) == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POLICIES)
 @settings(deadline=None, max_examples=60)
 @given(trouble=troubles())
@@ -154,6 +155,7 @@ def test_on_the_virtual_clock(name: str, trouble: Trouble) -> None:
     assert played[0][1] == played[1][1], "equal seeds give equal traces"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POLICIES)
 @settings(deadline=None, max_examples=8)
 @given(trouble=troubles())

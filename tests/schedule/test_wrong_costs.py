@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from statistics import fmean
 
+import pytest
 import support.scripts
 from wrong_costs import leaving, mean_latency_us, workload
 
@@ -27,6 +28,7 @@ def test_eft_with_wrong_costs_is_near_eft_with_true_ones_after_fifty_tasks_of_ea
     assert fmean(ratios(correction=False)) > 1.2
 
 
+@pytest.mark.slow
 def test_a_core_that_becomes_slow_is_left_only_where_costs_are_corrected() -> None:
     for seed in SEEDS:
         settings = workload("eft", 0.5, 150, seed)

@@ -78,6 +78,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_curl_on_the_socket(folder: Path) -> None:
     command = block("sh", "nnstretch serve net.nns").strip()
     with server(folder, command):
@@ -92,6 +93,7 @@ def test_curl_on_the_socket(folder: Path) -> None:
     assert (record.header.policy, record.requests) == ("eft", ())
 
 
+@pytest.mark.slow
 def test_tritonclient_and_hey_on_a_port(folder: Path) -> None:
     pytest.importorskip("tritonclient.http")
     port = free_port()

@@ -65,6 +65,7 @@ def test_a_client_that_reads_nothing_loses_its_connection(
         sender.join(30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [250, 300, 350])
 def test_a_client_that_leaves_the_last_answers_unread_loses_its_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
@@ -85,6 +86,7 @@ def test_a_client_that_leaves_the_last_answers_unread_loses_its_connection(
             time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_a_client_that_reads_slowly_gets_every_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

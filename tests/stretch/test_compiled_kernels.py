@@ -53,6 +53,7 @@ def blocked(one: Instance) -> Instance:
     return replace(one, soc=replace(one.soc, fusion=dict.fromkeys(one.processors, rules)))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("is_blocked", [False, True])
 @pytest.mark.parametrize("seed", range(12))

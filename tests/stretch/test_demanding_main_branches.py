@@ -17,6 +17,7 @@ def demanding(seed: int, beta: float, segment_macs: float) -> Instance:
     return replace(random_instance(seed), limits=limits, bounds=NetworkLimits())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [5, 17, 131, 168, 219])
 def test_the_only_main_branch_is_kept_beside_a_faster_one_that_is_none(seed: int) -> None:
     one = demanding(seed, 1.5, 0.3)

@@ -154,6 +154,7 @@ def test_a_group_width_that_channels_cannot_make_is_refused_with_the_nearest(
         lower(*grouped_plan(24, group_width))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group_width", [1, 8, 12, 24])
 def test_a_group_width_that_can_be_had_is_that_of_the_network(group_width: int) -> None:
     graph, plan = grouped_plan(24, group_width)

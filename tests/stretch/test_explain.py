@@ -182,6 +182,7 @@ class Down(nn.Module):
         return self.body(x)
 
 
+@pytest.mark.slow
 def test_cuts_inside_blocks_name_the_block() -> None:
     net = nn.Sequential(
         conv(3, 8),

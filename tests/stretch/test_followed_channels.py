@@ -187,6 +187,7 @@ def plan(*segments: Segment) -> Plan:
     return Plan("net", SHAPE, segments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", NETS)
 def test_half_a_network_whose_other_half_says_nothing_is_the_original(kind: str) -> None:
     module = seeded(kind)

@@ -126,6 +126,7 @@ def test_a_copied_block_starts_as_the_block_it_copies() -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_weight_has_an_ancestor_or_is_a_selection(kind: str) -> None:
     """Unbranched, everything is the original's.

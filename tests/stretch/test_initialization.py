@@ -53,6 +53,7 @@ def test_convolutions_vary_as_he_et_al_say() -> None:
     assert not conv.bias.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [resnet18, resnet50])
 def test_the_norms_that_torchvision_starts_at_zero_are_found(make) -> None:  # type: ignore[no-untyped-def]
     module = make(weights=None)
@@ -175,6 +176,7 @@ def test_a_norm_that_somebody_else_reads_stays_as_it_is() -> None:
     assert zero_residuals(Shared(), IMAGE) == ()
 
 
+@pytest.mark.slow
 def test_blocks_of_branches_begin_as_the_identity_too() -> None:
     model = "torchvision:resnet18"
     halves = (Branch("cpu", width=32), Branch("dsp", width=32))
@@ -240,6 +242,7 @@ def test_a_training_without_weights_starts_by_its_seed(start: str, tmp_path: Pat
     assert not same_weights(one, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", ["own", "he"])
 def test_a_branched_network_that_inherits_nothing_starts_by_its_seed(
     start: str, tmp_path: Path

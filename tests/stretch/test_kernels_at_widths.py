@@ -32,6 +32,7 @@ class ShapeRate:
         return Estimate(us, us / 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_a_search_prices_plans_by_shapes_as_they_will_be(seed: int) -> None:
     """`answer` checks that the proven bound is the latency of the plan that is built."""

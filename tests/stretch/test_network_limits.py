@@ -49,6 +49,7 @@ def check_bounds(
         assert values.at[every[number].i][row] <= bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("finest", [1.0, 1.3, 4.0])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_combination_is_better_than_its_bound(seed: int, finest: float) -> None:
@@ -59,6 +60,7 @@ def test_no_combination_is_better_than_its_bound(seed: int, finest: float) -> No
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("finest", [1.3, 4.0])
 @pytest.mark.parametrize("seed", range(1, 40, 2))
 def test_no_combination_is_better_than_its_bound_where_few_widths_share_bins(
@@ -72,6 +74,7 @@ def test_no_combination_is_better_than_its_bound_where_few_widths_share_bins(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(0, 40, 2))
 def test_no_combination_is_better_than_its_bound_that_began_with_wider_bins(
     seed: int, monkeypatch: pytest.MonkeyPatch
@@ -84,12 +87,14 @@ def test_no_combination_is_better_than_its_bound_that_began_with_wider_bins(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_combination_is_better_than_its_bound_where_macs_are_dear(seed: int) -> None:
     space = space_of(random_instance(seed, neighbours=seed % 2 == 0))
     check_bounds(space, Multipliers(-abs(random_prices(Random(seed), space).per_mac)), 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_plan_is_better_than_the_bound_of_the_whole(seed: int) -> None:
     rng, one = Random(seed), random_instance(seed)
@@ -200,6 +205,7 @@ def test_ranges_cover_all_widths_and_leave_the_original_alone(finest: float) -> 
             assert widths[high - 1] <= finest * widths[low] + 1e-9
 
 
+@pytest.mark.slow
 def test_limits_that_do_not_bind_are_seen_to(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without label searches, more is proven where the bound without limits is looked at, too."""
 

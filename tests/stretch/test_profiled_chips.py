@@ -146,6 +146,7 @@ def test_a_profiled_chip_is_found_by_name_and_priced_with_intervals(
         assert 0 < low <= row["latency_ms"] <= high
 
 
+@pytest.mark.slow
 def test_a_noisy_chip_says_so_in_its_file_and_in_every_prediction(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -201,6 +202,7 @@ def test_a_profile_that_cannot_be_is_refused_in_one_line(
     assert "\n" not in told
 
 
+@pytest.mark.slow
 def test_a_chip_nobody_measured_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["predict", "torchvision:resnet18", "--soc", "pixel6"],):
         assert main(arguments) == 0

@@ -83,12 +83,14 @@ def test_a_configuration_that_contradicts_itself_is_refused_with_its_numbers(
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", sorted(DATA.glob("example_*.yaml")), ids=lambda p: p.stem)
 def test_the_published_form_reads_as_the_table_does(file: Path, tmp_path: Path) -> None:
     plan = imported(tmp_path, yaml.safe_load(file.read_text()))
     assert plan == imported(tmp_path, document(PUBLISHED[file.stem.removeprefix("example_")]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [R34, "RX-1.6-CG", "EN-L4-CG", "R-34-CDG"])
 def test_the_module_has_the_parameters_of_the_description(name: str, tmp_path: Path) -> None:
     from nnstretch.stretch.weights.branched_module import build_module
@@ -100,6 +102,7 @@ def test_the_module_has_the_parameters_of_the_description(name: str, tmp_path: P
     )
 
 
+@pytest.mark.slow
 def test_a_plan_may_be_deeper_than_its_network(tmp_path: Path) -> None:
     """Preliminary R-50 configurations have a fourth block in the last stage, like
     ResNet(Bottleneck, [3, 4, 6, 4]).
@@ -246,6 +249,7 @@ odd = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(key=st.sampled_from(sorted(document(PUBLISHED["EN-L4-CG"])["ANYNET"])), value=odd)
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -264,6 +268,7 @@ def test_any_value_of_any_key_is_read_or_refused(key: str, value: Any, tmp_path:
     assert "\n" not in said
 
 
+@pytest.mark.slow
 def test_a_configuration_of_other_images_is_imported_with_a_note(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

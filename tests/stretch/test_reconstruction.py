@@ -83,6 +83,7 @@ def test_without_inheritance_channels_go_round_the_originals() -> None:
     assert meeting_points(cold)[0].stands_for.tolist() == [*range(16), *range(8)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_teacher_is_the_original(kind: str) -> None:
     module = network([Step(kind, 32, 2)]).eval()

@@ -65,6 +65,7 @@ def test_missing_data_is_refused_by_its_path(tmp_path: Path) -> None:
         Phone(load_soc("mi9"), tmp_path).networks  # noqa: B018
 
 
+@pytest.mark.slow
 def test_a_published_plan_is_priced_with_its_own_numbers() -> None:
     found = {p.combination: p for p in phone().published("R-34")}
     assert found.keys() == COMBINATIONS.keys()

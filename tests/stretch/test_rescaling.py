@@ -96,6 +96,7 @@ def test_scales_and_shifts_are_found_for_every_summand() -> None:
 ENDS = "conv residual inverted grouped dense shuffle layernorm attention standard pool".split()  # noqa: SIM905
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ENDS)
 def test_rescaling_changes_numbers_only_and_makes_nothing_worse(kind: str) -> None:
     module = network([Step(kind, 16, 2)]).eval()
@@ -116,6 +117,7 @@ def test_rescaling_changes_numbers_only_and_makes_nothing_worse(kind: str) -> No
     assert torch.equal(torch.get_rng_state(), drawn)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "merge"),
     [("conv", "concat"), ("residual", "concat"), ("residual", "project"), ("grouped", "project")],

@@ -90,6 +90,7 @@ def test_nothing_beats_the_bound_where_runtimes_copy_between_layouts(seed: int) 
     assert not result.optimal or best_us == pytest.approx(expected[0], rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", half_slow(range(1, 60, 4)))
 def test_few_widths_and_cuts_first_change_no_optimum(
     seed: int, monkeypatch: pytest.MonkeyPatch
@@ -178,6 +179,7 @@ def test_only_projections_are_searched_where_only_they_are_asked_for() -> None:
     assert {s.merge for s in result.plans[0].trial.plan.segments if s.branched} <= {"project"}
 
 
+@pytest.mark.slow
 def test_random_instances_ask_for_all_kinds_of_plans() -> None:
     """Or else agreement would say little: some have no plan, some branch, some project."""
     found = [least_latency(seed) for seed in (*range(60), 162)]
@@ -202,6 +204,7 @@ def test_what_search_returns_keeps_every_constraint() -> None:
     assert result.plans[0].trial.latency_us <= min(result.original_us.values()) + 1e-9
 
 
+@pytest.mark.slow
 def test_bounds_on_macs_are_kept_and_impossible_ones_are_explained() -> None:
     free = search(NETWORK, chip(), ("cpu", "dsp"))
     more = search(NETWORK, chip(), ("cpu", "dsp"), min_macs=1.0 * NETWORK.macs)

@@ -36,6 +36,7 @@ def test_at_least_infinity_is_refused(name: str, said: str) -> None:
         search(NETWORK, chip(), ("cpu", "dsp"), **{name: math.inf})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "unit"), [("min_macs", "MACs"), ("min_params", "parameters")])
 def test_more_work_than_any_plan_has_is_refused_at_once(name: str, unit: str) -> None:
     """What the refusal says is left is no less than the most that enumeration finds, and near."""
@@ -52,6 +53,7 @@ def test_more_work_than_any_plan_has_is_refused_at_once(name: str, unit: str) ->
     assert any(has_plan_nearby)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("alpha", [math.inf, 1e305])
 def test_work_is_not_bounded_where_segments_may_take_any_time(alpha: float) -> None:
@@ -61,6 +63,7 @@ def test_work_is_not_bounded_where_segments_may_take_any_time(alpha: float) -> N
     assert free.plans[0].trial.macs >= least
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", ["min_macs", "min_params"])
 def test_at_least_minus_infinity_is_no_limit(name: str) -> None:

@@ -210,6 +210,7 @@ def test_a_branch_of_any_network_costs_what_its_tables_say(
     check_space(captured(recipe), make(), steps, seed, ("concat", "project"))  # type: ignore[operator]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [mi9, chip], ids=["mi9", "rate"])
 @pytest.mark.parametrize(
     "kind",
@@ -236,6 +237,7 @@ def test_a_branch_of_a_toy_costs_what_its_tables_say_where_maps_are_blocked(seed
     assert check_space(toy(Random(seed)), blocked(), 5, seed) > CASES / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["conv", "residual", "inverted", "depthwise", "squeeze"])
 @pytest.mark.parametrize("width", [16, 32])
 def test_no_layout_is_guessed_where_maps_are_blocked(kind: str, width: int) -> None:

@@ -86,6 +86,7 @@ def check_built(
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in module.parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_block_can_be_halved(kind: str) -> None:
     captured = trace(network([Step(kind, 32, 2), Step("conv", 24)]), X, kind)
@@ -95,6 +96,7 @@ def test_every_kind_of_block_can_be_halved(kind: str) -> None:
     check_built(lower(analysis, survey.plan), captured, X, hooks=kind != "standard")
 
 
+@pytest.mark.slow
 @given(
     recipe=recipes,
     depths=st.tuples(DEPTHS, DEPTHS),

@@ -221,6 +221,7 @@ def test_pixels_are_pinned() -> None:
     assert not found.roots(entry[1]) & found.pinned.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_rewritten_shapes_are_those_that_pytorch_computes(kind: str) -> None:
     """Every free group at half its size (a whole number of its steps).

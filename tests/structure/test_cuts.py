@@ -71,6 +71,7 @@ def reachable(graph: Graph, without: str) -> bool:
     return graph.outputs[0] in known
 
 
+@pytest.mark.slow
 @given(graphs())
 @settings(max_examples=300)
 def test_separators_are_those_of_brute_force(graph: Graph) -> None:
@@ -109,10 +110,12 @@ def test_only_the_inside_of_a_kernel_is_left_out(graph: Graph) -> None:
         assert (node.name in kept) is not fused
 
 
+@pytest.mark.slow
 def test_the_cuts_of_resnet18_are_named_as_its_modules() -> None:
     assert " ".join(cut.name for cut in find_cuts(resnet("resnet18"))) == RESNET18_CUTS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MACS)
 def test_work_and_weights_are_the_published_ones(name: str) -> None:
     assert (resnet(name).macs, resnet(name).params) == (MACS[name], PARAMS[name])
@@ -159,6 +162,7 @@ def test_a_cut_may_be_named_by_any_module_that_ends_there() -> None:
         cut_named(graph, "layer1.0.conv1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["residual", "dense", "shuffle", "squeeze", "attention", "standard"]
 )

@@ -275,6 +275,7 @@ def random_graphs(draw: st.DrawFn) -> Graph:
     return net.graph(*sorted(outputs))
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(random_graphs())
 def test_every_node_that_works_is_in_exactly_one_kernel_that_can_run(graph: Graph) -> None:

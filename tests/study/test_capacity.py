@@ -28,6 +28,7 @@ from nnstretch.study.capacity.experiment import run_capacity_study
 from nnstretch.train.classifier import Classifier
 
 
+@pytest.mark.slow
 def test_rows_bounds_and_what_more_seeds_add(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,6 +70,7 @@ def test_a_failure_everywhere_says_so_plainly(
     assert "both bounds are 1.0" in verdict(result)
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_is_done_and_the_next_run_trains_the_rest(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,6 +127,7 @@ def test_a_plan_or_an_unwritable_folder_is_refused(
     assert "nnstretch: cannot" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_verb_trains_judges_and_says_what_to_type(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -177,6 +180,7 @@ def test_the_verb_trains_judges_and_says_what_to_type(
     )
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_goes_on_at_its_last_epoch_to_the_same_accuracy(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,6 +259,7 @@ def test_a_study_killed_in_its_second_training_keeps_the_first_and_goes_on(
     assert journal.read_bytes().count(b"\n") == 5
 
 
+@pytest.mark.slow
 def test_a_kill_between_the_last_epoch_and_the_journal_costs_no_training(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,6 +281,7 @@ def test_a_kill_between_the_last_epoch_and_the_journal_costs_no_training(
     assert found.original.epochs == 1
 
 
+@pytest.mark.slow
 def test_given_weights_are_what_every_network_starts_from(model: str, tmp_path: Path) -> None:
     from nnstretch.capture import load_model
     from nnstretch.study.capacity.experiment import capture_original, make_candidate_module

@@ -68,6 +68,7 @@ def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
         capacity_journal.open_journal(tmp_path, {"model": "a"})
 
 
+@pytest.mark.slow
 def test_another_model_recipe_or_start_is_refused_by_name(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,6 +86,7 @@ def test_another_model_recipe_or_start_is_refused_by_name(
     assert run_capacity_study(replace(wanted, recipe=threads)).reused == 4
 
 
+@pytest.mark.slow
 def test_a_changed_network_of_the_same_name_is_refused(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +97,7 @@ def test_a_changed_network_of_the_same_name_is_refused(
         run_capacity_study(wanted_of(model, tmp_path / "out"))
 
 
+@pytest.mark.slow
 def test_trainings_that_inherited_by_another_rule_are_refused(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +121,7 @@ def photos(folder: Path, images: int) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_another_code_or_other_images_are_refused_where_their_sizes_are_equal(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,7 @@ def test_a_plan_of_parameters_is_spelt_by_parameters_that_give_it_back(
     assert plan_from_parameters(SPACES[name], parameters_from_plan(SPACES[name], plan)) == plan
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SPACES)
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
@@ -134,6 +135,7 @@ def test_bounds_are_distances_too() -> None:
     assert judge(PAIR).evaluate(ORIGINAL).feasible
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "blocks", [((32, 3), (64, 2)), ((16, 2), (64, 4)), ((64, 1), (64, 3), (128, 2))]
 )

@@ -99,6 +99,7 @@ def test_a_worker_killed_in_mid_trial_loses_nothing(tmp_path: Path) -> None:
     assert states(survivor.study) == {"COMPLETE": wanted, "FAIL": 1}
 
 
+@pytest.mark.slow
 def test_who_waits_for_a_trial_of_another_worker_says_so_once() -> None:
     storage = memory()
     survivor = worker(storage, 2, lease_s=3.0)

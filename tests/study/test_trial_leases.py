@@ -200,6 +200,7 @@ def test_a_half_written_line_is_cut_off(tmp_path: Path) -> None:
     assert all(json.loads(line) for line in journal.read_text().splitlines())
 
 
+@pytest.mark.slow
 def test_a_database_keeps_a_study_as_well(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'study.db'}"
     worker(url, 3).run()
@@ -208,6 +209,7 @@ def test_a_database_keeps_a_study_as_well(tmp_path: Path) -> None:
     assert states(one.study) == {"COMPLETE": 5}
 
 
+@pytest.mark.slow
 def test_a_grpc_proxy_keeps_a_study_as_well(tmp_path: Path) -> None:
     pytest.importorskip("grpc")
     from optuna.storages._grpc.server import make_server

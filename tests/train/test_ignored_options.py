@@ -69,6 +69,7 @@ def test_keys_of_a_recipes_file_may_be_without_effect(
     assert "would not be used" not in refused(words, capsys)
 
 
+@pytest.mark.slow
 def test_a_training_does_not_go_on_with_weights_it_did_not_begin_with(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -130,6 +130,7 @@ def test_of_another_training_nothing_stays_behind_the_first_save(
     assert fit(small_net(), early, tmp_path / "out", resume=True, progress=False).epochs == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fails_at", ["settle", "best.safetensors", "replace"])
 def test_a_first_save_that_is_cut_off_leaves_no_state(
     fails_at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

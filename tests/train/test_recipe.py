@@ -176,6 +176,7 @@ def write_network(path: Path) -> str:
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["imagenet_resnet50", "imagenet_a3"])
 def test_a_recipe_from_scratch_takes_two_steps_with_a_plan(
     name: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -27,6 +27,7 @@ from nnstretch.train.recipe import (
 from nnstretch.train.recipe_loader import recipe_settings, setting_descriptions
 
 
+@pytest.mark.slow
 @given(
     st.builds(
         Recipe,

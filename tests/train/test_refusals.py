@@ -89,6 +89,7 @@ def test_two_trainings_do_not_write_into_one_folder(
     fit(small_net(), ONE_EPOCH, tmp_path, progress=False)
 
 
+@pytest.mark.slow
 def test_a_plan_gives_way_to_itself_only(tmp_path: Path) -> None:
     plan, other = branched_plan(tmp_path), branched_plan(tmp_path, ("cpu", "gpu"))
     (tmp_path / "out").mkdir()
@@ -225,6 +226,7 @@ def test_the_threads_that_are_asked_for_are_taken_within_lightning_too() -> None
         torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 def test_what_is_printed_needs_no_images_and_names_the_plans_network(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -61,6 +61,7 @@ def test_a_training_state_is_never_a_pickle(tmp_path: Path) -> None:
         SafeCheckpoint().load_checkpoint(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_a_resumed_training_ends_in_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: str

@@ -48,6 +48,7 @@ def make():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "drop", ["nn.Dropout(0.1)", "nn.Dropout(0.0)", "nn.Dropout2d(0.1)", "Called()"]
 )
@@ -195,6 +196,7 @@ def test_features_are_compared_with_the_channels_that_were_inherited(tmp_path: P
         )
 
 
+@pytest.mark.slow
 def test_a_branched_network_learns_from_features_at_its_meeting_points(tmp_path: Path) -> None:
     original = net()
     fit(

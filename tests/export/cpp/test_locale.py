@@ -34,6 +34,7 @@ def locales(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_costs_and_traces_are_the_same_numbers_in_every_locale(
     cpp_runtime: CppRuntime,  # noqa: F811
     locales: Path,

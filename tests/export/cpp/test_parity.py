@@ -28,6 +28,7 @@ def clock(cpp_runtime: CppRuntime, tmp_path_factory: pytest.TempPathFactory) -> 
     return cpp_runtime.tool("simulate", tmp_path_factory.mktemp("clock"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_spans_are_equal_to_the_bit(clock: Path, tmp_path: Path, policy: str) -> None:
     for seed in range(WORKLOADS):

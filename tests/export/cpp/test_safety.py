@@ -79,6 +79,7 @@ def prints_ok(runtime: CppRuntime, name: str, folder: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
 
 
+@pytest.mark.slow
 def test_memory_of_places_without_room_is_given_back(
     cpp_runtime: CppRuntime,  # noqa: F811
     tmp_path: Path,
@@ -86,6 +87,7 @@ def test_memory_of_places_without_room_is_given_back(
     prints_ok(cpp_runtime, "no_room", tmp_path)
 
 
+@pytest.mark.slow
 def test_a_runtime_without_threads_for_all_elements_is_closed(
     cpp_runtime: CppRuntime,  # noqa: F811
     tmp_path: Path,
@@ -93,6 +95,7 @@ def test_a_runtime_without_threads_for_all_elements_is_closed(
     prints_ok(cpp_runtime, "no_threads", tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["runtimes", "sessions", "tensors"])
 def test_a_program_of_the_runtime_finds_nothing_wrong(
     cpp_runtime: CppRuntime,  # noqa: F811

@@ -80,6 +80,7 @@ def test_a_stage_with_copies_is_three_steps_and_feeders_and_readers_are_at_its_e
     ], "two places for inputs on the device, two for outputs"
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(
     st.lists(

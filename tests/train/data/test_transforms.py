@@ -177,6 +177,7 @@ def test_a_torn_held_out_image_is_named_once_and_counts_nowhere(
         prepare_images(torn, torn.held, [3], UNMOVED.data)
 
 
+@pytest.mark.slow
 def test_workers_deliver_what_the_training_process_would_have_made(tmp_path: Path) -> None:
     recipe = replace(
         UNMOVED,
