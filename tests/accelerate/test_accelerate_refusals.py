@@ -114,6 +114,7 @@ def test_what_is_refused_is_refused_before_anything_is_scheduled(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -21,6 +21,7 @@ FIELDS = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["ddr", "gb", "lb", "ordered", "graphturbo", "best"])
 def test_every_policy_answers_with_the_fields_of_the_contract(
     capsys: pytest.CaptureFixture[str], networks: Path, policy: str

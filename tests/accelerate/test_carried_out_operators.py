@@ -84,6 +84,7 @@ def request(machine: str, assume: list[str], policy: str, batch: int) -> Acceler
     return AccelerateRequest(rates, batch, ScheduleOptions(policy, parts_margin=math.inf), batch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize(
     ("machine", "assume", "policy"),

@@ -83,6 +83,7 @@ def test_the_stages_of_resnet_wait_on_chip_until_their_buffer_overflows() -> Non
     assert "ddr" not in {scopes[spill.tensor.partition("/")[0]] for spill in gone}
 
 
+@pytest.mark.slow
 def test_use_and_fill_of_resnet_are_near_those_of_a_buffer_that_holds_everything() -> None:
     use: dict[str, float] = {}
     for size in ("8MiB", "32MiB"):

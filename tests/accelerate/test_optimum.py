@@ -118,6 +118,7 @@ def test_what_is_too_large_to_try_is_refused() -> None:
         exhaustive_optimum(chip, RATES, OPTIONS, start)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", [chain(5), diamond()], ids=["chain", "diamond"])
 def test_best_climbs_to_the_optimum(chip: ChipGraph) -> None:
     options = ScheduleOptions("best", parts_margin=math.inf)
@@ -150,6 +151,7 @@ def two_paths(side: int, first: str, second: str, behind: str) -> ChipGraph:
     return chip_graph(maker.finish((value,), (x,)), "fp16")
 
 
+@pytest.mark.slow
 def test_a_climb_cuts_layers_into_parts_together_with_the_policy_that_lets_them_pay() -> None:
     chip, options = two_paths(16, "c", "rc", ""), ScheduleOptions("ddr", "layers")
     machine = replace(MACHINE.with_buffers(2048, 4096), ddr=Dram(4e9, False), launch_us=1.0)
@@ -207,6 +209,7 @@ def test_a_climb_without_time_stays_where_it_is() -> None:
     assert climb.climb(start) is climb.climb_by_pairs(start) is start
 
 
+@pytest.mark.slow
 def test_random_plans_are_bounded_too() -> None:
     chip, draw = chain(4), random.Random(0)
     bound = LeastBusy(chip, RATES, "layers")

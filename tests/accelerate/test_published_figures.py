@@ -44,6 +44,7 @@ def test_matrix_use_of_resnet50_never_falls_with_images_and_is_close_to_the_publ
     assert fmean(differences) <= 15
 
 
+@pytest.mark.slow
 def test_bert_of_16_sentences_is_no_faster_for_each_than_of_8() -> None:
     rates = ChipRates(load_accelerator("stcp920"), "fp16")
     of_8, of_16 = (
@@ -53,6 +54,7 @@ def test_bert_of_16_sentences_is_no_faster_for_each_than_of_8() -> None:
     assert of_16 >= of_8 * (1 - 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", [resnet50, lambda images: bert(images, 128)], ids=["A", "B"])
 def test_only_named_spills_lie_in_ddr_beside_inputs_and_outputs(
     chip: Callable[[int], ChipGraph],

@@ -79,6 +79,7 @@ def test_ports_and_instructions_in_flight_take_the_formulas_time(
     assert times_us[3] == whole_us + (count - 1) * max(load, compute, store)
 
 
+@pytest.mark.slow
 def test_no_more_instructions_are_under_way_than_a_description_says() -> None:
     slowed = 0
     for seed in range(40):

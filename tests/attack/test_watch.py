@@ -32,6 +32,7 @@ def test_memory_that_every_run_adds_is_found() -> None:
     assert "MiB more in every run" in finding.what
 
 
+@pytest.mark.slow
 def test_memory_that_comes_once_is_no_finding() -> None:
     cache: dict[str, mmap] = {}
 

@@ -121,6 +121,7 @@ def variant() -> BenchVariant:
     )
 
 
+@pytest.mark.slow
 def test_every_contender_is_measured(variant: BenchVariant) -> None:
     with Contenders(variant) as contenders:
         times_us = run_interleaved(contenders.turns(), 3)

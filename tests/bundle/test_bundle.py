@@ -81,6 +81,7 @@ def test_equal_contents_make_equal_files(tmp_path: Path, written: bytes) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["again.nns"]
 
 
+@pytest.mark.slow
 def test_every_single_flipped_byte_is_noticed(tmp_path: Path, written: bytes) -> None:
     for position in range(len(written)):
         changed = bytearray(written)
@@ -107,6 +108,7 @@ def test_any_cut_or_insertion_is_noticed(
         refusal(path)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

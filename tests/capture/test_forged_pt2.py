@@ -226,6 +226,7 @@ def test_a_damaged_file_is_refused_or_read_but_never_crashes(
         read_pt2(tmp_path / "bad.pt2")
 
 
+@pytest.mark.slow
 def test_what_a_program_fixes_is_not_asked_for_otherwise(tmp_path: Path) -> None:
     batch = torch.export.Dim("batch", max=64)
     x, path = torch.zeros(2, 3, 16, 16), tmp_path / "net.pt2"

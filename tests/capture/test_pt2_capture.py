@@ -48,6 +48,7 @@ def test_a_saved_program_is_stretched_like_any_module(files: dict[str, Path]) ->
     assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
 
 
+@pytest.mark.slow
 def test_the_verbs_take_a_saved_program(
     files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -94,6 +94,7 @@ def test_only_the_console_escapes_brackets() -> None:
             assert "rich.markup" not in text, path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [["--json"], []])
 def test_a_full_standard_output_is_one_line(net: Path, how: list[str]) -> None:
     if not Path("/dev/full").exists():
@@ -263,6 +264,7 @@ def schedule(path: Path, **environment: str) -> subprocess.CompletedProcess[byte
     return subprocess.run(words, capture_output=True, check=False, env=os.environ | environment)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_letters_that_an_output_cannot_show_are_escaped(tmp_path: Path, encoding: str) -> None:
     graph = tmp_path / "\u4e2d\udcff.stg"
@@ -273,6 +275,7 @@ def test_letters_that_an_output_cannot_show_are_escaped(tmp_path: Path, encoding
     assert end.stdout.decode(encoding).isascii() == (encoding != "utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", ["0", "99999999999"])
 def test_a_width_that_no_terminal_has_is_not_taken(columns: str) -> None:
     end = schedule(ROOT / "tests/data/task_graphs/sparse.stg", COLUMNS=columns)

@@ -41,6 +41,7 @@ def test_a_runtime_that_computes_something_else_is_told(monkeypatch: pytest.Monk
     assert compare_with_numpy(networks["onnxruntime"]).startswith("it computes something else, by")
 
 
+@pytest.mark.slow
 def test_the_verb_tells_all_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--json", "--seconds", "0.5"]) == 0
     result = json.loads(capsys.readouterr().out)

@@ -54,6 +54,7 @@ def estimates(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return calls
 
 
+@pytest.mark.slow
 def test_a_remembered_trial_is_the_one_that_would_be_computed(
     plan: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,6 +114,7 @@ def test_a_section_that_is_none_is_refused_by_its_path(plan: Path) -> None:
         read_predicted_plan(plan)
 
 
+@pytest.mark.slow
 def test_what_speaks_against_a_plan_is_told_with_its_latency(
     plan: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -255,6 +255,7 @@ def test_the_original_needs_no_plan_and_its_file_is_the_same_twice(
     assert (tmp_path / "a.tflite").read_bytes() == (tmp_path / "b.tflite").read_bytes()
 
 
+@pytest.mark.slow
 def test_images_drawn_otherwise_than_by_the_training_beside_the_weights_are_told(
     place: Path,
     original: bytes,

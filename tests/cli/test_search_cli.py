@@ -60,6 +60,7 @@ def shown(result: dict[str, Any]) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_the_contract_and_what_is_proven(searched: Callable[..., dict[str, Any]]) -> None:
     found = searched("--processors", "cpu,gpu,dsp", "--top", "2")
     assert found["optimal"]
@@ -82,6 +83,7 @@ def test_the_contract_and_what_is_proven(searched: Callable[..., dict[str, Any]]
     assert all(column in text for column in ("vs fastest alone", "vs equal MACs"))
 
 
+@pytest.mark.slow
 def test_a_gap_is_told_rounded_up(searched: Callable[..., dict[str, Any]]) -> None:
     found = searched() | {"optimal": False, "gap": 0.01201}
     assert "nothing can be more than 1.3% faster (proven)" in shown(found)
@@ -228,6 +230,7 @@ def test_views_that_cannot_be_are_refused(
     assert "'energy' is no measure" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_interrupted_search_keeps_the_best_so_far(
     searched: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -243,6 +246,7 @@ def test_an_interrupted_search_keeps_the_best_so_far(
     assert "interrupted: this is the best so far" in shown(found)
 
 
+@pytest.mark.slow
 def test_an_interrupted_front_keeps_its_points(
     searched: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

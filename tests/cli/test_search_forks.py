@@ -125,6 +125,7 @@ def make():
 """
 
 
+@pytest.mark.slow
 def test_plans_under_a_gap_stand_by_latency(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -140,6 +141,7 @@ def test_plans_under_a_gap_stand_by_latency(
     assert best.read_text() == (plans / "plan1.yaml").read_text()
 
 
+@pytest.mark.slow
 def test_a_front_ends_where_a_limit_leaves_no_plan(searched: Searched) -> None:
     flags = ("--pareto", "params", "--pareto-steps", "3", "--max-params", "1.1x")
     (front,) = searched(*flags)["pareto"]

@@ -144,6 +144,7 @@ def test_an_input_that_is_handed_out_unchanged_is_refused(
     assert not Path(out).exists()
 
 
+@pytest.mark.slow
 def test_a_searched_plan_of_a_token_network_is_exported_with_the_nearest_prices(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,6 +164,7 @@ def test_a_searched_plan_of_a_token_network_is_exported_with_the_nearest_prices(
     assert json.loads(capsys.readouterr().out)["fallbacks"]["embedding"] == "add"
 
 
+@pytest.mark.slow
 def test_a_network_in_one_piece_is_exported_with_the_nearest_prices(
     net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -66,6 +66,7 @@ def study(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_study_goes_on_where_it_stopped_and_leaves_its_best_plan(
     net: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,6 +85,7 @@ def test_a_study_goes_on_where_it_stopped_and_leaves_its_best_plan(
     assert read_plan(folder / "best.yaml").model == net
 
 
+@pytest.mark.slow
 def test_a_study_measures_bundles_on_this_machine(
     net: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -129,6 +131,7 @@ def test_a_study_trains_and_lists_the_front(net: str, capsys: pytest.CaptureFixt
     assert all(0 < best["accuracy"] <= 1 and best["latency_ms"] > 0 for best in found["best"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("argv", "word"),
     [
@@ -215,6 +218,7 @@ def test_verbs_of_two_words_are_found() -> None:
     assert "  study capacity " in overview()
 
 
+@pytest.mark.slow
 def test_the_best_plan_can_be_lowered(net: str, capsys: pytest.CaptureFixture[str]) -> None:
     from nnstretch.cli.loaded_model import load_model_argument
 

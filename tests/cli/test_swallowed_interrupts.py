@@ -43,6 +43,7 @@ sys.exit(command.main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rest", "printed"), [("print('whole')", "whole\n"), ("time.sleep(20); print('whole')", "")]
 )

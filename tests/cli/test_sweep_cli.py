@@ -58,6 +58,7 @@ def worker_processes() -> int:
     return sum(b"loky" in command and b"resource_tracker" not in command for command in commands)
 
 
+@pytest.mark.slow
 def test_processes_of_a_sweep_end_with_it(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     threads = threading.active_count()
     result = run(capsys, sweep, sweep.parent / "out", "--workers", "2")
@@ -77,6 +78,7 @@ def test_the_fields_of_the_contract_and_a_row_for_every_configuration(
     assert "| 2 cpu + 1 fft | heft_rt | 2 | 2 |" in (out / "sweep.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [0, 1, 7, 24])
 def test_a_sweep_that_was_cut_off_ends_in_the_same_bytes(
     kept: int, sweep: Path, capsys: pytest.CaptureFixture[str]
@@ -91,6 +93,7 @@ def test_a_sweep_that_was_cut_off_ends_in_the_same_bytes(
     assert contents(cut) == contents(whole)
 
 
+@pytest.mark.slow
 def test_several_workers_write_what_one_writes(
     sweep: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -147,6 +147,7 @@ def test_a_pipeline_without_predicted_times_says_nothing_of_calibration(
     assert result["predicted_for"] is None
 
 
+@pytest.mark.slow
 def test_serve_says_that_its_emulated_chip_is_not_calibrated(tmp_path: Path) -> None:
     written(tmp_path, bundle_for("pixel6"))
     words = [sys.executable, "-m", "nnstretch", "serve", "net.nns", "--port", "0", "--json"]

@@ -137,6 +137,7 @@ def test_of_two_that_differ_the_writer_is_named() -> None:
         require_equal_formats("cut", forms, "net")
 
 
+@pytest.mark.slow
 def test_a_file_that_a_session_would_refuse_is_not_written(tmp_path: Path) -> None:
     maps = nn.Sequential(nn.Conv3d(1, 2, 3, padding=1), nn.MaxPool3d(2)).eval()
     plan = Plan("maps", (1, 1, 4, 4, 4), (Segment("input", "output", (Branch("cpu"),)),))

@@ -242,6 +242,7 @@ def test_an_inner_tensor_may_have_the_name_of_the_cut() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_weights_that_the_quantizer_puts_behind_the_file_come_inside() -> None:
     module, x = nn.Linear(640, 640).eval(), torch.randn(1, 640)
     model = to_int8(to_litert(module, (x,), "net"), iter([(x,)] * 2), "net")

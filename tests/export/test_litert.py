@@ -138,6 +138,7 @@ def test_inputs_of_another_shape_or_number_are_refused(merge: tuple[Merge, bytes
         runner.run(a.numpy(), b.numpy()[:, :2])
 
 
+@pytest.mark.slow
 def test_an_operator_that_litert_cannot_convert_is_named_and_modes_are_kept() -> None:
     module = Last(torch.digamma)
     module.conv.eval()

@@ -125,6 +125,7 @@ NEAR = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(NEAR | ANYTHING)
 def test_any_value_satisfies_its_annotations_or_is_refused_with_its_path(value: Any) -> None:
     read, refusal = None, ""

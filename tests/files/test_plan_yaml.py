@@ -190,6 +190,7 @@ def test_an_error_in_a_plan_is_named_in_one_line(old: str, new: str, said: str) 
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.slow
 def test_files_that_are_no_plan(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match=r"gone\.yaml"):
         read_plan(tmp_path / "gone.yaml")
@@ -234,6 +235,7 @@ anything = st.recursive(
 KEYS = ("format", "model", "input", "merge", "segments", "soc")
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from(KEYS), anything, max_size=6))
 def test_any_data_is_read_or_refused(changes: dict[str, Any]) -> None:
     check_refusal(yaml.safe_dump({**yaml.safe_load(CONTRACT), **changes}))
@@ -250,6 +252,7 @@ def test_any_segment_is_read_or_refused(number: int, key: str, value: Any) -> No
     check_refusal(yaml.safe_dump(data))
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(
         (

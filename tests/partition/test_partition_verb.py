@@ -89,6 +89,7 @@ def test_a_detector_with_two_outputs_is_split_exported_and_runs_as_the_network(
         assert session.latency_us >= result["bottleneck_ms"] * 1000
 
 
+@pytest.mark.slow
 def test_the_reference_network_is_split_by_hand_and_right(
     net: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -127,6 +128,7 @@ def test_the_reference_network_is_split_by_hand_and_right(
             )
 
 
+@pytest.mark.slow
 def test_a_plan_becomes_stages_that_are_branched(
     net: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,6 +191,7 @@ REFUSED: dict[str, tuple[Callable[[Path], list[str]], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", REFUSED)
 def test_bad_command_lines_are_refused_in_one_line(
     case: str, net: Path, capsys: pytest.CaptureFixture[str]

@@ -76,6 +76,7 @@ def test_three_ways_to_one_number(
         assert found.balance <= 1
 
 
+@pytest.mark.slow
 def test_of_few_items_the_time_between_all_results_counts(
     network: nn.Module, tmp_path: Path
 ) -> None:

@@ -134,6 +134,7 @@ def test_values_do_not_run_backwards() -> None:
         split_graph(reference(), [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0])
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(graphs(), st.data())
 def test_any_split_of_any_graph_computes_the_same(graph: Graph, data: st.DataObject) -> None:

@@ -89,6 +89,7 @@ def kernel_graph(cin: int, cout: int, side: int, window: int, depthwise: bool, r
     return Graph("one", inputs, weights, tuple(nodes), (nodes[-1].name,))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(("nvdla-2048", "nvdla-64", "zigzag-tpu-like")),

@@ -164,6 +164,7 @@ def test_impossible_measurements_are_refused(rounds: tuple[float, ...]) -> None:
         fit([], "cpu", "float32")
 
 
+@pytest.mark.slow
 def test_two_hundred_thousand_kernels_a_second(learned: Learned) -> None:
     many = [replace(sample.kernel, name=f"k{i}") for i in range(50) for sample in HELD_OUT]
     spent = []
@@ -195,6 +196,7 @@ def test_any_predictor_answers_for_many() -> None:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(
     seed=st.integers(0, 2**31),

@@ -156,6 +156,7 @@ def test_networks_are_validated_on_every_processor_and_what_fails_says_where(
     assert refused == {"b on gpu": "RuntimeError: no kernel"}
 
 
+@pytest.mark.slow
 def test_kernels_of_a_named_network_come_first_and_are_covered(tmp_path: Path) -> None:
     graph = conv_net()
     result, _ = profiled(tmp_path / "chip", 60.0, most=400, targets=(graph,))

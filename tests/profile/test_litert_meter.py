@@ -99,6 +99,7 @@ def test_kernels_are_the_operators_of_the_converted_network(converted: bytes) ->
     assert ours == operators(converted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_kernel_runs_and_gives_the_shape_of_the_graph(dtype: str) -> None:
     for kernel in block_kernels():
@@ -129,6 +130,7 @@ def test_windows_of_an_adaptive_pool_are_as_high_and_as_wide_as_they_divide(
     np.testing.assert_allclose(value, expected.numpy(), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_chain_is_the_operators_of_its_kernels(dtype: str) -> None:
     chain = block_kernels()[:3]
@@ -153,6 +155,7 @@ def test_a_kernel_is_not_chained_to_one_that_writes_something_else() -> None:
         build((first, first), "float32")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_more_work_takes_longer(dtype: str) -> None:
     small = next(

@@ -165,6 +165,7 @@ def places_of(name: str) -> list[tuple[Any, ...]]:
     return [path for path in leaves(json.loads(sample(name))) if path]
 
 
+@pytest.mark.slow
 @settings(
     max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -118,6 +118,7 @@ HOSTILE = st.one_of(
 )
 
 
+@pytest.mark.slow
 @MANY
 @given(st.data())
 def test_any_change_of_a_manifest_is_refused_or_runs(
@@ -169,6 +170,7 @@ def test_a_thousand_processors_are_refused(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 @MANY
 @given(st.data())
 def test_a_task_graph_is_read_only_where_it_has_an_order(

@@ -75,6 +75,7 @@ def test_a_wait_for_an_answer_that_is_interrupted_anywhere_can_be_repeated() -> 
     assert server.counts.lost == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_flight", [None, 2])
 def test_a_stream_that_is_interrupted_anywhere_leaves_a_pipeline_that_works(
     in_flight: int | None,

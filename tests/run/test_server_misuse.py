@@ -297,6 +297,7 @@ def test_waiting_for_several_and_as_they_end_works(bundle: Bundle) -> None:
         assert called == [replies[0]]
 
 
+@pytest.mark.slow
 def test_a_thousand_servers_leave_nothing(bundle: Bundle) -> None:
     network = {"main": LoadedNetwork(bundle)}
     begun_s = perf_counter()

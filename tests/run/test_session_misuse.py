@@ -173,6 +173,7 @@ def test_a_rehearsal_that_is_interrupted_is_done_again(emulated: Bundle) -> None
         assert session._dilation is None
 
 
+@pytest.mark.slow
 def test_a_close_that_is_interrupted_anywhere_can_be_repeated(bundle: Bundle) -> None:
     at, is_over = 1, False
     while not is_over:

@@ -229,6 +229,7 @@ def test_branches_wait_only_where_they_meet() -> None:
     )
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_nothing_starts_before_what_it_reads_is_written(data: st.DataObject) -> None:
     spec, names, subs = feature_map(), ["in"], []

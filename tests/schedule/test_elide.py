@@ -100,6 +100,7 @@ def test_the_trace_is_that_of_tasks_that_take_no_time(
             ) == (ready_us, ready_us, task.processor)
 
 
+@pytest.mark.slow
 @given(graphs())
 def test_no_list_blocks_another(graph: tuple[list[Task], set[str]]) -> None:
     tasks, idle = graph
@@ -121,6 +122,7 @@ def test_no_list_blocks_another(graph: tuple[list[Task], set[str]]) -> None:
     assert max(span.end_us for span in found.spans) <= ran.duration_us or not left
 
 
+@pytest.mark.slow
 @given(graphs(), st.lists(st.integers(0, 9), min_size=12, max_size=12), st.floats(0, 3))
 def test_nothing_begins_before_it_may(
     graph: tuple[list[Task], set[str]], lengths: list[int], late_us: float

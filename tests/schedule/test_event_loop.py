@@ -65,6 +65,7 @@ def check_is_a_schedule(trace: Trace, tasks: tuple[Task, ...]) -> None:
             assert earlier[1] <= later[0], f"two tasks at once on {processor}"
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(task_graphs())
 def test_any_dag_becomes_a_valid_and_repeatable_schedule(case: tuple) -> None:
@@ -89,6 +90,7 @@ def test_real_threads_make_a_schedule_of_any_dag(case: tuple, caller: str | None
     assert sorted(done) == sorted(task.name for task in tasks)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(task_graphs())
 def test_in_turn_nothing_overlaps(case: tuple) -> None:

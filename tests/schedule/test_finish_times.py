@@ -51,6 +51,7 @@ def brute_force_us(
     return ends_us
 
 
+@pytest.mark.slow
 @given(placed_tasks(), st.fixed_dictionaries({name: st.floats(100, 1000) for name in NAMES}))
 def test_processors_take_tasks_in_the_order_in_which_they_become_ready(
     case: tuple, free_us: dict[str, float]
@@ -61,6 +62,7 @@ def test_processors_take_tasks_in_the_order_in_which_they_become_ready(
     assert finish_times(tasks, cost_us, free_us, 100.0) == expected
 
 
+@pytest.mark.slow
 @given(placed_tasks())
 def test_it_forecasts_what_the_virtual_clock_plays(case: tuple) -> None:
     tasks, times_us = case
@@ -72,6 +74,7 @@ def test_it_forecasts_what_the_virtual_clock_plays(case: tuple) -> None:
     )
 
 
+@pytest.mark.slow
 @given(placed_tasks())
 def test_without_processors_only_needs_count(case: tuple) -> None:
     tasks, times_us = case

@@ -118,6 +118,7 @@ def test_a_processor_that_fails_and_returns_is_left_and_used_again() -> None:
     assert set(late) == {"gpu"}
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(st.data())
 def test_each_request_ends_once_whatever_fails(data: st.DataObject) -> None:

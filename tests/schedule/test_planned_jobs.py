@@ -130,6 +130,7 @@ def test_a_task_that_ends_early_lets_the_next_begin(place_all: PlaceAll) -> None
     assert run(chain, [0.0], place_all, factor=0.5).makespan_us == 15.0
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     graph=costed_task_graphs(max_tasks=6),

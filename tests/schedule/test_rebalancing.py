@@ -135,6 +135,7 @@ def busy(slow: dict[str, float]) -> tuple[Interference, ...]:
     )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(cases(), factors)
 def test_where_beliefs_are_true_moving_is_never_slower_than_staying(

@@ -215,6 +215,7 @@ def test_a_pause_of_the_host_is_no_cost_of_every_hand_over() -> None:
     assert costs.handover_us <= costs.wake_us == pytest.approx(60.0)
 
 
+@pytest.mark.slow
 def test_measured_times_with_recorded_arrivals_are_near() -> None:
     record = served(requests=1500, spread=True)
     costs = costs_of_record(record)

@@ -109,6 +109,7 @@ def test_half_loaded_queues_wait_as_long_as_theory_says(kind: str) -> None:
     check_queue(kind, 0.5, 8_000, 8)
 
 
+@pytest.mark.slow
 def test_servers_without_a_queue_lose_what_erlang_says() -> None:
     servers, offered = 3, 2.4
     setting = queue(ExponentialArrivals(SERVICE_US / offered), 3_000, servers, "exponential")

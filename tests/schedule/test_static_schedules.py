@@ -181,6 +181,7 @@ def test_a_second_job_takes_only_gaps(first: TaskGraph, second: TaskGraph) -> No
             assert span.end_us <= start_us or end_us <= span.start_us
 
 
+@pytest.mark.slow
 def test_ten_thousand_tasks_take_heft_less_than_two_seconds() -> None:
     draw = Random(0)
     processors = tuple(Processor(f"p{number}", "cpu", 1) for number in range(8))

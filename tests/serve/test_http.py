@@ -114,6 +114,7 @@ def test_a_full_queue_answers_503_at_once_and_a_late_request_504(tmp_path: Path)
         gate.open()
 
 
+@pytest.mark.slow
 def test_a_client_that_goes_away_cancels_its_request(tmp_path: Path) -> None:
     with http_service(tmp_path, QUEUE) as service:
         gate = Gate(service.server.applications["net"].network)

@@ -31,6 +31,7 @@ def test_a_body_beyond_the_limit_is_not_read_to_its_end(service: HttpService) ->
     assert (status, "longer than 200000 bytes" in message) == (413, True)
 
 
+@pytest.mark.slow
 def test_a_half_sent_request_is_timed_out(service: HttpService) -> None:
     status, message = answer_to(service, POST + b"Content-Length: 100\r\n\r\n{")
     assert (status, "1 bytes came" in message) == (408, True)

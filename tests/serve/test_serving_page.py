@@ -142,6 +142,7 @@ def test_the_workload_of_the_page_can_be_read(folder: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_clients_that_are_killed_under_load_lose_nothing(folder: Path) -> None:
     """Short form of `scripts/soak serve`: SIGTERM comes while clients ask."""
     port = free_port()
@@ -166,6 +167,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_signals_that_go_on_coming_change_nothing_of_how_it_ends(folder: Path) -> None:
     words = [sys.executable, "-m", *LISTEN.replace("8000", "0").split(), "--json"]
     pipe = subprocess.PIPE

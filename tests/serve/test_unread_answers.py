@@ -46,6 +46,7 @@ def send_all(connection: socket.socket) -> None:
         connection.sendall(ASKED * MANY)
 
 
+@pytest.mark.slow
 def test_a_client_that_reads_nothing_loses_its_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,6 +108,7 @@ def test_a_client_that_reads_slowly_gets_every_answer(
         assert begins == MANY
 
 
+@pytest.mark.slow
 def test_requests_behind_each_other_are_cancelled_together(tmp_path: Path) -> None:
     with http_service(tmp_path) as service:
         gate = Gate(service.server.applications["net"].network)
@@ -117,6 +119,7 @@ def test_requests_behind_each_other_are_cancelled_together(tmp_path: Path) -> No
         gate.open()
 
 
+@pytest.mark.slow
 def test_a_request_that_is_being_decoded_at_the_end_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,7 @@ def test_combinations_within_the_limits_are_kept_or_dominated(seed: int, most: i
         assert len(options[0]) <= most or not option.branched
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.integers(0, 3), st.data())
 def test_undominated_is_what_pairs_say(columns: int, data: st.DataObject) -> None:

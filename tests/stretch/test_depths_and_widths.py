@@ -47,6 +47,7 @@ def plan_with(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plan", "said"),
     [
@@ -186,6 +187,7 @@ def test_reachable_sums_are_those_of_brute_force(steps: list[int], wanted: int) 
     assert abs(nearest_sum(steps, wanted) - wanted) == min(abs(n - wanted) for n in reached)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.integers(1, 6), st.integers(1, 8)), min_size=1, max_size=4),
     st.integers(1, 200),

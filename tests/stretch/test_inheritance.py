@@ -171,6 +171,7 @@ def test_tables_that_no_rule_tracks_come_along() -> None:
         assert relative(module.eval()(X), same.eval()(X)) <= 1e-6
 
 
+@pytest.mark.slow
 def test_inheriting_starts_nearer_to_the_original_than_chance() -> None:
     module = network([Step("residual", 32, 3), Step("inverted", 32, 2)])
     captured = trace(module, X, "net")

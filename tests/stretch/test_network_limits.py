@@ -109,6 +109,7 @@ def test_no_plan_is_better_than_the_bound_of_the_whole(seed: int) -> None:
             assert float(values.at[0][0]) + prices.constant(one.bounds) <= best[0] + slack(best[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(0, 40, 3))
 def test_the_best_plan_survives_what_reduced_costs_leave_out(seed: int) -> None:
     """Segments, at the widths that they read, which no plan as good as the best can use."""
@@ -219,6 +220,7 @@ def test_limits_that_do_not_bind_are_seen_to(monkeypatch: pytest.MonkeyPatch) ->
     assert with_it > {seed for seed in SEEDS if proven(seed)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 12, 22, 45, 47])
 def test_bounds_around_the_best_multipliers_hold_and_rule_out_more(seed: int) -> None:
     one = random_instance(seed)

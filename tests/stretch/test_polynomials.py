@@ -124,6 +124,7 @@ class Detector(nn.Module):
         return torch.cat([boxes * 2, classes.sigmoid()], 1)
 
 
+@pytest.mark.slow
 def test_a_detectors_classes_are_no_channels() -> None:
     graph = capture(Detector().eval(), torch.zeros(1, 3, 160, 160))
     result = search(graph, load_soc("mi9"), fallback="nearest", top=3)
@@ -162,6 +163,7 @@ def multiplied() -> nn.Module:
     )
 
 
+@pytest.mark.slow
 def test_channels_that_a_depthwise_convolution_multiplies_are_cut_and_priced_exactly() -> None:
     graph = capture(multiplied().eval(), torch.zeros(1, 3, 128, 128))
     analysis = NetworkAnalysis(graph)

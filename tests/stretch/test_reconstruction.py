@@ -65,6 +65,7 @@ def test_dropping_keeps_a_branch_of_every_sample_and_the_expectation(
     assert ((by_branch.mean((0, 2)) - 1).abs() < five_sigma).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [1.0, -0.1, math.nan])
 def test_a_number_that_is_no_probability_is_refused(p: float) -> None:
     with pytest.raises(BadInput, match="branch drop-out"):

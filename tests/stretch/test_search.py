@@ -121,6 +121,7 @@ def test_few_widths_give_a_plan_within_the_limits_before_the_search_begins() -> 
     assert exact.best.latency_us <= first.latency_us
 
 
+@pytest.mark.slow
 def test_progress_names_its_step_and_comes_at_every_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warm_start, "COARSE_WIDTHS", 3)
     monkeypatch.setattr(warm_start, "WORTH_WIDTHS", 1)
@@ -215,6 +216,7 @@ def test_bounds_on_macs_are_kept_and_impossible_ones_are_explained() -> None:
         search(NETWORK, chip(), ("cpu", "dsp"), min_macs=odd, max_macs=odd)
 
 
+@pytest.mark.slow
 def test_fewer_macs_than_any_plan_has_are_refused_at_once() -> None:
     with pytest.raises(
         NoPlan, match=r"no plan for toy has at most 1e\+06 MACs, the limits leave none below \d"

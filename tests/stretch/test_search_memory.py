@@ -57,6 +57,7 @@ def test_memory_that_binds_is_kept_to_and_the_rest_is_still_optimal(share: float
     pytest.fail(f"only {checked} instances have memory that binds")
 
 
+@pytest.mark.slow
 def test_alternatives_fit_memory_too_and_where_nothing_fits_that_is_said() -> None:
     free = search(NETWORK, chip(), ("cpu", "dsp"), top=3)
     held = free.plans[0].trial.weight_bytes(1)

@@ -232,6 +232,7 @@ def test_a_projected_branch_that_starts_with_a_pool_costs_what_its_tables_say() 
         check_branch(tables, Case(i, j, space.original_width(i), 0, width, "project"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_a_branch_of_a_toy_costs_what_its_tables_say_where_maps_are_blocked(seed: int) -> None:
     assert check_space(toy(Random(seed)), blocked(), 5, seed) > CASES / 2

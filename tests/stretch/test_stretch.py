@@ -157,6 +157,7 @@ def test_a_plan_that_branches_nothing_is_the_original(name: str) -> None:
         assert relative(module.eval()(x), same(x)) <= 1e-5
 
 
+@pytest.mark.slow
 def test_a_segment_owns_no_weights_that_its_end_does_not_need() -> None:
     x = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(1))
     captured = trace(load_model("timm:test_vit?img_size=64").eval(), x, "test_vit")

@@ -83,6 +83,7 @@ def test_separators_are_those_of_brute_force(graph: Graph) -> None:
     assert [graph.nodes[i].name for i, _ in separating_positions(graph)] == expected
 
 
+@pytest.mark.slow
 @given(graphs())
 @settings(max_examples=300)
 def test_only_the_inside_of_a_kernel_is_left_out(graph: Graph) -> None:

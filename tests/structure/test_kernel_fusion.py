@@ -292,6 +292,7 @@ def test_every_node_that_works_is_in_exactly_one_kernel_that_can_run(graph: Grap
     assert fuse_kernels(graph) == found
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(random_graphs())
 def test_nothing_inside_a_kernel_is_read_outside_but_its_end(graph: Graph) -> None:

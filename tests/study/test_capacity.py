@@ -60,6 +60,7 @@ def test_rows_bounds_and_what_more_seeds_add(
     assert again.margin == pytest.approx(0.02 + (0.02 + 0.06) / 2 / 2**0.5, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_a_failure_everywhere_says_so_plainly(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +116,7 @@ def test_bad_input_is_refused_in_one_line_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_plan_or_an_unwritable_folder_is_refused(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

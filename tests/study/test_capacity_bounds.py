@@ -162,6 +162,7 @@ def test_every_variant_branches_the_stage_and_keeps_stem_and_head() -> None:
         assert not one.refusals
 
 
+@pytest.mark.slow
 def test_shapes_that_make_the_same_network_are_trained_once_under_the_largest_share() -> None:
     found = capacity_plans.plan_candidates(
         stretcher_of(net()), "net", branch_shapes((0.5, 0.4, 0.3), (0.5,))

@@ -47,6 +47,7 @@ def test_a_broken_journal_is_refused_with_its_line(tmp_path: Path, line: str) ->
         capacity_journal.open_journal(tmp_path, {"model": "a"})
 
 
+@pytest.mark.slow
 def test_two_studies_do_not_write_one_journal(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +142,7 @@ def test_another_code_or_other_images_are_refused_where_their_sizes_are_equal(
         run_capacity_study(wanted)
 
 
+@pytest.mark.slow
 def test_a_journal_of_before_its_hashes_goes_on(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

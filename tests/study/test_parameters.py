@@ -63,6 +63,7 @@ def parameters(space: PlanSpace) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({name: drawn(one) for name, one in space.distributions.items()})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SPACES)
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
@@ -155,6 +156,7 @@ def test_plans_of_the_exact_search_are_in_the_space_and_cost_the_same(
         assert verdict.trial.latency_us == pytest.approx(found.trial.latency_us, rel=1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(drawn_=parameters(PAIR))
 def test_no_feasible_plan_of_the_space_beats_the_exact_search(drawn_: dict[str, Any]) -> None:

@@ -295,6 +295,7 @@ def test_artifacts_hang_on_every_best_so_far(tmp_path: Path) -> None:
     assert kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_every_sampler_takes_the_space_and_its_limits(name: str) -> None:
     one = worker(memory(), 11)

@@ -35,6 +35,7 @@ from nnstretch.study.trial_leases import (
 # Claims
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10_000),

@@ -86,6 +86,7 @@ def test_an_average_is_of_the_end_of_a_run_however_short_it_is(
         assert average == steps
 
 
+@pytest.mark.slow
 def test_a_decay_for_long_runs_does_not_keep_a_short_one_at_its_start(tmp_path: Path) -> None:
     start, plain, averaged = net(), net(), net()
     fit(plain, UNMOVED, tmp_path / "plain", progress=False)

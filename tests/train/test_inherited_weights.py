@@ -122,6 +122,7 @@ def test_an_original_that_comes_trained_teaches(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_resumed_training_does_not_rescale_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,6 +75,7 @@ def test_mixed_labels_are_shares_that_sum_to_one(augment: AugmentSettings) -> No
     assert (labels > 0).sum(1).max() == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sgd", "adamw", "lamb"])
 def test_every_optimizer_lowers_the_loss_and_leaves_norms_undecayed(
     name: str, tmp_path: Path

@@ -84,6 +84,7 @@ def test_curves_that_a_logger_writes_late_go_with_the_training_that_failed(tmp_p
     assert held(tmp_path) == {}
 
 
+@pytest.mark.slow
 def test_results_are_whole_until_others_take_their_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +107,7 @@ def test_results_are_whole_until_others_take_their_place(
     assert result.best.read_bytes() == result.checkpoint.read_bytes()
 
 
+@pytest.mark.slow
 def test_of_another_training_nothing_stays_behind_the_first_save(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +181,7 @@ def test_tensorboard_sees_the_curves_of_one_training(tmp_path: Path) -> None:
     assert first != second
 
 
+@pytest.mark.slow
 def test_a_plan_in_the_folder_keeps_its_comments(tmp_path: Path) -> None:
     plan, out = branched_plan(tmp_path), tmp_path / "out"
     out.mkdir()

@@ -55,6 +55,7 @@ def test_gradients_are_clipped_where_asked(tmp_path: Path, monkeypatch: pytest.M
     assert held == pytest.approx([0.01] * len(free), rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("augment", "ndim"),
     [(AugmentSettings(), 1), (AugmentSettings(mixup=0.5), 2), (AugmentSettings(cutmix=1.0), 2)],

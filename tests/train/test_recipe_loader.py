@@ -191,6 +191,7 @@ def test_every_setting_has_a_dotted_key_and_a_meaning() -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["[" * 3000, "seed: " + "9" * 5000], ids=["deep", "long"])
 def test_a_hostile_recipe_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
     with pytest.raises(BrokenFile, match=r"bad\.yaml (is no YAML|holds a value that YAML)"):

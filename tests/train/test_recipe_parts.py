@@ -32,6 +32,7 @@ from nnstretch.train.recipe import (
 from nnstretch.train.training_folder import EpochRecord, best_epoch
 
 
+@pytest.mark.slow
 def test_micro_batches_without_norms_take_the_same_steps(tmp_path: Path) -> None:
     def plain() -> nn.Module:
         torch.manual_seed(0)
@@ -57,6 +58,7 @@ def test_micro_batches_without_norms_take_the_same_steps(tmp_path: Path) -> None
     )
 
 
+@pytest.mark.slow
 def test_patience_ends_training_and_the_best_weights_are_kept_beside_the_last(
     tmp_path: Path,
 ) -> None:
@@ -91,6 +93,7 @@ def test_the_curve_is_a_table_and_tensorboard_has_it_where_asked(tmp_path: Path)
     assert list((tmp_path / "logs").glob("events.out.tfevents.*"))
 
 
+@pytest.mark.slow
 def test_the_loss_of_a_step_is_logged_once_and_whole_however_it_is_divided(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -137,6 +140,7 @@ def test_precise_norms_are_those_of_the_training_images(tmp_path: Path) -> None:
     assert torch.allclose(network[1].running_mean, before.mean((0, 2, 3)), atol=1e-2)  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_a_state_that_is_no_good_never_replaces_a_good_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +183,7 @@ def test_best_is_the_first_of_equals() -> None:
     assert best_epoch(tuple(epochs)).epoch == 2
 
 
+@pytest.mark.slow
 def test_a_compiled_network_trains_to_the_same_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

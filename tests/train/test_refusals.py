@@ -197,6 +197,7 @@ def test_an_epoch_that_diverged_names_the_step_before_anything_else(tmp_path: Pa
         records.on_train_epoch_end(SimpleNamespace(current_epoch=0), module)
 
 
+@pytest.mark.slow
 # What is told
 def test_without_a_terminal_a_line_tells_how_far_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

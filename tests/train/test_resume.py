@@ -101,6 +101,7 @@ class Noisy(nn.Module):
         return scores
 
 
+@pytest.mark.slow
 def test_draws_on_the_generators_of_python_and_numpy_are_seeded_and_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,7 @@ def test_a_finished_training_that_goes_on_is_not_begun_anew_by_mistake(
     assert fit(small_net(), SMALL, tmp_path, resume=True, progress=False).epochs == 2
 
 
+@pytest.mark.slow
 def test_what_a_kill_left_half_written_goes_and_nothing_goes_before_training_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

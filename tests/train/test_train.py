@@ -106,6 +106,7 @@ def test_distillation_moves_only_the_student() -> None:
     assert not any(key.startswith("_teacher") for key in classifier.state_dict())
 
 
+@pytest.mark.slow
 def test_training_learns_and_leaves_weights_history_and_recipe(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -91,6 +91,7 @@ def test_what_acts_in_training_only_and_is_lost_in_branches_is_said(
     ) == (1 if "0.0" in drop else 4)
 
 
+@pytest.mark.slow
 def test_branches_inherit_from_the_weights_that_fit_the_original(tmp_path: Path) -> None:
     model = f"{write(tmp_path / 'net.py', FACTORY)}:make"
     halves = (Branch("cpu", width=4), Branch("dsp", width=4))
@@ -139,6 +140,7 @@ def test_branches_inherit_from_the_weights_that_fit_the_original(tmp_path: Path)
     )
 
 
+@pytest.mark.slow
 def test_features_are_compared_with_the_channels_that_were_inherited(tmp_path: Path) -> None:
     """Which channels are the original's most important ones follows from its weights.
 

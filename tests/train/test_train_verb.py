@@ -22,6 +22,7 @@ def make():
 QUICK = ["--data.image_px", "16", "--trainer.max_epochs", "1", "--trainer.threads", "1"]
 
 
+@pytest.mark.slow
 def test_the_verb_trains_resumes_and_starts_from_weights(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -106,6 +106,7 @@ def c99_program(name: str, built: Path, runtime: CppRuntime, folder: Path) -> Pa
     return runtime.link([built / "network.cpp", part], folder / name, built)
 
 
+@pytest.mark.slow
 def test_a_c99_program_runs_networks_and_layers(
     built: Path,
     cpp_runtime: CppRuntime,  # noqa: F811
@@ -123,6 +124,7 @@ def test_a_c99_program_runs_networks_and_layers(
     assert {event.name.partition("/")[0] for event in both.slices} == {"a.b#0", "a.b#1"}
 
 
+@pytest.mark.slow
 def test_a_c99_program_hears_what_is_wrong(
     built: Path,
     cpp_runtime: CppRuntime,  # noqa: F811
@@ -181,6 +183,7 @@ def test_bad_elements_of_vendors_are_one_line(
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_arrays_stay_until_what_computes_on_them_has_ended(
     built: Path, libraries: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -223,6 +226,7 @@ def test_costs_of_an_element_that_supports_nothing_are_not_written(
         assert not costs.exists()
 
 
+@pytest.mark.slow
 def test_an_element_that_agrees_on_no_number_and_infinity_is_no_liar(
     cpp_runtime: CppRuntime,  # noqa: F811
     tmp_path: Path,

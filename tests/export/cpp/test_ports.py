@@ -144,6 +144,7 @@ class Returns(nn.Module):
         return {"y": y, "x": x, "views": views}, (y, x), numbers, (self.weight, self.gain)
 
 
+@pytest.mark.slow
 def test_whatever_is_returned_is_what_the_module_returns(
     cpp_runtime: CppRuntime,  # noqa: F811
     tmp_path: Path,
@@ -189,6 +190,7 @@ class Nothing(nn.Module):
         """Return nothing."""
 
 
+@pytest.mark.slow
 def test_the_verb_takes_names_and_an_end_without_dimensions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

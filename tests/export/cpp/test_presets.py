@@ -40,6 +40,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "net"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("preset", "build"), [("release", "build"), ("asan", "build-asan")])
 def test_presets_configure_a_build_of_their_own(folder: Path, preset: str, build: str) -> None:
     done = configure(folder, preset)

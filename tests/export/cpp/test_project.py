@@ -324,6 +324,7 @@ def test_every_file_is_compiled_as_the_standard_that_it_needs(built: Path, tmp_p
     assert [name for name, words in files.items() if "-std=c++17" not in words] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("strict", "options"), [(False, ()), (True, ("-DNNSTRETCH_STRICT=ON",))])
 def test_a_warning_stops_a_build_only_where_that_is_asked_for(
     built: Path, tmp_path: Path, strict: bool, options: tuple[str, ...]

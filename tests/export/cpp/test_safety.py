@@ -53,6 +53,7 @@ def test_inferences_of_many_threads_end_once_and_nothing_is_allocated(stress: Pa
         assert " 0 wrong, 0 allocations" in line
 
 
+@pytest.mark.slow
 def test_elements_that_fail_and_lie_end_their_inferences_only(stress: Path) -> None:
     for line in lines_of(stress, "all", "vendors"):
         assert " failed, " in line

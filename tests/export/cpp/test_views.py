@@ -88,6 +88,7 @@ def programs(draw: st.DrawFn) -> tuple[CallGroup, ...]:
     return tuple(groups)
 
 
+@pytest.mark.slow
 @given(programs())
 def test_tensors_share_memory_only_where_tasks_surely_follow_each_other(
     groups: tuple[CallGroup, ...],
@@ -131,6 +132,7 @@ def test_no_arena_is_smaller_than_tensors_that_may_share_nothing(
         assert arena.least_size == largest
 
 
+@pytest.mark.slow
 @given(programs())
 def test_ancestors_are_what_tasks_must_wait_for(groups: tuple[CallGroup, ...]) -> None:
     ancestors = call_ancestors(groups)

@@ -262,6 +262,7 @@ def test_a_get_that_is_interrupted_anywhere_leaves_a_pipeline_that_works() -> No
         assert within(lambda: pipeline.run(full(1), 10))[0, 0] == 4
 
 
+@pytest.mark.slow
 def test_a_close_that_is_interrupted_anywhere_still_ends() -> None:
     at, is_over = 1, False
     while not is_over:

@@ -25,6 +25,7 @@ def first(result: Any) -> float:
     return float(result.value()[0, 0])
 
 
+@pytest.mark.slow
 def test_a_result_is_given_out_when_it_is_there_and_not_when_the_next_item_has_come() -> None:
     taken_s: list[float] = []
 

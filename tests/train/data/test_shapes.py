@@ -22,6 +22,7 @@ def test_more_images_keep_the_earlier_ones_and_parts_share_none() -> None:
     assert not torch.equal(few.train.images, open_shapes(16, 2, 1, 6).train.images)  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_shapes_have_a_class_for_each_outline_and_texture_and_colour_tells_none() -> None:
     dataset = open_shapes(32, 8, 8, 0)
     assert len(set(CLASS_NAMES)) == len(dataset.classes) >= 60

@@ -114,6 +114,7 @@ def test_a_torn_image_ends_training_or_is_skipped_by_name(
     assert len({*named}) == len(named)
 
 
+@pytest.mark.slow
 def test_held_out_images_none_of_which_can_be_read_together_are_skipped_and_none_at_all_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
