@@ -25,7 +25,7 @@ test check: export OMP_NUM_THREADS := 1
 # Processes that tests start read the modules that the first one compiled.
 test check: export PYTHONDONTWRITEBYTECODE :=
 test: $(STAMP)
-	$(PYTEST) -m "not slow" --instances 20
+	$(PYTEST) -m "not slow"
 
 check: $(STAMP)
 	$(PYTEST)

@@ -43,7 +43,6 @@ def verb(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     return result
 
 
-@pytest.mark.slow
 def test_a_detector_with_two_outputs_is_split_exported_and_runs_as_the_network(
     net: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -128,7 +127,6 @@ def test_the_reference_network_is_split_by_hand_and_right(
             )
 
 
-@pytest.mark.slow
 def test_a_plan_becomes_stages_that_are_branched(
     net: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -108,7 +108,6 @@ def test_a_client_that_reads_slowly_gets_every_answer(
         assert begins == MANY
 
 
-@pytest.mark.slow
 def test_requests_behind_each_other_are_cancelled_together(tmp_path: Path) -> None:
     with http_service(tmp_path) as service:
         gate = Gate(service.server.applications["net"].network)
