@@ -28,6 +28,7 @@ from nnstretch.stretch.search.compiled.library import load_kernels
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.label_setting.combinations import candidate_combinations
 from nnstretch.stretch.search.label_setting.dominance import pareto_rows
+from nnstretch.stretch.search.label_setting.small_sums import pairs_below
 from nnstretch.stretch.search.options.segment_options import segment_options
 from nnstretch.stretch.search.space.cost_tables import CostTables
 
@@ -126,6 +127,34 @@ def test_candidate_pairs_are_those_of_arrays(
         search_by_arrays(monkeypatch)
     assert results[0] == results[1]
     assert sum(bool(pairs) for pairs, _ in results[0]) > 3
+
+
+@pytest.mark.usefixtures("compiled")
+@given(
+    st.integers(1, 4),
+    st.integers(0, 40),
+    st.integers(0, 40),
+    st.integers(1, 300),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from((-1.0, 3.0, 9.0, math.inf)),
+)
+def test_pairs_below_a_limit_are_those_of_arrays(
+    prices: int, rows: int, columns: int, size: int, seed: int, limit: float
+) -> None:
+    draw = np.random.default_rng(seed)
+    before = draw.integers(0, 9, (prices, rows)).astype(float)
+    after = draw.choice((0.0, 1.0, 2.0, 5.0, math.inf), (prices, columns))
+    sums = before[:, :, None] + after[:, None, :]
+    expected = np.argwhere((sums < limit).all(axis=0)).tolist()
+    with pytest.MonkeyPatch.context() as patch:
+        for _ in range(2):
+            slices = list(pairs_below(before, after, limit, size))
+            assert all(len(few) <= size + columns for few, _ in slices)
+            pairs = [
+                pair for few in slices for pair in zip(*map(np.ndarray.tolist, few), strict=True)
+            ]
+            assert sorted(map(list, pairs)) == expected
+            search_by_arrays(patch)
 
 
 @pytest.mark.usefixtures("compiled")

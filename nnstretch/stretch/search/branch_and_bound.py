@@ -126,10 +126,17 @@ class ExactSearch:
             if self.is_over:
                 break
             is_close = ceiling_us <= self.bound_us * (1 + self.schedule.bound_tolerance)
-            if is_close or multipliers in self.planes.bounds_us:
+            if is_close or self.is_past_best(values) or multipliers in self.planes.bounds_us:
                 break
         known.sort(key=lambda values: -values.total(self.limits))
         return known[: self.schedule.kept_bounds]
+
+    def is_past_best(self, values: CostToGo) -> bool:
+        """Return whether multipliers bound less than those that a search like this ended with.
+
+        Those are nearly the best; multipliers that follow rarely pay for their evaluation.
+        """
+        return self.first_multipliers is not None and self.planes.best != values.multipliers
 
     def limits_seem_slack(self) -> bool:
         """Return whether no plan so far is faster than the incumbent, within the limits or not."""

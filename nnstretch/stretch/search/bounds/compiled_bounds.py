@@ -140,7 +140,9 @@ def compiled_candidate_pairs(
     """Return `candidate_combinations` of two branches of which no options dominate others."""
     most = min(most, math.prod(len(table.us) for table in option.branch_tables))
     options, left_out_us = np.empty((2, most), dtype=np.int64), ctypes.c_double(np.inf)
-    segment = pack_segment(option, option.packed_tables, entries, relaxations, integers([0]))
+    segment = pack_segment(
+        option, option.packed_tables, entries, relaxations, integers(np.zeros(1))
+    )
     outputs = options.ctypes.data, ctypes.byref(left_out_us)
     count = kernels.candidate_pairs(segment.address, slack_us, most, *outputs)
     if count < 0:

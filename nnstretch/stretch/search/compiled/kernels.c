@@ -606,15 +606,14 @@ VECTORIZED int64_t candidate_pairs(const Segment *segment, double slack_us, int6
 
 /* `pairs_below`, row by row; `before_us` and `after_us` are [price][row] and [price][column]. */
 int64_t pairs_below(int64_t prices, int64_t rows, int64_t columns, const double *before_us,
-                    const double *after_us, double limit_us, int64_t *row_numbers,
-                    int64_t *column_numbers) {
+                    const double *after_us, double limit_us, int64_t *pairs /* [pair][2] */) {
   int64_t count = 0;
   for (int64_t row = 0; row < rows; row++)
     for (int64_t column = 0; column < columns; column++) {
       int64_t p = 0;
       while (p < prices && before_us[p * rows + row] + after_us[p * columns + column] < limit_us) p++;
-      row_numbers[count] = row;
-      column_numbers[count] = column;
+      pairs[2 * count] = row;
+      pairs[2 * count + 1] = column;
       count += p == prices;
     }
   return count;

@@ -34,10 +34,9 @@ def load_kernels() -> ctypes.CDLL | None:
     library.deadline_costs.argtypes = [POINTER, SIZE, POINTER, POINTER]
     library.deadline_costs.restype = SIZE
     library.tightest_rows.argtypes = [POINTER, POINTER, SIZE, ctypes.c_double, POINTER, POINTER]
-    pair_outputs = [SIZE, POINTER, POINTER]
-    library.candidate_pairs.argtypes = [POINTER, ctypes.c_double, *pair_outputs]
+    library.candidate_pairs.argtypes = [POINTER, ctypes.c_double, SIZE, POINTER, POINTER]
     library.candidate_pairs.restype = SIZE
-    library.pairs_below.argtypes = [*[SIZE] * 3, *[POINTER] * 2, ctypes.c_double, *[POINTER] * 2]
+    library.pairs_below.argtypes = [SIZE, SIZE, SIZE, POINTER, POINTER, ctypes.c_double, POINTER]
     library.pairs_below.restype = SIZE
     library.pareto_rows.argtypes = [SIZE, SIZE, POINTER, POINTER, POINTER, POINTER]
     library.pareto_rows.restype = None

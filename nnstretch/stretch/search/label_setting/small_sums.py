@@ -1,4 +1,4 @@
-"""Pairs of two arrays whose sum is small enough, without looking at all pairs."""
+"""Pairs of two arrays whose sums are small enough."""
 
 from __future__ import annotations
 
@@ -47,11 +47,10 @@ def compiled_pairs_below(
     for low in range(0, before_us.shape[1], step):
         before = doubles(before_us[:, low : low + step])
         shape = *before.shape, columns
-        numbers = np.empty((2, shape[1] * columns + 1), dtype=np.int64)
+        pairs = np.empty((shape[1] * columns + 1, 2), dtype=np.int64)
         sums = before.ctypes.data, after_us.ctypes.data, limit_us
-        outputs = numbers[0].ctypes.data, numbers[1].ctypes.data
-        count = kernels.pairs_below(*shape, *sums, *outputs)
-        yield numbers[0, :count] + low, numbers[1, :count]
+        few = pairs[: kernels.pairs_below(*shape, *sums, pairs.ctypes.data)]
+        yield few[:, 0] + low, few[:, 1]
 
 
 @dataclass(frozen=True)
