@@ -132,9 +132,9 @@ class ExactSearch:
         return known[: self.schedule.kept_bounds]
 
     def is_past_best(self, values: CostToGo) -> bool:
-        """Return whether multipliers bound less than those that a search like this ended with.
+        """Return whether others bounded more, in a search that began where one like it ended.
 
-        Those are nearly the best; multipliers that follow rarely pay for their evaluation.
+        It began with nearly the best multipliers; what follows rarely pays for its evaluation.
         """
         return self.first_multipliers is not None and self.planes.best != values.multipliers
 

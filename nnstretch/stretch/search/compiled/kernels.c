@@ -1,5 +1,5 @@
-/* Inner loops of the exact search; what each computes is defined by the function of Python whose
- * name it bears, and a test keeps them equal to the bit.
+/* Inner loops of the exact search; what each computes is defined by the function of Python that is
+ * named with it. Tests keep them equal: numbers to the bit, sets but for members of equal bounds.
  *
  * Times are microseconds, arrays are row-major. A row is a way to relax a segment option; a kind
  * is a first unit with an adapter (0) or without (1).
@@ -422,7 +422,7 @@ typedef struct {
   int64_t numbers[2];
 } Pair;
 
-/* Move the `count` least of more pairs ahead of the others; return the least bound of these. */
+/* Move the `count` least of more pairs ahead; return the least bound of the others. */
 static double keep_least(Pair *pairs, int64_t total, int64_t count) {
   int64_t low = 0, high = total - 1;
   while (low < high) {
@@ -480,7 +480,8 @@ INLINE int64_t first_at_least(const double *rising, int64_t count, double least)
   return low;
 }
 
-/* Fill in deadlines, and what they less the best reward of the other branch are at least later. */
+/* List deadlines; and for each branch, from each deadline on, the least of a deadline less the other
+ * branch's best reward. */
 INLINE int64_t list_deadlines(Choices *choices, Bin *bin, const Segment *segment, int64_t row) {
   int64_t column = 0;
   for (int64_t q = 0; q < bin->bucket_count; q++) {
@@ -528,7 +529,8 @@ INLINE void join(Pairs *kept, const Choices *choices, const Bin *bin, const Segm
     const double ahead_us = choices->ahead_us[first], reward_us = choices->reward_us[first];
     for (int64_t m = 0; m < choices->counts[1]; m++) {
       const int64_t second = choices->numbers[1][m];
-      if (ahead_us - reward_us - choices->reward_us[second] > kept->slack_us) break;
+      const double least_us = ahead_us - reward_us - choices->reward_us[second];
+      if (least_us > kept->slack_us || least_us >= kept->discarded_us) break;
       const double other_us = choices->ahead_us[second];
       const double both_us = other_us > ahead_us ? other_us : ahead_us;
       const double bound_us = both_us - reward_us - choices->reward_us[second];
@@ -567,7 +569,7 @@ INLINE int64_t highest_row(Bin *bin, const Segment *segment, int64_t most, doubl
   return highest;
 }
 
-/* `candidate_pairs`: how many there are; -1 without memory. */
+/* `candidate_combinations` of two branches: how many there are; -1 without memory. */
 VECTORIZED int64_t candidate_pairs(const Segment *segment, double slack_us, int64_t most_kept,
                                    int64_t *options /* [branch][most kept] */,
                                    double *discarded_us) {
@@ -604,7 +606,7 @@ VECTORIZED int64_t candidate_pairs(const Segment *segment, double slack_us, int6
   return is_short ? -1 : kept.count;
 }
 
-/* `pairs_below`, row by row; `before_us` and `after_us` are [price][row] and [price][column]. */
+/* `pairs_below`, row by row, all looked at; `before_us` and `after_us` are [price][row] and [price][column]. */
 int64_t pairs_below(int64_t prices, int64_t rows, int64_t columns, const double *before_us,
                     const double *after_us, double limit_us, int64_t *pairs /* [pair][2] */) {
   int64_t count = 0;

@@ -29,7 +29,7 @@ from nnstretch.stretch.search.options.segment_option import SegmentOption
 DOMINANCE_FROM = 2_000
 """Combinations from which on it pays to drop dominated ones."""
 MOST_PAIRS = 10_000_000
-"""Pairs of partial combinations and options that are looked at; beyond, the worst bounds go."""
+"""Pairs of partial combinations and options that arrays look at; beyond, the worst bounds go."""
 SLICE = 60_000
 """Pairs that are looked at at once."""
 ROUNDING_US = 1e-3

@@ -219,8 +219,8 @@ class LabelSearch:
     ) -> None:
         """Extend every label of a group by every combination of an option."""
         option = self.options[number]
-        after_us, pairs = self.bounds.after_us(option, combinations), 0
-        for rows, columns in pairs_below(group.reduced_us, after_us, self.limit_us, SLICE):
+        after_us, limit_us, pairs = self.bounds.after_us(option, combinations), self.limit_us, 0
+        for rows, columns in pairs_below(group.reduced_us, after_us, limit_us, SLICE):
             pairs += len(rows)
             labels = self.extended(number, group, combinations, rows, columns)
             if option.is_last:
@@ -229,7 +229,7 @@ class LabelSearch:
                 fits = np.flatnonzero(self.limits.fits(labels.params_held))
                 self.enqueue(option.j, labels.take(fits), waiting)
         if pairs < len(group.labels) * len(combinations):
-            self.note_discarded(self.limit_us)
+            self.note_discarded(limit_us)
 
     def extended(
         self,
