@@ -480,8 +480,8 @@ INLINE int64_t first_at_least(const double *rising, int64_t count, double least)
   return low;
 }
 
-/* List deadlines; and for each branch, from each deadline on, the least of a deadline less the other
- * branch's best reward. */
+/* List deadlines; and for each branch, from each deadline on, the least of a deadline less the
+ * other branch's best reward. */
 INLINE int64_t list_deadlines(Choices *choices, Bin *bin, const Segment *segment, int64_t row) {
   int64_t column = 0;
   for (int64_t q = 0; q < bin->bucket_count; q++) {
@@ -535,7 +535,8 @@ INLINE void join(Pairs *kept, const Choices *choices, const Bin *bin, const Segm
       const double both_us = other_us > ahead_us ? other_us : ahead_us;
       const double bound_us = both_us - reward_us - choices->reward_us[second];
       const double macs[2] = {bin->macs[first], bin->macs[second]};
-      if (bound_us <= kept->slack_us && bound_us < kept->discarded_us && has_capacity(segment, macs))
+      const int is_good = bound_us <= kept->slack_us && bound_us < kept->discarded_us;
+      if (is_good && has_capacity(segment, macs))
         add_pair(kept, bound_us, first, second);
     }
   }
@@ -606,14 +607,18 @@ VECTORIZED int64_t candidate_pairs(const Segment *segment, double slack_us, int6
   return is_short ? -1 : kept.count;
 }
 
-/* `pairs_below`, row by row, all looked at; `before_us` and `after_us` are [price][row] and [price][column]. */
-int64_t pairs_below(int64_t prices, int64_t rows, int64_t columns, const double *before_us,
-                    const double *after_us, double limit_us, int64_t *pairs /* [pair][2] */) {
+/* `pairs_below`, row by row, all looked at. */
+int64_t pairs_below(int64_t prices, int64_t rows, int64_t columns,
+                    const double *before_us /* [price][row] */,
+                    const double *after_us /* [price][column] */, double limit_us,
+                    int64_t *pairs /* [pair][2] */) {
   int64_t count = 0;
   for (int64_t row = 0; row < rows; row++)
     for (int64_t column = 0; column < columns; column++) {
       int64_t p = 0;
-      while (p < prices && before_us[p * rows + row] + after_us[p * columns + column] < limit_us) p++;
+      while (p < prices &&
+             before_us[p * rows + row] + after_us[p * columns + column] < limit_us)
+        p++;
       pairs[2 * count] = row;
       pairs[2 * count + 1] = column;
       count += p == prices;
