@@ -13,7 +13,7 @@ install: $(STAMP)
 
 # uv resolves this set in seconds where pip backtracks for minutes. Compiled bytecode halves the
 # start of every command where PYTHONDONTWRITEBYTECODE is set, as in most containers.
-$(STAMP): pyproject.toml hatch_build.py nnstretch/stretch/search/compiled/kernels.c
+$(STAMP): pyproject.toml hatch_build.py $(wildcard nnstretch/stretch/search/compiled/*.[ch])
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "no venv module: apt-get install python3-venv"; exit 1; }
 	@$(BIN)/python -m pip install --quiet --upgrade uv
 	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -e '.[dev]'

@@ -21,27 +21,29 @@ FOLDER = Path("nnstretch/stretch/search/compiled")
 FLAGS = ("-O3", "-std=c11", "-fPIC", "-shared", "-ffp-contract=off")
 
 
-def compile_kernels(source: Path, library: Path) -> None:
-    """Compile a source. Raises OSError, ValueError or CalledProcessError where that fails."""
+def compile_kernels(sources: Path, library: Path) -> None:
+    """Compile a folder. Raises OSError, ValueError or CalledProcessError where that fails."""
     compiler = shlex.split(os.environ.get("CC") or "cc")
-    version = f"-DKERNELS_VERSION={zlib.crc32(source.read_bytes())}u"
+    text = b"".join(path.read_bytes() for path in sorted(sources.glob("*.[ch]")))
+    version = f"-DKERNELS_VERSION={zlib.crc32(text)}u"
     with TemporaryDirectory(dir=library.parent) as folder:
         new = Path(folder) / library.name
-        command = [*compiler, *FLAGS, version, str(source), "-o", str(new), "-lm"]
+        files = map(str, sorted(sources.glob("*.c")))
+        command = [*compiler, *FLAGS, version, *files, "-o", str(new), "-lm"]
         subprocess.run(command, capture_output=True, text=True, check=True)
         new.replace(library)
 
 
 class CompiledKernels(BuildHookInterface):
-    """Put the library beside its source, into wheels and into a checkout."""
+    """Put the library beside its sources, into wheels and into a checkout."""
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile; a failure is a warning. A library of another source is not used."""
+        """Compile; a failure is a warning. A library of other sources is not used."""
         folder = Path(self.root) / FOLDER
         try:
-            compile_kernels(folder / "kernels.c", folder / "kernels.so")
+            compile_kernels(folder, folder / "kernels.so")
         except (OSError, ValueError, subprocess.CalledProcessError) as error:
             why = getattr(error, "stderr", None) or error
             self.app.display_warning(f"not compiled, so nnstretch search will be slower: {why}")

@@ -16,7 +16,7 @@ from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go
 from nnstretch.stretch.search.bounds.cutting_planes import CuttingPlanes
 from nnstretch.stretch.search.bounds.multipliers import Multipliers
-from nnstretch.stretch.search.bounds.relaxations import known_relaxations
+from nnstretch.stretch.search.bounds.relaxations import known_rows
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.label_setting.combinations import candidate_combinations
 from nnstretch.stretch.search.label_setting.dominance import undominated
@@ -62,11 +62,11 @@ def test_combinations_within_the_limits_are_kept_or_dominated(seed: int, most: i
         room_us = (
             float(rng.choice((after.min(), np.median(after), after.max()))) * (1 + 1e-9) + 1e-6
         )
-        relaxations = known_relaxations(number, option, values, width)
+        ways = known_rows(number, option, values, width)
         totals = option.branch_totals(width)
         assert totals is not None
         options, left_out_us = candidate_combinations(
-            option, width, totals, values, relaxations, one.bounds, room_us, most
+            option, width, totals, values, ways, one.bounds, room_us, most
         )
         hopeful = combinations.take(
             np.flatnonzero(

@@ -4,36 +4,43 @@ from __future__ import annotations
 
 import math
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.search_bounds import random_prices, search_by_arrays, space_of
 from support.search_instances import Instance, random_instance
 
+from nnstretch.capture import capture, load_model
 from nnstretch.kernel import MOBILE_FUSION, ChannelBlockedLayout, FusionRules
+from nnstretch.predict import load_soc
 from nnstretch.stretch.cost.cost_arrays import Array
-from nnstretch.stretch.search.bounds import entry_bins
+from nnstretch.stretch.cost.cost_model import CostModel
+from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
+from nnstretch.stretch.search.bounds import compiled_bounds, entry_bins
 from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go
 from nnstretch.stretch.search.bounds.entry_bins import bin_entries, width_bins
-from nnstretch.stretch.search.bounds.lagrangian import deadline_costs, segment_bound
-from nnstretch.stretch.search.bounds.multipliers import SegmentMultipliers
-from nnstretch.stretch.search.bounds.relaxations import known_relaxations, sampled_rows
+from nnstretch.stretch.search.bounds.lagrangian import candidate_relaxations, deadline_costs
+from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
+from nnstretch.stretch.search.bounds.option_bounds import CutBins, bound_option
+from nnstretch.stretch.search.bounds.relaxations import choice_key, known_rows
 from nnstretch.stretch.search.compiled import library
 from nnstretch.stretch.search.compiled.library import load_kernels
-from nnstretch.stretch.search.constraints import NetworkLimits
+from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits
 from nnstretch.stretch.search.label_setting.combinations import candidate_combinations
 from nnstretch.stretch.search.label_setting.dominance import pareto_rows
 from nnstretch.stretch.search.label_setting.small_sums import pairs_below
+from nnstretch.stretch.search.options import segment_option
+from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.options.segment_options import segment_options
 from nnstretch.stretch.search.space.cost_tables import CostTables
-
-SLOPES = np.array([-40.0, 0.0, 3.0, 900.0, 1e5])
-"""Of merged channels, us: more rows than fit into one vector."""
+from nnstretch.stretch.search.space.search_space import SearchSpace
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -67,34 +74,63 @@ def test_bounds_are_those_of_arrays(
     space = space_of(blocked(one) if is_blocked else one)
     options = list(segment_options(CostTables(space)))
     values = cost_to_go(space, options, random_prices(Random(seed), space), None, 1.3)
-    per_mac = np.random.default_rng(seed).random(len(SLOPES)) * 1e-3
-    ways = SegmentMultipliers(per_mac, SLOPES)
+    check_bounds_both_ways(options, values, seed, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("compiled")
+def test_bounds_of_a_network_are_those_of_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of branches with hundreds of options, relaxations are chosen by a sample."""
+    for module in (segment_option, compiled_bounds):
+        monkeypatch.setattr(module, "SAMPLE", 5)
+    analysis = NetworkAnalysis(
+        capture(load_model("torchvision:resnet18"), torch.zeros(1, 3, 224, 224))
+    )
+    cost_model, processors = CostModel(load_soc("mi9"), "nearest"), ("cpu", "gpu", "dsp")
+    merges = ("concat", "project")
+    space = SearchSpace(analysis, cost_model, processors, SegmentLimits(), None, merges)
+    options = list(segment_options(CostTables(space)))
+    values = cost_to_go(space, options, Multipliers(4e-6, 1e-4), None, 1.3)
+    check_bounds_both_ways(options[::9], values, 0, monkeypatch)
+
+
+def check_bounds_both_ways(
+    options: Sequence[SegmentOption],
+    values: CostToGo,
+    seed: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bound options over some of their widths, with relaxations chosen and given."""
     bounds: list[list[Array]] = []
     for _ in range(2):
         bounds.append([])
+        draw = np.random.default_rng(seed)
         for option in options:
+            space, number = option.space, len(bounds[-1])
             starts = width_bins(space, option.i, 1.3)
             entries = bin_entries(option, starts)
             if not option.branched or entries is None:
                 continue
-            relaxations = ways
-            if option.merge == "concat" and not option.is_last:
-                relaxations = SegmentMultipliers(
-                    np.resize(per_mac, len(values.minorants[option.j].slopes)),
-                    values.minorants[option.j].slopes,
-                )
-            bins = np.arange(len(entries[0].us))[::-2]
-            bounds[-1] += segment_bound(option, entries, relaxations, values, bins)
-            costs = deadline_costs(option, entries, relaxations, values.multipliers).costs
-            bounds[-1].append(costs.min(axis=2, initial=np.inf))
-            few = option, entries, relaxations, values
-            chosen, levels_us = sampled_rows(*few, bins[:4] if option.merge == "concat" else bins)
-            bounds[-1] += [np.array(chosen), levels_us]
+            asked = CutBins(space, option.i, starts), entries
+            is_usable = draw.random(len(space.merged_widths(option.i))) < 0.7
+            is_usable[draw.integers(len(is_usable))] = True
+            values.choices.clear()  # else like options say how to relax, and none chooses
+            bounds[-1].append(bound_option(number, option, values, *asked, is_usable))
+            bounds[-1].append(np.array(values.relaxations[number]))
+            values.choices[choice_key(option)] = 10**6, every_row(option, values)
+            bounds[-1].append(bound_option(number, option, values, *asked, is_usable))
+            table = deadline_costs(option, entries, values, every_row(option, values))
+            bounds[-1].append(table.costs.min(axis=2, initial=np.inf))
         search_by_arrays(monkeypatch)
     assert len(bounds[0]) == len(bounds[1]) > 0
     assert any(np.isfinite(bound).any() for bound in bounds[0])
     for by_loops, by_arrays in zip(*bounds, strict=True):
         np.testing.assert_array_equal(by_loops, by_arrays)
+
+
+def every_row(option: SegmentOption, values: CostToGo) -> list[int]:
+    """Return numbers of all ways to relax an option: more than fit into one vector."""
+    return list(range(len(candidate_relaxations(option, values))))
 
 
 @pytest.mark.usefixtures("compiled")
@@ -116,8 +152,8 @@ def test_candidate_pairs_are_those_of_arrays(
                 totals = option.branch_totals(width)
                 if totals is None or len(totals) != 2:
                     continue
-                relaxations = known_relaxations(number, option, values, width)
-                asked = option, width, totals, values, relaxations, both
+                ways = known_rows(number, option, values, width)
+                asked = option, width, totals, values, ways, both
                 for slack_us, most in ((math.inf, 10**6), (values.at[0][0], 10**6), (math.inf, 7)):
                     rows, left_out_us = candidate_combinations(*asked, slack_us, most)
                     pairs = [] if rows is None else list(zip(*map(list, rows), strict=True))
@@ -179,9 +215,8 @@ def test_a_library_of_another_source_or_machine_or_none_is_not_used(
 ) -> None:
     load_kernels.cache_clear()
     try:
-        changed = tmp_path / "kernels.c"
-        changed.write_bytes(library.SOURCE.read_bytes() + b"\n")
-        monkeypatch.setattr(library, "SOURCE", changed)
+        (tmp_path / "kernels.h").write_text("another")
+        monkeypatch.setattr(library, "SOURCES", tmp_path)
         assert load_kernels() is None
         load_kernels.cache_clear()
         monkeypatch.setattr(library, "LIBRARY", tmp_path / "kernels.so")

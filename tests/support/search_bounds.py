@@ -13,7 +13,7 @@ from support.search_instances import Instance
 from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
-from nnstretch.stretch.search.bounds import lagrangian, relaxations
+from nnstretch.stretch.search.bounds import lagrangian, option_bounds, relaxations
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
 from nnstretch.stretch.search.label_setting import combinations, dominance, small_sums
 from nnstretch.stretch.search.options.option_costs import BranchCombinations
@@ -76,5 +76,5 @@ def slack(value: float) -> float:
 
 def search_by_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Search as where no C compiler was at hand."""
-    for module in (lagrangian, relaxations, dominance, combinations, small_sums):
+    for module in (lagrangian, option_bounds, relaxations, dominance, combinations, small_sums):
         monkeypatch.setattr(module, "load_kernels", lambda: None)

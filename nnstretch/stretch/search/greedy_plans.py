@@ -11,7 +11,7 @@ import numpy as np
 from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.bounds.cost_to_go import bound_through
 from nnstretch.stretch.search.bounds.multipliers import CostToGo
-from nnstretch.stretch.search.bounds.relaxations import known_relaxations
+from nnstretch.stretch.search.bounds.relaxations import known_rows
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.label_setting.combinations import candidate_combinations
 from nnstretch.stretch.search.label_setting.labels import PlanPath
@@ -106,7 +106,7 @@ class GreedyPlans:
                 width,
                 totals,
                 values,
-                known_relaxations(number, option, values, width),
+                known_rows(number, option, values, width),
                 self.limits,
                 slack_us,
                 self.schedule.greedy_combinations,

@@ -7,110 +7,170 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array
-from nnstretch.stretch.search.bounds.entry_bins import EntryBins
-from nnstretch.stretch.search.bounds.multipliers import Multipliers, SegmentMultipliers
+from nnstretch.stretch.search.bounds.entry_bins import EntryBins, channels_missing
+from nnstretch.stretch.search.bounds.multipliers import CostToGo
 from nnstretch.stretch.search.compiled.library import (
+    ChoiceStruct,
+    CutStruct,
     Packed,
-    RelaxationsStruct,
-    SegmentStruct,
+    SegmentOptionStruct,
     addresses,
     doubles,
     integers,
     pack_table,
 )
-from nnstretch.stretch.search.options.segment_option import SegmentOption
+from nnstretch.stretch.search.options.segment_option import SAMPLE, SegmentOption
+from nnstretch.stretch.search.space.search_space import SearchSpace
 
-LANES = 4
-"""Rows of multipliers are padded to a multiple, as kernels.c reads them."""
-
-
-def pack_relaxations(
-    option: SegmentOption, relaxations: SegmentMultipliers, multipliers: Multipliers, offsets: Array
-) -> Packed:
-    """Return multipliers of a segment and of the network together; `offsets` are `[case, row]`."""
-    both = np.zeros((2, -(-len(relaxations) // LANES) * LANES))
-    both[0, : len(relaxations)] = multipliers.per_mac + relaxations.per_mac
-    both[1, : len(relaxations)] = relaxations.per_channel + option.merge_us_per_channel
-    offsets = doubles(offsets)
-    shape = len(relaxations), len(offsets)
-    rows = both[0].ctypes.data, both[1].ctypes.data
-    struct = RelaxationsStruct(*shape, *rows, multipliers.per_param, offsets.ctypes.data)
-    return Packed(struct, (both, offsets))
+MOST_TOGETHER = 3
+"""Relaxations that bound one width bin together."""
+LOOSEST_US = 1e12
+"""What stands for an infinite bound in sums."""
 
 
-def pack_segment(
-    option: SegmentOption,
-    tables: Sequence[Packed],
-    entries: Sequence[EntryBins],
-    relaxations: Packed,
-    bins: Array,
-) -> Packed:
-    """Return what is needed to look at an option's branches over chosen bins."""
-    entry_structs = [entry.packed for entry in entries]
-    pointers = addresses(tables), addresses(entry_structs)
-    struct = SegmentStruct(
-        len(entries),
-        len(bins),
-        *map(ctypes.addressof, pointers),
-        option.packed_bounds.address,
-        relaxations.address,
-        bins.ctypes.data,
+def pack_cut(space: SearchSpace, i: int, starts: Array) -> Packed:
+    """Return bins of merged widths at a cut."""
+    widths, full = space.merged_widths(i), space.merged_row(i, space.original_width(i))
+    full_bin = int(np.searchsorted(starts, full))
+    ends = integers(np.append(starts, len(widths)))
+    missing = doubles(channels_missing(widths, starts))
+    shape = len(widths), len(starts), full, full_bin
+    return Packed(CutStruct(*shape, ends.ctypes.data, missing.ctypes.data), (ends, missing))
+
+
+def pack_choice() -> Packed:
+    """Return how relaxations are chosen."""
+    return Packed(ChoiceStruct(SAMPLE, MOST_TOGETHER, LOOSEST_US), ())
+
+
+def pack_option(option: SegmentOption) -> Packed:
+    """Return a segment option, the same whenever it is asked for."""
+    return option.tables.once(("packed option", option.key), lambda: option_struct(option))
+
+
+def option_struct(option: SegmentOption) -> Packed:
+    """Return a segment option."""
+    tables = [pack_branch(option, b) for b in range(len(option.processors))]
+    pointers, bounds = addresses(tables), option.bounds
+    struct = SegmentOptionStruct(
+        len(tables),
+        ctypes.addressof(pointers),
+        *(bounds.branch_us, bounds.main_macs, bounds.macs),
+        *(option.sync_us + option.merge_us, option.merge_us_per_channel, option.macs_per_us),
+        *(option.space.original_width(option.j), option.meetings),
+        *(option.merge == "project", option.is_last),
     )
-    return Packed(struct, (tables, entry_structs, pointers, relaxations, bins))
+    return Packed(struct, (tables, pointers))
 
 
-def compiled_segment_bound(
+def pack_branch(option: SegmentOption, b: int) -> Packed:
+    """Return the table of branch b, one for all options that have such a branch."""
+    key = "packed table", option.table_key(b)
+    return option.tables.once(key, lambda: pack_table(option.branch_tables[b]))
+
+
+def pack_entries(entries: Sequence[EntryBins]) -> Any:
+    """Return pointers to the entries of every branch."""
+    structs = [entry.packed for entry in entries]
+    return addresses(structs)
+
+
+def behind_address(option: SegmentOption, values: CostToGo) -> int | None:
+    """Return where the minorants behind an option are; None behind the last."""
+    return None if option.is_last else values.minorants[option.j].packed.address
+
+
+def most_rows(option: SegmentOption, values: CostToGo) -> int:
+    """Return how many rows a choice of relaxations may have at most."""
+    lines = 1 if option.merge == "project" else len(values.minorants[option.j].slopes)
+    prices = values.packed_prices.struct
+    return lines * (prices.mac_shares + prices.width_shares) + 1
+
+
+def compiled_option_bound(
     kernels: ctypes.CDLL,
     option: SegmentOption,
     entries: Sequence[EntryBins],
-    relaxations: Packed,
-    losses: Array,
-    bins: Array,
-) -> tuple[Array, Array]:
-    """Return `segment_bound` of chosen bins; `losses` are `[relaxation, bin]`, of all bins."""
-    offsets, numbers, losses = relaxations.arrays[-1], integers(bins), doubles(losses[:, bins].T)
-    together, widest = np.empty(len(bins)), np.empty((*offsets.shape, len(bins)))
-    segment = pack_segment(option, option.packed_tables, entries, relaxations, numbers)
-    pointers = [array.ctypes.data for array in (losses, together, widest)]
-    if kernels.segment_bound(segment.address, *pointers):
+    values: CostToGo,
+    cut: Packed,
+    is_usable: Array,
+    rows: Sequence[int],
+) -> tuple[Array, list[int]]:
+    """Return `bound_option`, and rows of the best relaxations where none are given."""
+    by_width = np.empty(len(is_usable))
+    chosen = (ctypes.c_int64 * most_rows(option, values))(*rows)
+    pointers, choice = pack_entries(entries), pack_choice()
+    count = kernels.option_bound(
+        pack_option(option).address,
+        ctypes.addressof(pointers),
+        cut.address,
+        behind_address(option, values),
+        values.packed_prices.address,
+        choice.address,
+        is_usable.ctypes.data,
+        len(rows),
+        ctypes.addressof(chosen),
+        by_width.ctypes.data,
+    )
+    if count < 0:
         raise MemoryError
-    return together, widest
+    return by_width, chosen[:count]
 
 
-def compiled_tightest_rows(
+def compiled_best_relaxations(
     kernels: ctypes.CDLL,
     option: SegmentOption,
     entries: Sequence[EntryBins],
-    relaxations: Packed,
-    losses: Array,
-    bins: Array,
-    most_chosen: int,
-    loosest_us: float,
-) -> tuple[Array, Array]:
-    """Return `tightest_rows` of sampled branches in chosen bins, as a mask, and levels of all rows.
-
-    The level of a row is the sum over bins of its least bound; `losses` are `[relaxation, bin]`.
-    """
-    numbers, losses = integers(bins), doubles(losses[:, bins].T)
-    samples = [pack_table(table) for table in option.branch_samples()]
-    segment = pack_segment(option, samples, entries, relaxations, numbers)
-    is_chosen, levels = np.zeros(losses.shape[1], dtype=np.uint8), np.empty(losses.shape[1])
-    pointers = losses.ctypes.data, most_chosen, loosest_us, is_chosen.ctypes.data
-    if kernels.tightest_rows(segment.address, *pointers, levels.ctypes.data):
+    values: CostToGo,
+    near: Array,
+) -> list[int]:
+    """Return `best_relaxations`."""
+    chosen, bins = (ctypes.c_int64 * most_rows(option, values))(), integers(near)
+    pointers, choice = pack_entries(entries), pack_choice()
+    count = kernels.best_relaxations(
+        pack_option(option).address,
+        ctypes.addressof(pointers),
+        behind_address(option, values),
+        values.packed_prices.address,
+        choice.address,
+        len(bins),
+        bins.ctypes.data,
+        ctypes.addressof(chosen),
+    )
+    if count < 0:
         raise MemoryError
-    return is_chosen.astype(bool), levels
+    return chosen[:count]
+
+
+@contextmanager
+def relaxed(
+    option: SegmentOption, entries: Sequence[EntryBins], values: CostToGo, rows: Sequence[int]
+) -> Iterator[tuple[Any, ...]]:
+    """Provide what loops need to relax an option in chosen ways."""
+    pointers, numbers = pack_entries(entries), (ctypes.c_int64 * len(rows))(*rows)
+    yield (
+        pack_option(option).address,
+        ctypes.addressof(pointers),
+        behind_address(option, values),
+        values.packed_prices.address,
+        len(rows),
+        ctypes.addressof(numbers),
+    )
 
 
 def compiled_deadline_costs(
     kernels: ctypes.CDLL,
     option: SegmentOption,
     entries: Sequence[EntryBins],
-    relaxations: Packed,
+    values: CostToGo,
+    rows: Sequence[int],
 ) -> tuple[Array, Array]:
     """Return deadlines and rewards by branch of `deadline_costs`, those that meet all demands.
 
@@ -118,12 +178,11 @@ def compiled_deadline_costs(
     """
     pairs = zip(option.branch_tables, entries, strict=True)
     most = sum(len(table.us) * (1 if entry.plain is None else 2) for table, entry in pairs)
-    bins, rows = len(entries[0].us), relaxations.arrays[-1].shape[1]
-    deadlines, rewards = np.empty((bins, most)), np.empty((len(entries), rows, bins, most))
-    numbers = integers(np.arange(bins))
-    segment = pack_segment(option, option.packed_tables, entries, relaxations, numbers)
-    pointers = deadlines.ctypes.data, rewards.ctypes.data
-    columns = kernels.deadline_costs(segment.address, most, *pointers)
+    bins = len(entries[0].us)
+    deadlines, rewards = np.empty((bins, most)), np.empty((len(entries), len(rows), bins, most))
+    with relaxed(option, entries, values, rows) as asked:
+        outputs = deadlines.ctypes.data, rewards.ctypes.data
+        columns = kernels.deadline_costs(*asked, bins, most, *outputs)
     if columns < 0:
         raise MemoryError
     return deadlines[:, :columns], rewards[..., :columns]
@@ -133,18 +192,17 @@ def compiled_candidate_pairs(
     kernels: ctypes.CDLL,
     option: SegmentOption,
     entries: Sequence[EntryBins],
-    relaxations: Packed,
+    values: CostToGo,
+    rows: Sequence[int],
     slack_us: float,
     most: int,
 ) -> tuple[tuple[Array, ...] | None, float]:
     """Return `candidate_combinations` of two branches of which no options dominate others."""
     most = min(most, math.prod(len(table.us) for table in option.branch_tables))
     options, left_out_us = np.empty((2, most), dtype=np.int64), ctypes.c_double(np.inf)
-    segment = pack_segment(
-        option, option.packed_tables, entries, relaxations, integers(np.zeros(1))
-    )
-    outputs = options.ctypes.data, ctypes.byref(left_out_us)
-    count = kernels.candidate_pairs(segment.address, slack_us, most, *outputs)
+    with relaxed(option, entries, values, rows) as asked:
+        outputs = options.ctypes.data, ctypes.byref(left_out_us)
+        count = kernels.candidate_pairs(*asked, slack_us, most, *outputs)
     if count < 0:
         raise MemoryError
     return (options[0, :count], options[1, :count]) if count else None, left_out_us.value

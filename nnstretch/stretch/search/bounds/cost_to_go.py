@@ -15,7 +15,7 @@ from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.bounds.entry_bins import EntryBins, bin_entries, width_bins
 from nnstretch.stretch.search.bounds.lagrangian import changes_width
 from nnstretch.stretch.search.bounds.multipliers import AffineMinorants, CostToGo, Multipliers
-from nnstretch.stretch.search.bounds.option_bounds import bound_option, single_bound
+from nnstretch.stretch.search.bounds.option_bounds import CutBins, bound_option, single_bound
 from nnstretch.stretch.search.options.option_costs import BranchCombinations
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.space.search_space import SearchSpace
@@ -88,6 +88,7 @@ class CutBounds:
 
     def __post_init__(self) -> None:
         self.starts = width_bins(self.space, self.i, self.values.bin_factor)
+        self.bins = CutBins(self.space, self.i, self.starts)
         self.best = np.full(len(self.space.merged_widths(self.i)), np.inf)
         self.waiting: list[tuple[int, SegmentOption, Array]] = []
         self.entries: dict[tuple[str, ...], list[EntryBins] | None] = {}
@@ -136,7 +137,7 @@ class CutBounds:
         """Return the bound through an option at some merged widths, infinite elsewhere."""
         entries = self.known_entries(option)
         assert entries is not None  # only of a `project` merge there may be none
-        return bound_option(number, option, self.values, self.starts, entries, rows)
+        return bound_option(number, option, self.values, self.bins, entries, rows)
 
     def known_entries(self, option: SegmentOption) -> list[EntryBins] | None:
         """Return `bin_entries`, made once for all ends of segments."""

@@ -7,7 +7,7 @@ alone would make wide bins loose: `EntryTilt` takes out what they share.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 
 import numpy as np
@@ -80,7 +80,9 @@ class EntryBins:
         params = [doubles(kind.params) for kind in kinds]
         spans = doubles(self.spans)
         pointers = [pointer_pair(arrays) for arrays in (kinds_us, macs, params)]
-        struct = EntryBinsStruct(self.us.shape[1], *pointers, spans.ctypes.data, self.tilt.us)
+        struct = EntryBinsStruct(
+            self.us.shape[1], *pointers, spans.ctypes.data, *astuple(self.tilt)
+        )
         return Packed(struct, (kinds_us, macs, params, spans))
 
 

@@ -16,13 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array, BranchTable
-from nnstretch.stretch.search.bounds.compiled_bounds import (
-    compiled_deadline_costs,
-    compiled_segment_bound,
-    pack_relaxations,
-)
+from nnstretch.stretch.search.bounds.compiled_bounds import compiled_deadline_costs
 from nnstretch.stretch.search.bounds.entry_bins import EntryBins, per_channel_us
-from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers, SegmentMultipliers
+from nnstretch.stretch.search.bounds.multipliers import (
+    MAC_SHARES,
+    CostToGo,
+    Multipliers,
+    SegmentMultipliers,
+)
 from nnstretch.stretch.search.compiled.library import load_kernels
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 
@@ -83,20 +84,31 @@ class BranchWork:
         return np.asarray(rewards)
 
 
+def candidate_relaxations(option: SegmentOption, values: CostToGo) -> SegmentMultipliers:
+    """Return ways to relax an option: every slope of the minorants with MAC multipliers."""
+    if not option.branched:
+        return SegmentMultipliers(np.zeros(1), np.zeros(1))
+    slopes = values.minorants[option.j].slopes if option.merge == "concat" else np.zeros(1)
+    full, demand = option.space.original_width(option.j), max(1.0, option.bounds.macs)
+    per_mac = np.repeat(np.array(MAC_SHARES)[:, None] / option.macs_per_us, len(slopes), axis=1)
+    if values.width_shares:
+        width_us = (slopes + option.merge_us_per_channel) * full
+        weighed = np.array(values.width_shares)[:, None] * width_us / demand
+        per_mac = np.concatenate([per_mac, weighed])
+    prices = np.maximum(0.0, per_mac - values.multipliers.per_mac).T.ravel()
+    return SegmentMultipliers(prices, np.repeat(slopes, len(per_mac)))
+
+
 def deadline_costs(
-    option: SegmentOption,
-    entries: Sequence[EntryBins],
-    relaxations: SegmentMultipliers,
-    multipliers: Multipliers,
+    option: SegmentOption, entries: Sequence[EntryBins], values: CostToGo, rows: Sequence[int]
 ) -> DeadlineTable:
-    """Return the table of a segment option."""
+    """Return the table of a segment option at chosen rows of `candidate_relaxations`."""
     kernels = load_kernels()
     if kernels is None or not option.branched:
-        tables = option.branch_tables
+        relaxations = candidate_relaxations(option, values).take(rows)
+        tables, multipliers = option.branch_tables, values.multipliers
         return deadline_costs_by_arrays(option, tables, entries, relaxations, multipliers)
-    offsets = np.zeros((1, len(relaxations)))
-    packed = pack_relaxations(option, relaxations, multipliers, offsets)
-    deadlines, rewards = compiled_deadline_costs(kernels, option, entries, packed)
+    deadlines, rewards = compiled_deadline_costs(kernels, option, entries, values, rows)
     return DeadlineTable(deadlines, list(rewards), np.isfinite(deadlines))
 
 
@@ -204,19 +216,18 @@ def segment_bound(
     Of all widths of a bin, and of its widest by case and relaxation: `[bin]`,
     `[case, relaxation, bin]`. A narrower one adds `per_channel_us` to the latter.
     """
-    kernels, multipliers = load_kernels(), values.multipliers
+    multipliers = values.multipliers
     offsets = offsets_us(option, relaxations, values)
     losses = tilt_losses_us(entries, relaxations, multipliers)
-    if kernels is not None:
-        packed = pack_relaxations(option, relaxations, multipliers, offsets)
-        return compiled_segment_bound(kernels, option, entries, packed, losses, bins)
     options = sum(len(table.us) for table in option.branch_tables)
     step = max(4, CHUNK // (len(relaxations) * options))
     parts = []
     for low in range(0, len(bins), step):
         few = bins[low : low + step]
         few_entries = [entry.take(few) for entry in entries]
-        costs = deadline_costs(option, few_entries, relaxations, multipliers).costs
+        tables = option.branch_tables
+        table = deadline_costs_by_arrays(option, tables, few_entries, relaxations, multipliers)
+        costs = table.costs
         widest = costs.min(axis=2, initial=np.inf) + offsets[:, :, None]
         parts.append((least_over_deadlines(costs + losses[:, few, None], offsets), widest))
     together, widest_parts = zip(*parts, strict=True)

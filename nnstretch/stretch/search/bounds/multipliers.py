@@ -5,11 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array
+from nnstretch.stretch.search.compiled.library import (
+    MinorantsStruct,
+    Packed,
+    PricesStruct,
+    doubles,
+)
 from nnstretch.stretch.search.constraints import NetworkLimits
+
+MAC_SHARES = (0.0, 0.8)
+"""Multipliers of a segment's MACs, as shares of what a MAC costs when all processors work."""
+WIDTH_SHARES = (0.5, 1.0, 2.0)
+"""Further ones, as shares of what a MAC costs in merged channels: branches that have the MACs of a
+segment are wider than those that earn most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +96,13 @@ class AffineMinorants:
     at_full: float
     """Cost-to-go there, us."""
 
+    @cached_property
+    def packed(self) -> Packed:
+        """Return the lines for compiled loops."""
+        arrays = doubles(self.slopes), doubles(self.bases)
+        lines = (array.ctypes.data for array in arrays)
+        return Packed(MinorantsStruct(len(self.slopes), *lines, self.at_full), arrays)
+
     def bases_at(self, slopes: Array) -> Array:
         """Return the bases of the lines of these slopes."""
         return np.asarray(self.bases[np.searchsorted(self.slopes, slopes)])
@@ -119,13 +139,27 @@ class CostToGo:
     """By cut."""
     options: dict[int, Array] = field(default_factory=dict)
     """Bound through a segment option, by its number: `[merged width it reads]`."""
-    relaxations: dict[int, SegmentMultipliers] = field(default_factory=dict)
-    """The few ways to relax a segment option that bound it best, by its number."""
+    relaxations: dict[int, list[int]] = field(default_factory=dict)
+    """Rows of the few ways to relax a segment option that bound it best, by its number."""
     choices: dict[tuple[int, tuple[str, ...], str], tuple[int, list[int]]] = field(
         default_factory=dict
     )
     """Which of the ways to relax were chosen last, by end, processors and merge of a segment, and
     its length."""
+
+    @cached_property
+    def packed_prices(self) -> Packed:
+        """Return the multipliers, and shares that those of segments follow from."""
+        shares = doubles(np.array(MAC_SHARES)), doubles(np.array(self.width_shares))
+        network = self.multipliers
+        prices = network.per_mac, network.per_param, network.per_meeting
+        arrays = (share.ctypes.data for share in shares)
+        return Packed(PricesStruct(*prices, *map(len, shares), *arrays), shares)
+
+    @property
+    def width_shares(self) -> tuple[float, ...]:
+        """Return the shares that weigh MACs against merged channels."""
+        return WIDTH_SHARES if self.weighs_width else ()
 
     def total(self, limits: NetworkLimits) -> float:
         """Return the Lagrangian bound on the latency of every plan within the limits, us."""

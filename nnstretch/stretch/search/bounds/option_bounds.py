@@ -2,23 +2,65 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array
+from nnstretch.stretch.search.bounds.compiled_bounds import compiled_option_bound, pack_cut
 from nnstretch.stretch.search.bounds.entry_bins import (
     EntryBins,
     channels_missing,
     per_channel_us,
 )
-from nnstretch.stretch.search.bounds.lagrangian import (
-    segment_bound,
-)
+from nnstretch.stretch.search.bounds.lagrangian import candidate_relaxations, segment_bound
 from nnstretch.stretch.search.bounds.multipliers import CostToGo
-from nnstretch.stretch.search.bounds.relaxations import best_relaxations
+from nnstretch.stretch.search.bounds.relaxations import (
+    chosen_before,
+    chosen_rows,
+    note_choice,
+)
+from nnstretch.stretch.search.compiled.library import Packed, load_kernels
 from nnstretch.stretch.search.options.segment_option import SegmentOption
+from nnstretch.stretch.search.space.search_space import SearchSpace
+
+
+@dataclass(frozen=True)
+class CutBins:
+    """Bins of the merged widths at one cut."""
+
+    space: SearchSpace
+    i: int
+    starts: Array
+
+    @cached_property
+    def packed(self) -> Packed:
+        """Return the bins for compiled loops."""
+        return pack_cut(self.space, self.i, self.starts)
 
 
 def bound_option(
+    number: int,
+    option: SegmentOption,
+    values: CostToGo,
+    bins: CutBins,
+    entries: list[EntryBins],
+    is_usable: Array,
+) -> Array:
+    """Return the bound through an option: `[merged width it reads]`, infinite where not usable."""
+    kernels = load_kernels()
+    if kernels is None:
+        return bound_by_arrays(number, option, values, bins.starts, entries, is_usable)
+    rows = chosen_before(option, values)
+    known = option, entries, values, bins.packed, is_usable, rows
+    by_width, values.relaxations[number] = compiled_option_bound(kernels, *known)
+    if not rows:
+        note_choice(option, values, values.relaxations[number])
+    return by_width
+
+
+def bound_by_arrays(
     number: int,
     option: SegmentOption,
     values: CostToGo,
@@ -26,7 +68,7 @@ def bound_option(
     entries: list[EntryBins],
     is_usable: Array,
 ) -> Array:
-    """Return the bound through an option: `[merged width it reads]`, infinite where not usable."""
+    """Return `bound_option`."""
     space, i = option.space, option.i
     widths, full = space.merged_widths(i), space.merged_row(i, space.original_width(i))
     sizes, is_read = (
@@ -36,7 +78,8 @@ def bound_option(
     bins, rows = np.flatnonzero(is_read), np.flatnonzero(np.repeat(is_read, sizes))
     full_bin = int(np.searchsorted(starts, full))
     near = sampled_bins(bins, full_bin, len(starts))
-    relaxations = values.relaxations[number] = best_relaxations(option, entries, values, near)
+    chosen = values.relaxations[number] = chosen_rows(option, entries, values, near)
+    relaxations = candidate_relaxations(option, values).take(chosen)
     by_width = np.full(len(widths), np.inf)
     if option.merge == "project":
         only = np.zeros(1, dtype=np.int64)

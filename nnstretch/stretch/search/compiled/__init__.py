@@ -1,5 +1,12 @@
 """Inner loops of the search in C, for where a compiler was at hand when the package was installed.
 
-library.py   the shared library, and its structures
-kernels.c    its source; without it the same is computed by arrays, in several times the time
+Without it the same is computed by arrays, in several times the time.
+
+library.py       the shared library, and its structures
+kernels.h        structures that the loops read
+bins.h           options of a segment's branches in one bin of merged widths, by latency
+relaxations.h    ways to relax a segment option
+option_bounds.c  bounds through a segment option over merged widths
+combinations.c   combinations of branches at one merged width
+labels.c         labels, and combinations that extend them
 """

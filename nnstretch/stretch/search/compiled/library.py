@@ -15,78 +15,115 @@ import numpy as np
 from nnstretch.stretch.cost.cost_arrays import Array, BranchTable
 
 LIBRARY = Path(__file__).with_name("kernels.so")
-SOURCE = Path(__file__).with_name("kernels.c")
+SOURCES = Path(__file__).parent
 POINTER = ctypes.c_void_p
 SIZE = ctypes.c_int64
+REAL = ctypes.c_double
+RELAXED = (POINTER, POINTER, POINTER, POINTER, SIZE, POINTER)
+"""An option, entries, minorants, prices, and numbers of relaxations."""
 
 
 @cache
 def load_kernels() -> ctypes.CDLL | None:
     """Return the library; None where there is none, or one for another machine or source."""
     try:
-        library, version = ctypes.CDLL(str(LIBRARY)), zlib.crc32(SOURCE.read_bytes())
+        library = ctypes.CDLL(str(LIBRARY))
+        text = b"".join(path.read_bytes() for path in sorted(SOURCES.glob("*.[ch]")))
         library.kernels_version.restype = ctypes.c_uint32
-        if library.kernels_version() != version:
+        if library.kernels_version() != zlib.crc32(text):
             return None
     except (OSError, AttributeError):
         return None
-    library.segment_bound.argtypes = [POINTER, POINTER, POINTER, POINTER]
-    library.deadline_costs.argtypes = [POINTER, SIZE, POINTER, POINTER]
+    library.option_bound.argtypes = [*(POINTER,) * 7, SIZE, POINTER, POINTER]
+    library.option_bound.restype = SIZE
+    library.best_relaxations.argtypes = [*(POINTER,) * 5, SIZE, POINTER, POINTER]
+    library.best_relaxations.restype = SIZE
+    library.deadline_costs.argtypes = [*RELAXED, SIZE, SIZE, POINTER, POINTER]
     library.deadline_costs.restype = SIZE
-    library.tightest_rows.argtypes = [POINTER, POINTER, SIZE, ctypes.c_double, POINTER, POINTER]
-    library.candidate_pairs.argtypes = [POINTER, ctypes.c_double, SIZE, POINTER, POINTER]
+    library.candidate_pairs.argtypes = [*RELAXED, REAL, SIZE, POINTER, POINTER]
     library.candidate_pairs.restype = SIZE
-    library.pairs_below.argtypes = [SIZE, SIZE, SIZE, POINTER, POINTER, ctypes.c_double, POINTER]
+    library.pairs_below.argtypes = [SIZE, SIZE, SIZE, POINTER, POINTER, REAL, POINTER]
     library.pairs_below.restype = SIZE
     library.pareto_rows.argtypes = [SIZE, SIZE, POINTER, POINTER, POINTER, POINTER]
     library.pareto_rows.restype = None
     return library
 
 
+def pointers(*names: str) -> tuple[tuple[str, Any], ...]:
+    """Return fields of a structure."""
+    return tuple((name, POINTER) for name in names)
+
+
+def numbers(*names: str) -> tuple[tuple[str, Any], ...]:
+    """Return fields of a structure."""
+    return tuple((name, REAL) for name in names)
+
+
+def counts(*names: str) -> tuple[tuple[str, Any], ...]:
+    """Return fields of a structure."""
+    return tuple((name, SIZE) for name in names)
+
+
 class BranchTableStruct(ctypes.Structure):
-    """`BranchTable` of kernels.c."""
+    """`BranchTable` of kernels.h."""
 
     _fields_ = (
-        ("options", SIZE),
-        *((name, POINTER) for name in ("adapted_us", "plain_us", "macs", "params")),
-        *((name, POINTER) for name in ("channels_out", "first")),
+        *counts("options"),
+        *pointers("adapted_us", "plain_us", "macs", "params", "channels_out", "first"),
     )
 
 
 class EntryBinsStruct(ctypes.Structure):
-    """`EntryBins` of kernels.c: every table of both kinds."""
+    """`EntryBins` of kernels.h: every table of both kinds."""
 
     _fields_ = (
-        ("columns", SIZE),
+        *counts("columns"),
         *((name, POINTER * 2) for name in ("us", "macs", "params")),
-        ("spans", POINTER),
-        ("tilt_us", ctypes.c_double),
+        *pointers("spans"),
+        *numbers("tilt_us", "tilt_macs", "tilt_params"),
     )
 
 
-class SegmentBoundsStruct(ctypes.Structure):
-    """`SegmentBounds` of kernels.c."""
-
-    _fields_ = tuple((name, ctypes.c_double) for name in ("branch_us", "main_macs", "macs"))
-
-
-class RelaxationsStruct(ctypes.Structure):
-    """`Relaxations` of kernels.c."""
+class SegmentOptionStruct(ctypes.Structure):
+    """`SegmentOption` of kernels.h, with its bounds."""
 
     _fields_ = (
-        *((name, SIZE) for name in ("rows", "cases")),
-        *((name, POINTER) for name in ("per_mac", "per_channel")),
-        ("per_param", ctypes.c_double),
-        ("offsets_us", POINTER),
+        *counts("branches"),
+        *pointers("tables"),
+        *numbers("branch_us", "main_macs", "macs"),
+        *numbers("fixed_us", "merge_us_per_channel", "macs_per_us", "original_width", "meetings"),
+        *counts("is_projected", "is_last"),
     )
 
 
-class SegmentStruct(ctypes.Structure):
-    """`Segment` of kernels.c."""
+class MinorantsStruct(ctypes.Structure):
+    """`Minorants` of kernels.h."""
+
+    _fields_ = (*counts("lines"), *pointers("slopes", "bases"), *numbers("at_full"))
+
+
+class PricesStruct(ctypes.Structure):
+    """`Prices` of kernels.h."""
 
     _fields_ = (
-        *((name, SIZE) for name in ("branches", "bins")),
-        *((name, POINTER) for name in ("tables", "entries", "bounds", "relaxations", "numbers")),
+        *numbers("per_mac", "per_param", "per_meeting"),
+        *counts("mac_shares", "width_shares"),
+        *pointers("mac_share", "width_share"),
+    )
+
+
+class ChoiceStruct(ctypes.Structure):
+    """`Choice` of kernels.h."""
+
+    _fields_ = (*counts("most_sampled", "most_together"), *numbers("loosest_us"))
+
+
+class CutStruct(ctypes.Structure):
+    """`Cut` of kernels.h."""
+
+    _fields_ = (
+        *counts("widths", "bins", "full_width", "full_bin"),
+        *pointers("starts", "missing"),
     )
 
 
@@ -127,5 +164,5 @@ def pack_table(table: BranchTable) -> Packed:
     """Return a branch's options for the library."""
     columns = [doubles(us) for us in (table.adapted_us, table.plain_us, table.macs, table.params)]
     columns += [integers(table.channels_out), integers(table.first)]
-    pointers = [column.ctypes.data for column in columns]
-    return Packed(BranchTableStruct(len(table.us), *pointers), tuple(columns))
+    addresses_of = [column.ctypes.data for column in columns]
+    return Packed(BranchTableStruct(len(table.us), *addresses_of), tuple(columns))

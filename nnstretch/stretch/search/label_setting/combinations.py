@@ -12,12 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array, take_rows
-from nnstretch.stretch.search.bounds.compiled_bounds import (
-    compiled_candidate_pairs,
-    pack_relaxations,
-)
+from nnstretch.stretch.search.bounds.compiled_bounds import compiled_candidate_pairs
 from nnstretch.stretch.search.bounds.entry_bins import exact_entries
-from nnstretch.stretch.search.bounds.lagrangian import DeadlineTable, deadline_costs, offsets_us
+from nnstretch.stretch.search.bounds.lagrangian import (
+    DeadlineTable,
+    candidate_relaxations,
+    deadline_costs,
+    offsets_us,
+)
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, SegmentMultipliers
 from nnstretch.stretch.search.compiled.library import load_kernels
 from nnstretch.stretch.search.constraints import NetworkLimits
@@ -41,29 +43,28 @@ def candidate_combinations(
     width: int,
     totals: Sequence[OptionCosts],
     values: CostToGo,
-    relaxations: SegmentMultipliers,
+    rows: Sequence[int],
     limits: NetworkLimits,
     slack_us: float,
     most: int,
 ) -> tuple[tuple[Array, ...] | None, float]:
     """Return options of every branch, as parallel arrays, with a bound to the output of `slack_us`.
 
-    `totals` are the branches' at the width. Of more than `most` combinations, those of the least
-    bounds. The second value is the least bound of what was left out nevertheless, infinite where
-    nothing was. None where no combination is good enough.
+    `totals` are the branches' at the width, `rows` how it is relaxed. Of more than `most`
+    combinations, those of the least bounds. The second value is the least bound of what was left
+    out nevertheless, infinite where nothing was. None where no combination is good enough.
     """
     entries = exact_entries(option, width)
     if entries is None:
         return None, np.inf
     kernels = load_kernels()
     if kernels is not None and len(totals) == 2 and not may_dominate(option, limits):
-        offsets = offsets_us(option, relaxations, values)
-        packed = pack_relaxations(option, relaxations, values.multipliers, offsets)
-        return compiled_candidate_pairs(kernels, option, entries, packed, slack_us, most)
-    table = deadline_costs(option, entries, relaxations, values.multipliers)
+        return compiled_candidate_pairs(kernels, option, entries, values, rows, slack_us, most)
+    table = deadline_costs(option, entries, values, rows)
     costs = table.costs
     if not np.isfinite(costs).any():
         return None, np.inf
+    relaxations = candidate_relaxations(option, values).take(rows)
     tails_us = offsets_us(option, relaxations, values).min(axis=0)
     row = int((costs[:, 0].min(axis=1) + tails_us).argmax())
     best, tail_us = relaxations.take([row]), float(tails_us[row])

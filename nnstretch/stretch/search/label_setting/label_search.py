@@ -16,7 +16,7 @@ import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.bounds.multipliers import CostToGo
-from nnstretch.stretch.search.bounds.relaxations import known_relaxations
+from nnstretch.stretch.search.bounds.relaxations import known_rows
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.label_setting.combinations import candidate_combinations
 from nnstretch.stretch.search.label_setting.dominance import compared_resources, undominated
@@ -187,7 +187,7 @@ class LabelSearch:
             group.width,
             totals,
             self.values[0],
-            known_relaxations(number, option, self.values[0], group.width),
+            known_rows(number, option, self.values[0], group.width),
             self.limits,
             self.limit_us - ahead_us,
             CANDIDATE_FACTOR * self.beam.combinations,

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from nnstretch.plan import Branch
 from nnstretch.stretch.cost.cost_arrays import Array, BranchTable, HeadCosts, TailCosts
 from nnstretch.stretch.lowering.lower import equal_slices
-from nnstretch.stretch.search.compiled.library import Packed, SegmentBoundsStruct, pack_table
 from nnstretch.stretch.search.constraints import SegmentBounds
 from nnstretch.stretch.search.options.option_costs import (
     BranchCombinations,
@@ -116,23 +116,20 @@ class SegmentOption:
         return [table.subsample(SAMPLE) for table in self.branch_tables]
 
     @cached_property
-    def packed_tables(self) -> list[Packed]:
-        """Return the tables of the branches for compiled loops."""
-        return [pack_table(table) for table in self.branch_tables]
+    def macs_per_us(self) -> float:
+        """Return how fast all processors together compute the original segment."""
+        us, macs = self.tables.original(self.i, self.j)
+        return float(sum(macs / (us[p] * self.slowdown) for p in self.processors))
 
-    @cached_property
-    def packed_bounds(self) -> Packed:
-        """Return the limits of branches for compiled loops."""
-        bounds = self.bounds
-        limits = bounds.branch_us, bounds.main_macs, bounds.macs
-        return Packed(SegmentBoundsStruct(*limits), ())
+    def table_key(self, b: int) -> tuple[Any, ...]:
+        """Return what options have in common that share the table of branch b."""
+        share = self.shares[b] if self.merge == "project" else None
+        price = self.price_keys[b], self.slowdown, self.copies_out[b]
+        return self.i, self.j, self.branched, share, *price
 
     def shared_table(self, b: int) -> BranchTable:
         """Return the table of branch b, one for all options that have such a branch."""
-        share = self.shares[b] if self.merge == "project" else None
-        price = self.price_keys[b], self.slowdown, self.copies_out[b]
-        key = self.i, self.j, self.branched, share, *price
-        return self.tables.once(("branch table", key), lambda: self.branch_table(b))
+        return self.tables.once(("branch table", self.table_key(b)), lambda: self.branch_table(b))
 
     def branch_table(self, b: int) -> BranchTable:
         """Compute the table of branch b."""

@@ -1,0 +1,52 @@
+/* Labels and combinations that extend them. */
+#include "kernels.h"
+
+/* The checksum of the sources, by which a library of others is not used. */
+#ifndef KERNELS_VERSION
+#define KERNELS_VERSION 0
+#endif
+uint32_t kernels_version(void) { return KERNELS_VERSION; }
+
+/* `pairs_below`, row by row, all looked at. */
+int64_t pairs_below(int64_t prices, int64_t rows, int64_t columns,
+                    const double *before_us /* [price][row] */,
+                    const double *after_us /* [price][column] */, double limit_us,
+                    int64_t *pairs /* [pair][2] */) {
+  int64_t count = 0;
+  for (int64_t row = 0; row < rows; row++)
+    for (int64_t column = 0; column < columns; column++) {
+      int64_t p = 0;
+      while (p < prices &&
+             before_us[p * rows + row] + after_us[p * columns + column] < limit_us)
+        p++;
+      pairs[2 * count] = row;
+      pairs[2 * count + 1] = column;
+      count += p == prices;
+    }
+  return count;
+}
+
+/* `pareto_rows`: whether each row is one; `values` are [column][row]. */
+void pareto_rows(int64_t rows, int64_t columns, const double *values, const uint8_t *is_first,
+                 int64_t *kept /* [row], to work with */, uint8_t *is_kept) {
+  int64_t count = 0;
+  for (int64_t row = 0; row < rows; row++) {
+    if (is_first[row]) count = 0;
+    int64_t match = -1;
+    for (int64_t k = 0; k < count && match < 0; k++) {
+      int64_t column = 0;
+      while (column < columns &&
+             values[column * rows + kept[k]] >= values[column * rows + row])
+        column++;
+      if (column == columns) match = k;
+    }
+    is_kept[row] = match < 0;
+    if (match < 0) {
+      kept[count++] = row;
+    } else if (match > 0) { /* what matches one row often matches the next */
+      const int64_t better = kept[match];
+      kept[match] = kept[match / 2];
+      kept[match / 2] = better;
+    }
+  }
+}
