@@ -66,7 +66,7 @@ def test_combinations_within_the_limits_are_kept_or_dominated(seed: int, most: i
         totals = option.branch_totals(width)
         assert totals is not None
         options, left_out_us = candidate_combinations(
-            option, width, totals, values, ways, one.bounds, room_us, most
+            option, width, values, ways, one.bounds, room_us, most
         )
         hopeful = combinations.take(
             np.flatnonzero(

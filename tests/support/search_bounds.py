@@ -15,7 +15,12 @@ from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.bounds import lagrangian, option_bounds, relaxations
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
-from nnstretch.stretch.search.label_setting import combinations, dominance, small_sums
+from nnstretch.stretch.search.label_setting import (
+    combinations,
+    dominance,
+    extensions,
+    small_sums,
+)
 from nnstretch.stretch.search.options.option_costs import BranchCombinations
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.space.cost_tables import CostTables
@@ -76,5 +81,6 @@ def slack(value: float) -> float:
 
 def search_by_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Search as where no C compiler was at hand."""
-    for module in (lagrangian, option_bounds, relaxations, dominance, combinations, small_sums):
+    bounds = lagrangian, option_bounds, relaxations
+    for module in (*bounds, dominance, combinations, extensions, small_sums):
         monkeypatch.setattr(module, "load_kernels", lambda: None)

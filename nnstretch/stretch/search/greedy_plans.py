@@ -104,7 +104,6 @@ class GreedyPlans:
             options, _ = candidate_combinations(
                 option,
                 width,
-                totals,
                 values,
                 known_rows(number, option, values, width),
                 self.limits,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import astuple
 from typing import Any
 
 import numpy as np
@@ -59,15 +59,17 @@ def option_struct(option: SegmentOption) -> Packed:
     """Return a segment option."""
     tables = [pack_branch(option, b) for b in range(len(option.processors))]
     pointers, bounds = addresses(tables), option.bounds
+    copies = doubles(np.array([astuple(link) for link in option.copies_in]).T)
     struct = SegmentOptionStruct(
         len(tables),
         ctypes.addressof(pointers),
-        *(bounds.branch_us, bounds.main_macs, bounds.macs),
-        *(option.sync_us + option.merge_us, option.merge_us_per_channel, option.macs_per_us),
-        *(option.space.original_width(option.j), option.meetings),
+        *(row.ctypes.data for row in copies),
+        *(bounds.communication_us, bounds.branch_us, bounds.main_macs, bounds.macs),
+        *(option.bytes_in, option.sync_us, option.merge_us, option.merge_us_per_channel),
+        *(option.macs_per_us, option.space.original_width(option.j), option.meetings),
         *(option.merge == "project", option.is_last),
     )
-    return Packed(struct, (tables, pointers))
+    return Packed(struct, (tables, pointers, copies))
 
 
 def pack_branch(option: SegmentOption, b: int) -> Packed:
@@ -149,13 +151,12 @@ def compiled_best_relaxations(
     return chosen[:count]
 
 
-@contextmanager
 def relaxed(
     option: SegmentOption, entries: Sequence[EntryBins], values: CostToGo, rows: Sequence[int]
-) -> Iterator[tuple[Any, ...]]:
-    """Provide what loops need to relax an option in chosen ways."""
+) -> tuple[tuple[Any, ...], Any]:
+    """Return what loops need to relax an option in chosen ways, and what it points to."""
     pointers, numbers = pack_entries(entries), (ctypes.c_int64 * len(rows))(*rows)
-    yield (
+    asked = (
         pack_option(option).address,
         ctypes.addressof(pointers),
         behind_address(option, values),
@@ -163,6 +164,7 @@ def relaxed(
         len(rows),
         ctypes.addressof(numbers),
     )
+    return asked, (pointers, numbers)
 
 
 def compiled_deadline_costs(
@@ -180,9 +182,9 @@ def compiled_deadline_costs(
     most = sum(len(table.us) * (1 if entry.plain is None else 2) for table, entry in pairs)
     bins = len(entries[0].us)
     deadlines, rewards = np.empty((bins, most)), np.empty((len(entries), len(rows), bins, most))
-    with relaxed(option, entries, values, rows) as asked:
-        outputs = deadlines.ctypes.data, rewards.ctypes.data
-        columns = kernels.deadline_costs(*asked, bins, most, *outputs)
+    asked, _arrays = relaxed(option, entries, values, rows)
+    outputs = deadlines.ctypes.data, rewards.ctypes.data
+    columns = kernels.deadline_costs(*asked, bins, most, *outputs)
     if columns < 0:
         raise MemoryError
     return deadlines[:, :columns], rewards[..., :columns]
@@ -200,9 +202,9 @@ def compiled_candidate_pairs(
     """Return `candidate_combinations` of two branches of which no options dominate others."""
     most = min(most, math.prod(len(table.us) for table in option.branch_tables))
     options, left_out_us = np.empty((2, most), dtype=np.int64), ctypes.c_double(np.inf)
-    with relaxed(option, entries, values, rows) as asked:
-        outputs = options.ctypes.data, ctypes.byref(left_out_us)
-        count = kernels.candidate_pairs(*asked, slack_us, most, *outputs)
+    asked, _arrays = relaxed(option, entries, values, rows)
+    outputs = options.ctypes.data, ctypes.byref(left_out_us)
+    count = kernels.candidate_pairs(*asked, slack_us, most, *outputs)
     if count < 0:
         raise MemoryError
     return (options[0, :count], options[1, :count]) if count else None, left_out_us.value

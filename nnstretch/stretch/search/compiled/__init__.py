@@ -8,5 +8,6 @@ bins.h           options of a segment's branches in one bin of merged widths, by
 relaxations.h    ways to relax a segment option
 option_bounds.c  bounds through a segment option over merged widths
 combinations.c   combinations of branches at one merged width
-labels.c         labels, and combinations that extend them
+admissible.c     those that may still be part of a good plan
+order.c, .h      least bounds first, and rows that no other makes pointless
 """

@@ -1,5 +1,6 @@
 /* Combinations of branches of one segment option at one merged width. */
 #include "bins.h"
+#include "order.h"
 #include "relaxations.h"
 
 /* `deadline_costs`: deadlines that meet demands, and behind them infinite ones up to `most`. Return
@@ -43,36 +44,6 @@ VECTORIZED int64_t deadline_costs(const SegmentOption *option, const EntryBins *
   }
   free(memory);
   return columns;
-}
-
-/* Options of two branches with the bound of both. */
-typedef struct {
-  double bound_us;
-  int64_t numbers[2];
-} Pair;
-
-/* Move the `count` least of more pairs ahead; return the least bound of the others. */
-static double keep_least(Pair *pairs, int64_t total, int64_t count) {
-  int64_t low = 0, high = total - 1;
-  while (low < high) {
-    const double pivot_us = pairs[low + (high - low) / 2].bound_us;
-    int64_t first = low, last = high;
-    while (first <= last) {
-      while (pairs[first].bound_us < pivot_us) first++;
-      while (pairs[last].bound_us > pivot_us) last--;
-      if (first > last) break;
-      const Pair pair = pairs[first];
-      pairs[first++] = pairs[last];
-      pairs[last--] = pair;
-    }
-    if (count <= last)
-      high = last;
-    else if (count >= first)
-      low = first;
-    else
-      break;
-  }
-  return pairs[count].bound_us;
 }
 
 /* Pairs within the slack, of which `most` are kept. */

@@ -24,7 +24,7 @@
 
 typedef struct {
   int64_t options;
-  const double *behind_us[KINDS], *macs, *params;
+  const double *behind_us[KINDS], *copy_out_us, *macs, *params;
   const int64_t *channels_out, *first;
 } BranchTable;
 
@@ -36,14 +36,15 @@ typedef struct {
 } EntryBins;
 
 typedef struct {
-  double branch_us, main_macs, macs;
+  double communication_us, branch_us, main_macs, macs;
 } SegmentBounds;
 
 typedef struct {
   int64_t branches;
   const BranchTable *const *tables;
+  const double *copy_in_us, *copy_in_us_per_kib; /* [branch] */
   SegmentBounds bounds;
-  double fixed_us, merge_us_per_channel; /* to meet and to merge */
+  double channel_bytes_in, sync_us, merge_us, merge_us_per_channel;
   double macs_per_us;                    /* of all processors at the original's layers */
   double original_width, meetings;
   int64_t is_projected, is_last;
@@ -62,6 +63,22 @@ typedef struct {
   int64_t mac_shares, width_shares;
   const double *mac_share, *width_share;
 } Prices;
+
+/* Limits of the whole network. */
+typedef struct {
+  double min_macs, max_macs, min_params;
+  int64_t holders;
+  const double *max_held; /* [holder]; none without a limit */
+} NetworkLimits;
+
+/* Bounds on what completes combinations of an option, at the multipliers of a search. */
+typedef struct {
+  int64_t prices;
+  const double *per_mac, *per_param, *per_meeting; /* [price] */
+  int64_t widths;
+  const int64_t *merged_widths;
+  const double *left_us; /* [price][merged width]; NULL where nothing is left */
+} Completions;
 
 /* How relaxations are chosen. */
 typedef struct {

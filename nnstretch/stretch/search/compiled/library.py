@@ -42,6 +42,11 @@ def load_kernels() -> ctypes.CDLL | None:
     library.deadline_costs.restype = SIZE
     library.candidate_pairs.argtypes = [*RELAXED, REAL, SIZE, POINTER, POINTER]
     library.candidate_pairs.restype = SIZE
+    library.admissible_combinations.argtypes = [
+        *(POINTER, POINTER, POINTER, SIZE, POINTER, POINTER, POINTER, SIZE, SIZE, SIZE),
+        *(POINTER, POINTER),
+    ]
+    library.admissible_combinations.restype = SIZE
     library.pairs_below.argtypes = [SIZE, SIZE, SIZE, POINTER, POINTER, REAL, POINTER]
     library.pairs_below.restype = SIZE
     library.pareto_rows.argtypes = [SIZE, SIZE, POINTER, POINTER, POINTER, POINTER]
@@ -69,7 +74,8 @@ class BranchTableStruct(ctypes.Structure):
 
     _fields_ = (
         *counts("options"),
-        *pointers("adapted_us", "plain_us", "macs", "params", "channels_out", "first"),
+        *pointers("adapted_us", "plain_us", "copy_out_us"),
+        *pointers("macs", "params", "channels_out", "first"),
     )
 
 
@@ -89,9 +95,10 @@ class SegmentOptionStruct(ctypes.Structure):
 
     _fields_ = (
         *counts("branches"),
-        *pointers("tables"),
-        *numbers("branch_us", "main_macs", "macs"),
-        *numbers("fixed_us", "merge_us_per_channel", "macs_per_us", "original_width", "meetings"),
+        *pointers("tables", "copy_in_us", "copy_in_us_per_kib"),
+        *numbers("communication_us", "branch_us", "main_macs", "macs"),
+        *numbers("channel_bytes_in", "sync_us", "merge_us", "merge_us_per_channel"),
+        *numbers("macs_per_us", "original_width", "meetings"),
         *counts("is_projected", "is_last"),
     )
 
@@ -116,6 +123,36 @@ class ChoiceStruct(ctypes.Structure):
     """`Choice` of kernels.h."""
 
     _fields_ = (*counts("most_sampled", "most_together"), *numbers("loosest_us"))
+
+
+class NetworkLimitsStruct(ctypes.Structure):
+    """`NetworkLimits` of kernels.h."""
+
+    _fields_ = (
+        *numbers("min_macs", "max_macs", "min_params"),
+        *counts("holders"),
+        *pointers("max_held"),
+    )
+
+
+class CompletionsStruct(ctypes.Structure):
+    """`Completions` of kernels.h."""
+
+    _fields_ = (
+        *counts("prices"),
+        *pointers("per_mac", "per_param", "per_meeting"),
+        *counts("widths"),
+        *pointers("merged_widths", "left_us"),
+    )
+
+
+class CombinationsStruct(ctypes.Structure):
+    """`Combinations` of admissible.c."""
+
+    _fields_ = (
+        *counts("most", "branches", "holders", "prices"),
+        *pointers("latency_us", "macs", "params", "width", "held", "after_us", "options"),
+    )
 
 
 class CutStruct(ctypes.Structure):
@@ -162,7 +199,8 @@ def addresses(packed: Sequence[Packed]) -> Any:
 
 def pack_table(table: BranchTable) -> Packed:
     """Return a branch's options for the library."""
-    columns = [doubles(us) for us in (table.adapted_us, table.plain_us, table.macs, table.params)]
+    times_us = table.adapted_us, table.plain_us, table.copy_out_us
+    columns = [doubles(column) for column in (*times_us, table.macs, table.params)]
     columns += [integers(table.channels_out), integers(table.first)]
     addresses_of = [column.ctypes.data for column in columns]
     return Packed(BranchTableStruct(len(table.us), *addresses_of), tuple(columns))

@@ -38,7 +38,7 @@ INLINE void set_relaxations(Relaxations *relaxations, double *memory, const Segm
     relaxations->segment_per_channel[r] = slope;
     relaxations->per_mac[r] = prices->per_mac + per_mac;
     relaxations->per_channel[r] = slope + option->merge_us_per_channel;
-    double constant_us = option->fixed_us + per_mac * option->bounds.macs;
+    double constant_us = option->sync_us + option->merge_us + per_mac * option->bounds.macs;
     constant_us -= prices->per_meeting * option->meetings;
     relaxations->offsets_us[r] = constant_us;
     if (option->is_last) continue;

@@ -4,6 +4,7 @@ labels.py        labels and whole paths
 dominance.py     which rows no other row makes pointless
 combinations.py  branch combinations of an option whose bound is good enough
 label_bounds.py  what completions of labels take at least
+extensions.py    those that may extend labels to good plans
 small_sums.py    pairs of labels and combinations whose bound is good enough
 label_search.py  one run over all cuts
 """

@@ -41,7 +41,6 @@ ROUNDING_US = 1e-3
 def candidate_combinations(
     option: SegmentOption,
     width: int,
-    totals: Sequence[OptionCosts],
     values: CostToGo,
     rows: Sequence[int],
     limits: NetworkLimits,
@@ -50,15 +49,15 @@ def candidate_combinations(
 ) -> tuple[tuple[Array, ...] | None, float]:
     """Return options of every branch, as parallel arrays, with a bound to the output of `slack_us`.
 
-    `totals` are the branches' at the width, `rows` how it is relaxed. Of more than `most`
-    combinations, those of the least bounds. The second value is the least bound of what was left
+    `width` is what it reads, `rows` how it is relaxed. Of more than `most` combinations, those of
+    the least bounds. The second value is the least bound of what was left
     out nevertheless, infinite where nothing was. None where no combination is good enough.
     """
     entries = exact_entries(option, width)
     if entries is None:
         return None, np.inf
     kernels = load_kernels()
-    if kernels is not None and len(totals) == 2 and not may_dominate(option, limits):
+    if kernels is not None and len(entries) == 2 and not may_dominate(option, limits):
         return compiled_candidate_pairs(kernels, option, entries, values, rows, slack_us, most)
     table = deadline_costs(option, entries, values, rows)
     costs = table.costs
@@ -68,7 +67,7 @@ def candidate_combinations(
     tails_us = offsets_us(option, relaxations, values).min(axis=0)
     row = int((costs[:, 0].min(axis=1) + tails_us).argmax())
     best, tail_us = relaxations.take([row]), float(tails_us[row])
-    branches = branch_options(option, totals, best, values)
+    branches = branch_options(option, option.branch_totals(width) or [], best, values)
     join = BranchJoin(option, table.take(row), branches, limits, slack_us - tail_us, most)
     options = join.run()
     return options, join.discarded_us + tail_us

@@ -20,6 +20,12 @@ from nnstretch.stretch.search.bounds.relaxations import known_rows
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.label_setting.combinations import candidate_combinations
 from nnstretch.stretch.search.label_setting.dominance import compared_resources, undominated
+from nnstretch.stretch.search.label_setting.extensions import (
+    DOMINANCE_FACTOR,
+    Extensions,
+    admissible_extensions,
+    least_rows,
+)
 from nnstretch.stretch.search.label_setting.label_bounds import LabelBounds
 from nnstretch.stretch.search.label_setting.labels import (
     LabelGroup,
@@ -37,8 +43,6 @@ from nnstretch.stretch.search.space.search_space import SearchSpace
 
 MOST_WAITING = 300_000
 """Labels that may wait at one cut before they are pruned ahead of time."""
-DOMINANCE_FACTOR = 6
-"""Rows that dominance looks at, over those that are kept."""
 CANDIDATE_FACTOR = 16
 """Combinations that are generated, over those that are kept."""
 SLICE = 100_000
@@ -98,30 +102,23 @@ class LabelSearch:
 
     def prune(self, i: int, parts: list[LabelSet]) -> LabelSet:
         """Return the labels at a cut that may still become the best plan."""
-        labels = concatenate_labels(parts)
-        bound = self.bounds.at_cut(i, labels)
-        labels, bound = self.discard(labels, bound, bound < self.limit_us, self.limit_us)
-        labels, bound = self.keep_best(labels, bound, DOMINANCE_FACTOR * self.beam.labels)
-        missing = np.maximum(0, self.limits.min_meetings - labels.meetings)
-        state = labels.width * (self.limits.min_meetings + 1) + missing
-        rows = undominated(state, labels.latency_us, compared_resources(labels, self.limits))
-        return self.keep_best(labels.take(rows), bound[rows], self.beam.labels)[0]
+        labels, most = concatenate_labels(parts), self.beam.labels
+        bound_us = self.bounds.at_cut(i, labels)
+        is_good = bound_us < self.limit_us
+        self.note_discarded(float(bound_us[~is_good].min(initial=np.inf)))
+        rows = np.flatnonzero(is_good)
+        rows = self.keep_least(bound_us, rows, DOMINANCE_FACTOR * most)
+        missing = np.maximum(0, self.limits.min_meetings - labels.meetings[rows])
+        state = labels.width[rows] * (self.limits.min_meetings + 1) + missing
+        resources = [column[rows] for column in compared_resources(labels, self.limits)]
+        rows = rows[undominated(state, labels.latency_us[rows], resources)]
+        return labels.take(self.keep_least(bound_us, rows, most))
 
-    def keep_best(self, labels: LabelSet, bound: Array, most: int) -> tuple[LabelSet, Array]:
-        """Return the labels of the least bounds, and these."""
-        if len(labels) <= most:
-            return labels, bound
-        worst = float(np.partition(bound, most)[most])
-        return self.discard(labels, bound, bound < worst, worst)
-
-    def discard(
-        self, labels: LabelSet, bound: Array, keep: Array, least: float
-    ) -> tuple[LabelSet, Array]:
-        """Return the labels to keep and their bounds; note the least bound of the others."""
-        if not keep.all():
-            self.note_discarded(max(least, float(bound[~keep].min())))
-        rows = np.flatnonzero(keep)
-        return labels.take(rows), bound[rows]
+    def keep_least(self, bound_us: Array, rows: Array, most: int) -> Array:
+        """Return at most so many rows, those of the least bounds; note the least of the others."""
+        rows, discarded_us = least_rows(bound_us, rows, most)
+        self.note_discarded(discarded_us)
+        return rows
 
     def note_discarded(self, bound_us: float) -> None:
         """Lower the certificate to the bound of something that was dropped."""
@@ -131,25 +128,22 @@ class LabelSearch:
 
     def expand(self, i: int, labels: LabelSet, waiting: dict[int, list[LabelSet]]) -> None:
         """Extend the labels of a cut, width by width, along every option."""
-        if not len(labels):
+        numbers = self.starting.get(i, ())
+        if not len(labels) or not numbers:
             return
         labels = labels.take(np.argsort(labels.width, kind="stable"))
-        first = self.expanded.append(labels)
+        first, reduced_us = self.expanded.append(labels), self.bounds.reduced_us(labels)
         widths, starts = np.unique(labels.width, return_index=True)
         ends = [*starts.tolist()[1:], len(labels)]
         for width, low, high in zip(widths.tolist(), starts.tolist(), ends, strict=True):
-            part = labels.take(np.arange(low, high))
-            reduced_us = self.bounds.reduced_us(part)
-            group = LabelGroup(width, part, np.arange(first + low, first + high), reduced_us)
-            numbers = self.starting.get(i, ())
-            if not numbers:
-                continue
+            same = labels.take(slice(low, high)), np.arange(first + low, first + high)
+            group = LabelGroup(width, *same, reduced_us[:, low:high])
             through_us = self.bounds.through(i, numbers, group)
             for number, bound_us in zip(numbers, through_us.tolist(), strict=True):
                 if self.is_promising(bound_us):
-                    combinations = self.admissible_combinations(number, group)
-                    if combinations is not None and len(combinations):
-                        self.extend(number, group, combinations, waiting)
+                    extensions = self.admissible_extensions(number, group)
+                    if extensions is not None and len(extensions.combinations):
+                        self.extend(number, group, extensions, waiting)
 
     def is_promising(self, bound_us: float) -> bool:
         """Return whether some label may reach a good plan through an option of this bound."""
@@ -157,35 +151,30 @@ class LabelSearch:
             self.note_discarded(self.limit_us)
         return bound_us < self.limit_us and math.isfinite(bound_us)
 
-    def admissible_combinations(self, number: int, group: LabelGroup) -> BranchCombinations | None:
+    def admissible_extensions(self, number: int, group: LabelGroup) -> Extensions | None:
         """Return combinations of an option that may still be part of a good plan."""
-        option = self.options[number]
-        combinations = self.generate_combinations(number, group)
-        if combinations is None:
+        options = self.generate_combinations(number, group)
+        if options is None:
             return None
-        after_us = self.bounds.after_us(option, combinations)
-        is_good = (after_us < self.limit_us - group.least_us[:, None]).all(axis=0)
-        is_good &= self.limits.fits(combinations.params_held)
-        rows = np.flatnonzero(is_good)
-        combinations, ahead_us = combinations.take(rows), float(group.least_us[0])
-        most = self.beam.combinations
-        combinations, values = self.keep_least(
-            combinations, after_us[0, rows], ahead_us, DOMINANCE_FACTOR * most
+        extensions = admissible_extensions(
+            self.options[number],
+            group.width,
+            options,
+            self.bounds,
+            self.limits,
+            self.limit_us - group.least_us,
+            self.beam.combinations,
         )
-        resources = compared_resources(combinations, self.limits)
-        rows = undominated(combinations.width, combinations.latency_us, resources)
-        return self.keep_least(combinations.take(rows), values[rows], ahead_us, most)[0]
+        if math.isfinite(extensions.discarded_us):
+            self.note_discarded(float(group.least_us[0]) + extensions.discarded_us)
+        return extensions
 
-    def generate_combinations(self, number: int, group: LabelGroup) -> BranchCombinations | None:
-        """Return combinations of an option whose bound is good enough; None without any."""
+    def generate_combinations(self, number: int, group: LabelGroup) -> tuple[Array, ...] | None:
+        """Return options of every branch whose bound is good enough; None without any."""
         option, ahead_us = self.options[number], float(group.least_us[0])
-        totals = option.branch_totals(group.width)
-        if totals is None:
-            return None
         options, least_us = candidate_combinations(
             option,
             group.width,
-            totals,
             self.values[0],
             known_rows(number, option, self.values[0], group.width),
             self.limits,
@@ -196,30 +185,18 @@ class LabelSearch:
             self.note_discarded(min(max(ahead_us + least_us, 0.0), self.limit_us))
         elif np.isfinite(self.limit_us):
             self.note_discarded(self.limit_us)
-        if options is None:
-            return None
-        return option.admissible_combinations(group.width, totals, options)
-
-    def keep_least(
-        self, combinations: BranchCombinations, values: Array, ahead_us: float, most: int
-    ) -> tuple[BranchCombinations, Array]:
-        """Return the combinations of the least bounds, at most `most`, and these."""
-        if len(combinations) <= most:
-            return combinations, values
-        order = np.argpartition(values, most)
-        self.note_discarded(ahead_us + float(values[order[most]]))
-        return combinations.take(order[:most]), values[order[:most]]
+        return options
 
     def extend(
         self,
         number: int,
         group: LabelGroup,
-        combinations: BranchCombinations,
+        extensions: Extensions,
         waiting: dict[int, list[LabelSet]],
     ) -> None:
         """Extend every label of a group by every combination of an option."""
-        option = self.options[number]
-        after_us, limit_us, pairs = self.bounds.after_us(option, combinations), self.limit_us, 0
+        option, combinations = self.options[number], extensions.combinations
+        after_us, limit_us, pairs = extensions.after_us, self.limit_us, 0
         for rows, columns in pairs_below(group.reduced_us, after_us, limit_us, SLICE):
             pairs += len(rows)
             labels = self.extended(number, group, combinations, rows, columns)

@@ -48,7 +48,7 @@ class LabelSet:
     def __len__(self) -> int:
         return len(self.width)
 
-    def take(self, rows: Array) -> LabelSet:
+    def take(self, rows: Array | slice) -> LabelSet:
         """Return the chosen rows."""
         return take_rows(self, rows)
 

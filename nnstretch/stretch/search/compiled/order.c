@@ -1,11 +1,34 @@
-/* Labels and combinations that extend them. */
-#include "kernels.h"
+/* Least bounds first, rows that no other makes pointless, sums below a limit. */
+#include "order.h"
 
 /* The checksum of the sources, by which a library of others is not used. */
 #ifndef KERNELS_VERSION
 #define KERNELS_VERSION 0
 #endif
 uint32_t kernels_version(void) { return KERNELS_VERSION; }
+
+double keep_least(Pair *pairs, int64_t total, int64_t count) {
+  int64_t low = 0, high = total - 1;
+  while (low < high) {
+    const double pivot_us = pairs[low + (high - low) / 2].bound_us;
+    int64_t first = low, last = high;
+    while (first <= last) {
+      while (pairs[first].bound_us < pivot_us) first++;
+      while (pairs[last].bound_us > pivot_us) last--;
+      if (first > last) break;
+      const Pair pair = pairs[first];
+      pairs[first++] = pairs[last];
+      pairs[last--] = pair;
+    }
+    if (count <= last)
+      high = last;
+    else if (count >= first)
+      low = first;
+    else
+      break;
+  }
+  return pairs[count].bound_us;
+}
 
 /* `pairs_below`, row by row, all looked at. */
 int64_t pairs_below(int64_t prices, int64_t rows, int64_t columns,
@@ -26,9 +49,8 @@ int64_t pairs_below(int64_t prices, int64_t rows, int64_t columns,
   return count;
 }
 
-/* `pareto_rows`: whether each row is one; `values` are [column][row]. */
 void pareto_rows(int64_t rows, int64_t columns, const double *values, const uint8_t *is_first,
-                 int64_t *kept /* [row], to work with */, uint8_t *is_kept) {
+                 int64_t *kept, uint8_t *is_kept) {
   int64_t count = 0;
   for (int64_t row = 0; row < rows; row++) {
     if (is_first[row]) count = 0;
