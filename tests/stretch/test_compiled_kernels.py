@@ -45,7 +45,6 @@ from nnstretch.stretch.search.options.segment_options import segment_options
 from nnstretch.stretch.search.space.cost_tables import CostTables
 from nnstretch.stretch.search.space.search_space import SearchSpace
 
-
 LOOSE = SegmentLimits(beta=4.0, main_macs=0.2, segment_macs=0.3)
 
 

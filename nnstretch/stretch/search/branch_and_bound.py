@@ -51,6 +51,8 @@ class ExactSearch:
     """Multipliers to begin with, from a search that was like this one."""
     bounds: list[CostToGo] = field(default_factory=list)
     """At the best multipliers, by falling bound."""
+    exhausted: set[BeamLimits] = field(default_factory=set)
+    """Beams whose label searches were limited by nothing but the incumbent."""
 
     def __post_init__(self) -> None:
         self.space = self.tables.space
@@ -91,6 +93,8 @@ class ExactSearch:
             bounds.sort(key=lambda values: -values.total(self.limits))
             self.polish(bounds)
             for run in runs:
+                if run.beam in self.exhausted and run.margin < math.inf:
+                    continue
                 if run.beam.labels >= self.schedule.surrounded_labels:
                     self.surround(bounds)
                 if self.is_over or self.bound_us == math.inf:
@@ -152,14 +156,17 @@ class ExactSearch:
             if self.is_over:
                 return False
             report = partial(self.report_progress, "tightening bounds", n + 1, len(kept))
-            bounds[n] = self.evaluate(values.multipliers, bin_factor, report, values)
+            look = self.bounds_at if n else self.evaluate
+            bounds[n] = look(values.multipliers, bin_factor, report, values)
+            self.prune_options(bounds[n])
         return True
 
     def surround(self, bounds: list[CostToGo]) -> None:
         """Evaluate multipliers around the best, too.
 
         They bound all plans less well, but better those of more or less work than is asked for: a
-        label has done some of it, and needs the multipliers of what is left.
+        label has done some of it, and needs the multipliers of what is left. No greedy plan
+        follows them: it would do too much or too little.
         """
         nearby = self.planes.around(self.planes.best)
         for n, multipliers in enumerate(nearby):
@@ -167,9 +174,23 @@ class ExactSearch:
                 return
             if multipliers not in self.planes.bounds_us:
                 report = partial(self.report_progress, "surrounding bounds", n + 1, len(nearby))
-                values = self.evaluate(multipliers, bounds[0].bin_factor, report)
+                values = self.bounds_at(multipliers, bounds[0].bin_factor, report)
+                self.prune_options(values)
                 self.planes.bounds_us[multipliers] = values.total(self.limits)
                 bounds.append(values)
+
+    def bounds_at(
+        self,
+        multipliers: Multipliers,
+        bin_factor: float,
+        report: Callable[[], None],
+        before: CostToGo | None = None,
+    ) -> CostToGo:
+        """Return bounds at these multipliers, and raise what is proven to them."""
+        known = self.space, self.options, multipliers, self.alive
+        values = cost_to_go(*known, bin_factor, self.usable, report, before)
+        self.bound_us = max(self.bound_us, values.total(self.limits))
+        return values
 
     def evaluate(
         self,
@@ -179,9 +200,7 @@ class ExactSearch:
         before: CostToGo | None = None,
     ) -> CostToGo:
         """Return bounds at these multipliers; improve the incumbent and prune by them."""
-        known = self.space, self.options, multipliers, self.alive
-        values = cost_to_go(*known, bin_factor, self.usable, report, before)
-        self.bound_us = max(self.bound_us, values.total(self.limits))
+        values = self.bounds_at(multipliers, bin_factor, report, before)
         self.follow_bounds(values)
         self.prune_options(values)
         return values
@@ -201,7 +220,14 @@ class ExactSearch:
         self.alive, self.usable = list(usable), usable
 
     def search_labels(self, bounds: list[CostToGo], run: LabelRun) -> None:
-        """Search labels; what they drop without proof bounds what may have been missed."""
+        """Search labels; what they drop without proof bounds what may have been missed.
+
+        A beam that looked for every plan better than the incumbent is exhausted: it would find as
+        little again.
+        """
+        ceiling_us = self.above_bound(run.margin)
+        if self.best is not None and self.best.latency_us <= ceiling_us:
+            self.exhausted.add(run.beam)
         search = LabelSearch(
             self.space,
             self.options,
@@ -210,7 +236,7 @@ class ExactSearch:
             run.beam,
             self.gap,
             self.best,
-            ceiling_us=self.above_bound(run.margin),
+            ceiling_us=ceiling_us,
         )
         search.run(lambda done, of: self.report_progress("following labels", done, of))
         if search.best is not None:
