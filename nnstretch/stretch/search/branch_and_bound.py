@@ -15,7 +15,7 @@ from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go
 from nnstretch.stretch.search.bounds.cutting_planes import CuttingPlanes, largest_multipliers
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
-from nnstretch.stretch.search.bounds.reduced_costs import excess_by_width, promising_options
+from nnstretch.stretch.search.bounds.reduced_costs import promising_options, usable_widths
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.greedy_plans import GreedyPlans
 from nnstretch.stretch.search.label_setting.label_search import LabelSearch
@@ -146,8 +146,7 @@ class ExactSearch:
         """Return whether no plan so far is faster than the incumbent, within the limits or not."""
         if self.best is None or self.is_over or not self.limits.any:
             return False
-        fastest_us = min((plane[0] for plane in self.planes.planes), default=0.0)
-        return fastest_us >= self.best.latency_us * (1 - max(self.gap, 1e-9))
+        return self.planes.fastest_us >= self.best.latency_us * (1 - max(self.gap, 1e-9))
 
     def tighten(self, bounds: list[CostToGo], bin_factor: float) -> bool:
         """Evaluate the best multipliers over finer bins; return False where optimal before."""
@@ -164,9 +163,8 @@ class ExactSearch:
     def surround(self, bounds: list[CostToGo]) -> None:
         """Evaluate multipliers around the best, too.
 
-        They bound all plans less well, but better those of more or less work than is asked for: a
-        label has done some of it, and needs the multipliers of what is left. No greedy plan
-        follows them: it would do too much or too little.
+        They bound all plans less well, but better those of more or less work: a label has done
+        some, and needs the multipliers of what is left. No greedy plan follows such bounds.
         """
         nearby = self.planes.around(self.planes.best)
         for n, multipliers in enumerate(nearby):
@@ -210,14 +208,8 @@ class ExactSearch:
         if self.best is None:
             return
         room_us = self.best.latency_us - values.total(self.limits)
-        excess = excess_by_width(self.options, values, self.alive)
-        usable: dict[int, Array] = {}
-        for number in self.alive:
-            if number in excess:
-                is_usable = (excess[number] < room_us) & self.usable.get(number, True)
-                if is_usable.any():
-                    usable[number] = is_usable
-        self.alive, self.usable = list(usable), usable
+        self.usable = usable_widths(self.options, values, self.alive, self.usable, room_us)
+        self.alive = list(self.usable)
 
     def search_labels(self, bounds: list[CostToGo], run: LabelRun) -> None:
         """Search labels; what they drop without proof bounds what may have been missed.
@@ -298,17 +290,8 @@ class ExactSearch:
         for n, margin in enumerate(margins):
             self.report_progress("polishing", n + 1, len(margins))
             ceiling_us = least_us + margin * abs(least_us)
-            search = LabelSearch(
-                self.space,
-                self.options,
-                values,
-                self.limits,
-                beam,
-                self.gap,
-                self.best,
-                known,
-                ceiling_us,
-            ).run()
+            question = self.space, self.options, values, self.limits, beam, self.gap, self.best
+            search = LabelSearch(*question, known, ceiling_us).run()
             if search.best is not self.best:
                 self.best = search.best
                 return

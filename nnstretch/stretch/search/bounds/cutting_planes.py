@@ -37,6 +37,11 @@ class CuttingPlanes:
         return max(self.bounds_us, key=lambda multipliers: self.bounds_us[multipliers])
 
     @property
+    def fastest_us(self) -> float:
+        """Return the least latency of any plan so far; 0 before the first."""
+        return min((plane[0] for plane in self.planes), default=0.0)
+
+    @property
     def limited(self) -> tuple[bool, bool, bool]:
         """Return which of MACs, parameters and meeting points are limited."""
         limits = self.limits

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -45,6 +45,27 @@ def excess_by_width(
             if changes_width(option):
                 elsewhere[j] = min(elsewhere.get(j, math.inf), least_us)
     return costs
+
+
+def usable_widths(
+    options: Sequence[SegmentOption],
+    values: CostToGo,
+    alive: Iterable[int],
+    usable: Mapping[int, Array],
+    room_us: float,
+) -> dict[int, Array]:
+    """Return by number which merged widths plans may read that exceed the bound by less than room.
+
+    Of the options that are `alive`, and of the widths that were usable before.
+    """
+    excess = excess_by_width(options, values, alive)
+    kept: dict[int, Array] = {}
+    for number in alive:
+        if number in excess:
+            is_usable = (excess[number] < room_us) & usable.get(number, True)
+            if is_usable.any():
+                kept[number] = is_usable
+    return kept
 
 
 def promising_options(
