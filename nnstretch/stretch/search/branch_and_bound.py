@@ -155,9 +155,8 @@ class ExactSearch:
             if self.is_over:
                 return False
             report = partial(self.report_progress, "tightening bounds", n + 1, len(kept))
-            look = self.bounds_at if n else self.evaluate
-            bounds[n] = look(values.multipliers, bin_factor, report, values)
-            self.prune_options(bounds[n])
+            asked = values.multipliers, bin_factor, report, values
+            bounds[n] = self.evaluate(*asked, follow=n == 0)
         return True
 
     def surround(self, bounds: list[CostToGo]) -> None:
@@ -172,23 +171,10 @@ class ExactSearch:
                 return
             if multipliers not in self.planes.bounds_us:
                 report = partial(self.report_progress, "surrounding bounds", n + 1, len(nearby))
-                values = self.bounds_at(multipliers, bounds[0].bin_factor, report)
-                self.prune_options(values)
+                factor = bounds[0].bin_factor
+                values = self.evaluate(multipliers, factor, report, follow=False)
                 self.planes.bounds_us[multipliers] = values.total(self.limits)
                 bounds.append(values)
-
-    def bounds_at(
-        self,
-        multipliers: Multipliers,
-        bin_factor: float,
-        report: Callable[[], None],
-        before: CostToGo | None = None,
-    ) -> CostToGo:
-        """Return bounds at these multipliers, and raise what is proven to them."""
-        known = self.space, self.options, multipliers, self.alive
-        values = cost_to_go(*known, bin_factor, self.usable, report, before)
-        self.bound_us = max(self.bound_us, values.total(self.limits))
-        return values
 
     def evaluate(
         self,
@@ -196,10 +182,14 @@ class ExactSearch:
         bin_factor: float,
         report: Callable[[], None],
         before: CostToGo | None = None,
+        follow: bool = True,
     ) -> CostToGo:
-        """Return bounds at these multipliers; improve the incumbent and prune by them."""
-        values = self.bounds_at(multipliers, bin_factor, report, before)
-        self.follow_bounds(values)
+        """Return bounds at these multipliers; prune by them, and follow them to a plan."""
+        known = self.space, self.options, multipliers, self.alive
+        values = cost_to_go(*known, bin_factor, self.usable, report, before)
+        self.bound_us = max(self.bound_us, values.total(self.limits))
+        if follow:
+            self.follow_bounds(values)
         self.prune_options(values)
         return values
 
