@@ -231,7 +231,7 @@ def check_extensions_both_ways(
             if after_us.size:
                 limits_us = after_us[:, -1 - after_us.shape[1] // 5]
             for most in (10**6, 2):
-                asked = option, width, rows, bounds, bounds.limits, limits_us, most
+                asked = option, width, rows, bounds, limits_us, most
                 extensions = admissible_extensions(*asked)
                 is_whole = extensions.discarded_us == math.inf  # else equal bounds change places
                 kept = extension_rows(extensions)

@@ -17,7 +17,6 @@ from nnstretch.stretch.search.compiled.library import (
     integers,
     load_kernels,
 )
-from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.label_setting.dominance import compared_resources, undominated
 from nnstretch.stretch.search.label_setting.label_bounds import LabelBounds
 from nnstretch.stretch.search.options.option_costs import BranchCombinations
@@ -44,7 +43,6 @@ def admissible_extensions(
     width: int,
     options: tuple[Array, ...],
     bounds: LabelBounds,
-    limits: NetworkLimits,
     limits_us: Array,
     most: int,
 ) -> Extensions:
@@ -55,17 +53,16 @@ def admissible_extensions(
     """
     kernels = load_kernels()
     if kernels is not None:
-        asked = option, width, options, bounds, limits, limits_us, most
-        return compiled_extensions(kernels, *asked)
+        return compiled_extensions(kernels, option, width, options, bounds, limits_us, most)
     totals = option.branch_totals(width)
     assert totals is not None  # there are options
     combinations = option.admissible_combinations(width, totals, options)
     after_us = bounds.after_us(option, combinations)
     is_good = (after_us < limits_us[:, None]).all(axis=0)
-    is_good &= limits.fits(combinations.params_held)
+    is_good &= bounds.limits.fits(combinations.params_held)
     rows, compared_us = least_rows(after_us[0], np.flatnonzero(is_good), DOMINANCE_FACTOR * most)
     few = combinations.take(rows)
-    rows = rows[undominated(few.width, few.latency_us, compared_resources(few, limits))]
+    rows = rows[undominated(few.width, few.latency_us, compared_resources(few, bounds.limits))]
     rows, kept_us = least_rows(after_us[0], rows, most)
     discarded_us = min(compared_us, kept_us)
     return Extensions(combinations.take(rows), after_us[:, rows], discarded_us)
@@ -85,7 +82,6 @@ def compiled_extensions(
     width: int,
     options: tuple[Array, ...],
     bounds: LabelBounds,
-    limits: NetworkLimits,
     limits_us: Array,
     most: int,
 ) -> Extensions:

@@ -161,7 +161,6 @@ class LabelSearch:
             group.width,
             options,
             self.bounds,
-            self.limits,
             self.limit_us - group.least_us,
             self.beam.combinations,
         )
