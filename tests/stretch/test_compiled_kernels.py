@@ -21,12 +21,12 @@ from support.search_instances import Instance, random_instance
 from nnstretch.capture import capture, load_model
 from nnstretch.kernel import MOBILE_FUSION, ChannelBlockedLayout, FusionRules
 from nnstretch.predict import load_soc
-from nnstretch.stretch.cost.cost_arrays import Array
+from nnstretch.stretch.cost.cost_arrays import Array, BranchTable
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.bounds import compiled_bounds, entry_bins
 from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go
-from nnstretch.stretch.search.bounds.entry_bins import bin_entries, width_bins
+from nnstretch.stretch.search.bounds.entry_bins import EntryBins, bin_entries, width_bins
 from nnstretch.stretch.search.bounds.lagrangian import candidate_relaxations, deadline_costs
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
 from nnstretch.stretch.search.bounds.option_bounds import CutBins, bound_option
@@ -80,6 +80,36 @@ def test_bounds_are_those_of_arrays(
     options = list(segment_options(CostTables(space)))
     values = cost_to_go(space, options, random_prices(Random(seed), space), None, 1.3)
     check_bounds_both_ways(options, values, seed, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("is_blocked", [False, True])
+@pytest.mark.parametrize("seed", range(30, 36))
+def test_bounds_of_equal_latencies_are_those_of_arrays(
+    seed: int, is_blocked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where options take equally long, loops and arrays look at them in one order."""
+
+    def rounded(table: BranchTable | EntryBins) -> Any:
+        names = {"us", "adapted_us", "plain_us"} & set(vars(table))
+        plain = getattr(table, "plain", None)
+        columns = {name: np.round(getattr(table, name) / 40) * 40 for name in names}
+        return replace(table, **columns, **({"plain": rounded(plain)} if plain else {}))
+
+    table, bins = SegmentOption.branch_table, entry_bins.compute_bins
+    monkeypatch.setattr(SegmentOption, "branch_table", lambda option, b: rounded(table(option, b)))
+    monkeypatch.setattr(entry_bins, "compute_bins", lambda *asked: list(map(rounded, bins(*asked))))
+    monkeypatch.setattr(entry_bins, "SINGLE_BINS", 1)
+    one = random_instance(seed)
+    one = replace(one, limits=replace(one.limits, beta=4.0, main_macs=0.2, segment_macs=0.3))
+    space = space_of(blocked(one) if is_blocked else one)
+    options = list(segment_options(CostTables(space)))
+    prices = random_prices(Random(seed), space)
+    for signed in (prices, replace(prices, per_mac=-abs(prices.per_mac) - 1e-5)):
+        with monkeypatch.context() as patch:
+            values = cost_to_go(space, options, signed, None, 1.3)
+            check_bounds_both_ways(options, values, seed, patch)
 
 
 @pytest.mark.slow

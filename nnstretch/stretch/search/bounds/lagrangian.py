@@ -186,7 +186,7 @@ def sort_by_latency(branches: Sequence[BranchWork]) -> tuple[BranchWork, Array]:
     """
     us = np.concatenate([branch.us for branch in branches], axis=1)
     most = int(np.isfinite(us).sum(axis=1).max(initial=0)) + 1
-    order = np.argsort(us, axis=1)[:, :most]
+    order = np.argsort(us, axis=1, kind="stable")[:, :most]
     places = order + us.shape[1] * np.arange(len(us))[:, None]
     macs = np.concatenate([branch.macs for branch in branches], axis=1).take(places)
     channels_out = np.concatenate([branch.channels_out for branch in branches])[order]

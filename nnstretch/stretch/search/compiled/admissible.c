@@ -197,7 +197,7 @@ INLINE void gather_whole(int64_t *values, const Pair *kept, int64_t count, int64
   for (int64_t k = 0; k < count; k++) values[k] = spare[k];
 }
 
-/* `Extensions.of`: price `count` combinations and keep those that may be part of a good plan: in
+/* `admissible_extensions`: price `count` combinations and keep those that may be part of a good plan: in
  * `rows`, ahead. Return how many; -1 without memory. `discarded_us` becomes the least bound of those
  * that were left out although they may. */
 int64_t admissible_combinations(const SegmentOption *option, const EntryBins *const *entries,

@@ -113,12 +113,17 @@ INLINE int has_capacity(const Segment *segment, const double *macs) {
   return sum >= segment->option->bounds.macs && largest >= segment->option->bounds.main_macs;
 }
 
+/* Equal ones stay in the order of their numbers, as a stable sort leaves them. */
+INLINE int is_behind(int64_t first, int64_t second, const double *us) {
+  return us[first] > us[second] || (us[first] == us[second] && first > second);
+}
+
 INLINE void sort_by_latency(int64_t *numbers, int64_t count, const double *us) {
   for (int64_t gap = count > 12 ? count / 3 : 1; gap > 0; gap = gap > 1 && gap < 4 ? 1 : gap / 3) {
     for (int64_t n = gap; n < count; n++) {
       const int64_t number = numbers[n];
       int64_t m = n;
-      for (; m >= gap && us[numbers[m - gap]] > us[number]; m -= gap)
+      for (; m >= gap && is_behind(numbers[m - gap], number, us); m -= gap)
         numbers[m] = numbers[m - gap];
       numbers[m] = number;
     }

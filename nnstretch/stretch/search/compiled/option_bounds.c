@@ -212,6 +212,7 @@ int64_t option_bound(const SegmentOption *option, const EntryBins *const *entrie
     for (int64_t w = cut->starts[n]; w < cut->starts[n + 1]; w++) is_read |= is_usable[w];
     if (is_read) read[bins++] = n;
   }
+  if (!bins && !option->is_projected) return count;
   if (option->is_projected) {
     bins = 1;
     read[0] = sampled[0] = 0; /* the original width alone */

@@ -91,6 +91,7 @@ def compiled_extensions(
     pointers, limits_us = pack_entries(entries), doubles(limits_us)
     held_by, discarded_us = holders_of(option), ctypes.c_double(np.inf)
     count, holders = len(options[0]), len(held_by)
+    assert len(bounds.limits.max_held) in (0, holders)
     sums, widths = np.empty((3, count)), np.empty(count, dtype=np.int64)
     held, after_us = np.empty((count, holders)), np.empty((len(limits_us), count))
     chosen = np.array(options, dtype=np.int64)
