@@ -131,7 +131,7 @@ def plot(points: dict[str, list[tuple[float, float]]]) -> str:
     from math import log10
 
     def place(cuts: float, seconds: float) -> tuple[float, float]:
-        return 60 + 460 * (log10(cuts) - 1) / 0.85, 300 - 250 * (log10(seconds) + 0.5) / 2.5
+        return 60 + 460 * (log10(cuts) - 1) / 0.85, 300 - 250 * (log10(seconds) + 1) / 3
 
     parts = [
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 620 360" font-family="sans-serif"'
@@ -141,7 +141,7 @@ def plot(points: dict[str, list[tuple[float, float]]]) -> str:
         '<rect width="620" height="360" fill="white"/><text x="60" y="24" font-size="14">Seconds to'
         " the proven optimum, one core</text>"
     )
-    for seconds in (1, 10, 100):
+    for seconds in (0.1, 1, 10, 100):
         y = place(10, seconds)[1]
         parts.append(
             f'<line x1="60" y1="{y:.0f}" x2="530" y2="{y:.0f}" stroke="#ddd"/><text x="52"'
