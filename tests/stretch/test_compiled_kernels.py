@@ -12,18 +12,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.search_bounds import random_prices, search_by_arrays, space_of
-from support.search_instances import Instance, random_instance
+from support.search_bounds import (
+    NEEDS_LIBRARY,
+    blocked,
+    loosened,
+    options_of_resnet18,
+    random_prices,
+    search_by_arrays,
+    space_of,
+)
+from support.search_instances import random_instance
 
-from nnstretch.capture import capture, load_model
-from nnstretch.kernel import MOBILE_FUSION, ChannelBlockedLayout, FusionRules
-from nnstretch.predict import load_soc
 from nnstretch.stretch.cost.cost_arrays import Array, BranchTable
-from nnstretch.stretch.cost.cost_model import CostModel
-from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.bounds import compiled_bounds, entry_bins
 from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go
 from nnstretch.stretch.search.bounds.entry_bins import EntryBins, bin_entries, width_bins
@@ -33,19 +35,14 @@ from nnstretch.stretch.search.bounds.option_bounds import CutBins, bound_option
 from nnstretch.stretch.search.bounds.relaxations import choice_key, known_rows
 from nnstretch.stretch.search.compiled import library
 from nnstretch.stretch.search.compiled.library import load_kernels
-from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits
+from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.label_setting.combinations import candidate_combinations
 from nnstretch.stretch.search.label_setting.dominance import pareto_rows
-from nnstretch.stretch.search.label_setting.extensions import Extensions, admissible_extensions
-from nnstretch.stretch.search.label_setting.label_bounds import LabelBounds
 from nnstretch.stretch.search.label_setting.small_sums import pairs_below
 from nnstretch.stretch.search.options import segment_option
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.options.segment_options import segment_options
 from nnstretch.stretch.search.space.cost_tables import CostTables
-from nnstretch.stretch.search.space.search_space import SearchSpace
-
-LOOSE = SegmentLimits(beta=4.0, main_macs=0.2, segment_macs=0.3)
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -53,29 +50,15 @@ def test_an_installation_beside_a_compiler_has_the_library() -> None:
     assert load_kernels() is not None
 
 
-@pytest.fixture
-def compiled() -> None:
-    """Skip where the library is not there."""
-    if load_kernels() is None:
-        pytest.skip("no C compiler when the package was installed")
-
-
-def blocked(one: Instance) -> Instance:
-    """Return an instance whose runtimes copy between layouts, so that units are of two kinds."""
-    rules = FusionRules(MOBILE_FUSION.pairs, False, ChannelBlockedLayout(16, 4, frozenset({"add"})))
-    return replace(one, soc=replace(one.soc, fusion=dict.fromkeys(one.processors, rules)))
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("compiled")
+@NEEDS_LIBRARY
 @pytest.mark.parametrize("is_blocked", [False, True])
 @pytest.mark.parametrize("seed", range(12))
 def test_bounds_are_those_of_arrays(
     seed: int, is_blocked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(entry_bins, "SINGLE_BINS", 1)
-    one = random_instance(seed)
-    one = replace(one, limits=replace(one.limits, beta=4.0, main_macs=0.2, segment_macs=0.3))
+    one = loosened(random_instance(seed))
     space = space_of(blocked(one) if is_blocked else one)
     options = list(segment_options(CostTables(space)))
     values = cost_to_go(space, options, random_prices(Random(seed), space), None, 1.3)
@@ -83,7 +66,7 @@ def test_bounds_are_those_of_arrays(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("compiled")
+@NEEDS_LIBRARY
 @pytest.mark.parametrize("is_blocked", [False, True])
 @pytest.mark.parametrize("seed", range(30, 36))
 def test_bounds_of_equal_latencies_are_those_of_arrays(
@@ -101,8 +84,7 @@ def test_bounds_of_equal_latencies_are_those_of_arrays(
     monkeypatch.setattr(SegmentOption, "branch_table", lambda option, b: rounded(table(option, b)))
     monkeypatch.setattr(entry_bins, "compute_bins", lambda *asked: list(map(rounded, bins(*asked))))
     monkeypatch.setattr(entry_bins, "SINGLE_BINS", 1)
-    one = random_instance(seed)
-    one = replace(one, limits=replace(one.limits, beta=4.0, main_macs=0.2, segment_macs=0.3))
+    one = loosened(random_instance(seed))
     space = space_of(blocked(one) if is_blocked else one)
     options = list(segment_options(CostTables(space)))
     prices = random_prices(Random(seed), space)
@@ -113,7 +95,7 @@ def test_bounds_of_equal_latencies_are_those_of_arrays(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("compiled")
+@NEEDS_LIBRARY
 def test_bounds_of_a_network_are_those_of_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of branches with hundreds of options, relaxations are chosen by a sample."""
     for module in (segment_option, compiled_bounds):
@@ -121,15 +103,6 @@ def test_bounds_of_a_network_are_those_of_arrays(monkeypatch: pytest.MonkeyPatch
     options = options_of_resnet18()
     values = cost_to_go(options[0].space, options, Multipliers(4e-6, 1e-4), None, 1.3)
     check_bounds_both_ways(options[::9], values, 0, monkeypatch)
-
-
-def options_of_resnet18() -> list[SegmentOption]:
-    """Return the segment options of a network on three processors."""
-    graph = capture(load_model("torchvision:resnet18"), torch.zeros(1, 3, 224, 224))
-    cost_model, processors = CostModel(load_soc("mi9"), "nearest"), ("cpu", "gpu", "dsp")
-    analysis, merges = NetworkAnalysis(graph), ("concat", "project")
-    space = SearchSpace(analysis, cost_model, processors, LOOSE, None, merges)
-    return list(segment_options(CostTables(space)))
 
 
 def check_bounds_both_ways(
@@ -171,14 +144,13 @@ def every_row(option: SegmentOption, values: CostToGo) -> list[int]:
     return list(range(len(candidate_relaxations(option, values))))
 
 
-@pytest.mark.usefixtures("compiled")
+@NEEDS_LIBRARY
 @pytest.mark.parametrize("is_blocked", [False, True])
 @pytest.mark.parametrize("seed", range(12))
 def test_candidate_pairs_are_those_of_arrays(
     seed: int, is_blocked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = random_instance(seed)
-    one = replace(one, limits=replace(one.limits, beta=4.0, main_macs=0.2, segment_macs=0.3))
+    one = loosened(random_instance(seed))
     space, rng = space_of(blocked(one) if is_blocked else one), Random(seed)
     options = list(segment_options(CostTables(space)))
     values = cost_to_go(space, options, random_prices(rng, space), None, 1.3)
@@ -203,96 +175,7 @@ def test_candidate_pairs_are_those_of_arrays(
     assert sum(bool(pairs) for pairs, _ in results[0]) > 3
 
 
-@pytest.mark.usefixtures("compiled")
-@pytest.mark.parametrize("is_blocked", [False, True])
-@pytest.mark.parametrize("seed", range(12))
-def test_extensions_are_those_of_arrays(
-    seed: int, is_blocked: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, rng = random_instance(seed), Random(seed)
-    one = replace(one, limits=replace(one.limits, beta=4.0, main_macs=0.2, segment_macs=0.3))
-    processors = (replace(one.soc.processors[0], memory_bytes=10**6), *one.soc.processors[1:])
-    one = replace(one, soc=replace(one.soc, processors=processors))
-    space = space_of(blocked(one) if is_blocked else one)
-    space.whole_limited = rng.random() < 0.5
-    options = list(segment_options(CostTables(space)))
-    values = [cost_to_go(space, options, random_prices(rng, space), None, 1.3) for _ in range(3)]
-    bounds = LabelBounds(space, options, values, random_limits(rng, space))
-    check_extensions_both_ways(options, bounds, seed, monkeypatch)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("compiled")
-@pytest.mark.parametrize("seed", range(3))
-def test_extensions_in_a_network_are_those_of_arrays(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = options_of_resnet18()
-    space = options[0].space
-    space.whole_limited = seed > 0
-    each = [Multipliers(4e-6, 1e-4), Multipliers(3e-6), Multipliers()]
-    values = [cost_to_go(space, options, multipliers, None, 1.3) for multipliers in each]
-    bounds = LabelBounds(space, options, values, random_limits(Random(seed), space))
-    assert check_extensions_both_ways(options[::9], bounds, seed, monkeypatch) > 100
-
-
-def check_extensions_both_ways(
-    options: Sequence[SegmentOption],
-    bounds: LabelBounds,
-    seed: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> int:
-    """Extend by random combinations, keeping all or few; return how many were kept in all."""
-    results: list[list[tuple[set[tuple[Any, ...]], float]]] = [[], []]
-    for n in range(2):
-        draw = np.random.default_rng(seed)
-        for option in options:
-            widths = option.space.merged_widths(option.i)
-            width = int(draw.choice(widths))
-            if option.merge == "project":
-                width = option.space.original_width(option.i)
-            rows = tuple(draw.integers(len(table.us), size=200) for table in option.branch_tables)
-            totals = option.branch_totals(width)
-            if totals is None:
-                continue
-            combinations = option.admissible_combinations(width, totals, rows)
-            after_us = np.sort(bounds.after_us(option, combinations), axis=1)
-            limits_us = np.full(len(after_us), np.inf)
-            if after_us.size:
-                limits_us = after_us[:, -1 - after_us.shape[1] // 5]
-            for most in (10**6, 2):
-                asked = option, width, rows, bounds, limits_us, most
-                extensions = admissible_extensions(*asked)
-                is_whole = extensions.discarded_us == math.inf  # else equal bounds change places
-                kept = extension_rows(extensions)
-                assert len(kept) <= most
-                seen = kept if is_whole else {(len(kept),)}
-                results[n].append((seen, extensions.discarded_us))
-        search_by_arrays(monkeypatch)
-    assert results[0] == results[1]
-    return sum(len(rows) for rows, _ in results[0])
-
-
-def random_limits(rng: Random, space: SearchSpace) -> NetworkLimits:
-    """Return some limits of the whole network."""
-    macs, params = space.macs, space.analysis.graph.params
-    return NetworkLimits(
-        rng.choice((0.0, macs)),
-        rng.choice((math.inf, 2.0 * macs)),
-        rng.choice((0.0, params)),
-        rng.choice((tuple(0.6 * params for _ in space.holders), ())),
-    )
-
-
-def extension_rows(extensions: Extensions) -> set[tuple[Any, ...]]:
-    """Return what is known of each combination."""
-    rows = extensions.combinations
-    columns = rows.latency_us, rows.macs, rows.params, rows.width, *extensions.after_us
-    each = (column.tolist() for column in (*columns, *rows.params_held.T, *rows.options))
-    return set(zip(*each, strict=True))
-
-
-@pytest.mark.usefixtures("compiled")
+@NEEDS_LIBRARY
 @given(
     st.integers(1, 4),
     st.integers(0, 40),
@@ -320,7 +203,7 @@ def test_pairs_below_a_limit_are_those_of_arrays(
             search_by_arrays(patch)
 
 
-@pytest.mark.usefixtures("compiled")
+@NEEDS_LIBRARY
 @given(
     st.lists(
         st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 5), st.integers(0, 5)),

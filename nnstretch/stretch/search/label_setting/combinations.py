@@ -50,8 +50,8 @@ def candidate_combinations(
     """Return options of every branch, as parallel arrays, with a bound to the output of `slack_us`.
 
     `width` is what it reads, `rows` how it is relaxed. Of more than `most` combinations, those of
-    the least bounds. The second value is the least bound of what was left
-    out nevertheless, infinite where nothing was. None where no combination is good enough.
+    the least bounds. The second value is the least bound of what was left out nevertheless,
+    infinite where nothing was. None where no combination is good enough.
     """
     entries = exact_entries(option, width)
     if entries is None:
@@ -67,7 +67,9 @@ def candidate_combinations(
     tails_us = offsets_us(option, relaxations, values).min(axis=0)
     row = int((costs[:, 0].min(axis=1) + tails_us).argmax())
     best, tail_us = relaxations.take([row]), float(tails_us[row])
-    branches = branch_options(option, option.branch_totals(width) or [], best, values)
+    totals = option.branch_totals(width)
+    assert totals is not None  # there are entries
+    branches = branch_options(option, totals, best, values)
     join = BranchJoin(option, table.take(row), branches, limits, slack_us - tail_us, most)
     options = join.run()
     return options, join.discarded_us + tail_us

@@ -93,9 +93,9 @@ def compiled_extensions(
     count, holders = len(options[0]), len(held_by)
     assert len(bounds.limits.max_held) in (0, holders)
     sums, widths = np.empty((3, count)), np.empty(count, dtype=np.int64)
-    held, after_us = np.empty((count, holders)), np.empty((len(limits_us), count))
+    params_held, after_us = np.empty((count, holders)), np.empty((len(limits_us), count))
     chosen = np.array(options, dtype=np.int64)
-    columns = [column.ctypes.data for column in (*sums, widths, held, after_us, chosen)]
+    columns = [column.ctypes.data for column in (*sums, widths, params_held, after_us, chosen)]
     rows = CombinationsStruct(count, len(chosen), holders, len(limits_us), *columns)
     kept = kernels.admissible_combinations(
         pack_option(option).address,
@@ -114,7 +114,7 @@ def compiled_extensions(
     if kept < 0:
         raise MemoryError
     latency_us, macs, params = sums[:, :kept]
-    parts = latency_us, macs, params, widths[:kept], held[:kept], tuple(chosen[:, :kept])
+    parts = latency_us, macs, params, widths[:kept], params_held[:kept], tuple(chosen[:, :kept])
     combinations = BranchCombinations(*parts)
     return Extensions(combinations, after_us[:, :kept], discarded_us.value)
 
