@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
@@ -19,7 +20,7 @@ def local_stages(all_stages: Sequence[BlockStage], start: Cut, end: Cut) -> tupl
     """Return the stages inside a section; where it begins inside one, its first repeat stays."""
     stages: list[BlockStage] = []
     for stage in all_stages:
-        repeats = tuple(r for r in stage.repeats if lies_between(r, start, end))
+        repeats = repeats_between(stage, start, end)
         if start.position < stage.first_end.position <= end.position:
             stages.append(BlockStage(stage.first_end, repeats))
         elif repeats:
@@ -27,9 +28,11 @@ def local_stages(all_stages: Sequence[BlockStage], start: Cut, end: Cut) -> tupl
     return tuple(stages)
 
 
-def lies_between(repeat: Repeat, start: Cut, end: Cut) -> bool:
-    """Return whether a repeat lies between two cuts."""
-    return start.position <= repeat.start.position and repeat.end.position <= end.position
+def repeats_between(stage: BlockStage, start: Cut, end: Cut) -> tuple[Repeat, ...]:
+    """Return the repeats of a stage that lie between two cuts; they follow each other."""
+    first = bisect_left(stage.repeats, start.position, key=lambda repeat: repeat.start.position)
+    behind = bisect_right(stage.repeats, end.position, key=lambda repeat: repeat.end.position)
+    return stage.repeats[first:behind]
 
 
 def plan_depth(all_stages: Sequence[BlockStage], start: Cut, end: Cut) -> int:

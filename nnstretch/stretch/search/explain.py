@@ -17,7 +17,7 @@ from nnstretch.stretch.search.options.option_costs import OptionCosts
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.space.cost_tables import CostTables
 from nnstretch.stretch.search.space.search_space import SearchSpace
-from nnstretch.stretch.search.statistics import first_violation
+from nnstretch.stretch.search.statistics import costs_from_original, first_violation
 from nnstretch.structure.cuts import INPUT, OUTPUT, Cut, before_window
 from nnstretch.trial import Violation
 
@@ -188,7 +188,7 @@ def judge_option(option: SegmentOption) -> SegmentVerdict:
         option.merge,
         option.original[0],
     )
-    if violation := first_violation(option, width_in):
+    if violation := first_violation(option, costs_from_original(option)):
         return replace(verdict, first_violation=violation)
     totals = option.branch_totals(width_in) or []
     remaining = []

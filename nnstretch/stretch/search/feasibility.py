@@ -16,6 +16,7 @@ from nnstretch.stretch.search.branch_and_bound import ExactSearch, Progress
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.options.segment_options import most_meetings
+from nnstretch.stretch.search.options.single_costs import single_costs
 from nnstretch.stretch.search.space.cost_tables import CostTables
 from nnstretch.stretch.search.space.search_space import SearchSpace
 from nnstretch.stretch.search.statistics import least_macs
@@ -89,7 +90,7 @@ def most_latency_us(option: SegmentOption) -> float:
     """Return an upper bound on the latency of a segment that keeps to the rules, us."""
     if option.branched:
         return option.bounds.branch_us + option.bounds.communication_us
-    us = option.single_costs.us
+    us = single_costs(option).us
     return float(us[np.isfinite(us)].max(initial=0.0))
 
 

@@ -109,6 +109,7 @@ class GreedyPlans:
                 self.limits,
                 slack_us,
                 self.schedule.greedy_combinations,
+                drop_dominated=False,
             )
             if options is None:
                 continue

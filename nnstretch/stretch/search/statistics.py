@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnstretch.stretch.search.constraints import SEGMENT_RULES, SegmentDemand
+from nnstretch.stretch.search.options.option_costs import OptionCosts
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.space.cost_tables import CostTables
 from nnstretch.trial import Violation
@@ -61,47 +62,55 @@ def refusals(tables: CostTables, known: Sequence[SegmentOption] = ()) -> dict[st
                 continue
             for team in space.processor_sets():
                 option = concat.get((i, j, team)) or SegmentOption(tables, i, j, team)
-                rule, straggling = first_refusal(option, space.original_width(i))
+                rule, straggling = first_refusal(option)
                 counts["straggling_branches"] += straggling
                 counts[rule] += rule != ""
     names = [*(rule.name for rule in SEGMENT_RULES), "straggling_branches"]
     return {name: counts[name] for name in names if counts[name]}
 
 
-def first_refusal(option: SegmentOption, width_in: int) -> tuple[str, int]:
+def costs_from_original(option: SegmentOption) -> list[OptionCosts]:
+    """Return the costs of branches that read the original width, which every merge can."""
+    costs = option.branch_costs(option.space.original_width(option.i))
+    assert costs is not None
+    return costs
+
+
+def first_refusal(option: SegmentOption) -> tuple[str, int]:
     """Return the rule that leaves no branches, or nothing, and how many branches straggle."""
-    totals = option.branch_totals(width_in)
-    if totals is None:
-        return "", 0
-    straggling = sum(int(np.isinf(branch.us).sum()) for branch in totals)
-    violation = first_violation(option, width_in)
+    costs = costs_from_original(option)
+    keeps_pace = [option.bounds.keeps_pace(branch.us) for branch in costs]
+    straggling = sum(rows.size - int(np.count_nonzero(rows)) for rows in keeps_pace)
+    violation = first_violation(option, costs)
     return violation.rule if violation is not None else "", straggling
 
 
-def first_violation(option: SegmentOption, width_in: int) -> Violation | None:
-    """Return the first rule that leaves nothing, with the least that could be asked of it."""
-    return next(option.bounds.violations(option.name, least_demand(option, width_in)), None)
+def first_violation(option: SegmentOption, costs: Sequence[OptionCosts]) -> Violation | None:
+    """Return the first rule that leaves nothing, with the least that could be asked of it.
+
+    `costs` are those of branches that read the original width.
+    """
+    return next(option.bounds.violations(option.name, least_demand(option, costs)), None)
 
 
-def least_demand(option: SegmentOption, width_in: int) -> SegmentDemand:
+def least_demand(option: SegmentOption, costs: Sequence[OptionCosts]) -> SegmentDemand:
     """Return the least latencies and, of branches that keep pace, the most MACs.
 
     Each quantity by itself: no combination need have all of them.
     """
-    costs = option.branch_costs(width_in)
-    assert costs is not None, "every merge can start from the original width"
     slowest_us = max(float(branch.us.min()) for branch in costs)
     most_macs = []
     for branch in costs:
         keeps_pace = option.bounds.keeps_pace(branch.us)
         most_macs.append(float(branch.macs[keeps_pace].max(initial=0.0)))
-    communication_us = least_communication_us(option, width_in)
+    communication_us = least_communication_us(option)
     original = option.original[1]
     return SegmentDemand(communication_us, slowest_us, max(most_macs), sum(most_macs), original)
 
 
-def least_communication_us(option: SegmentOption, width_in: int) -> float:
-    """Return the least cost of meeting, over all branches of a segment option, us."""
+def least_communication_us(option: SegmentOption) -> float:
+    """Return the least cost of meeting, over branches that read the original width, us."""
+    width_in = option.space.original_width(option.i)
     copies_us = []
     channels_out = 0
     for link, table in zip(option.copies_in, option.branch_tables, strict=True):

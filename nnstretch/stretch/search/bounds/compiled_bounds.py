@@ -8,11 +8,11 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
-from dataclasses import astuple
 from typing import Any
 
 import numpy as np
 
+from nnstretch.soc import Link
 from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.bounds.entry_bins import EntryBins, channels_missing
 from nnstretch.stretch.search.bounds.multipliers import CostToGo
@@ -29,7 +29,7 @@ from nnstretch.stretch.search.compiled.library import (
 from nnstretch.stretch.search.options.segment_option import SAMPLE, SegmentOption
 from nnstretch.stretch.search.space.search_space import SearchSpace
 
-MOST_TOGETHER = 3
+MOST_TOGETHER = 2
 """Relaxations that bound one width bin together."""
 LOOSEST_US = 1e12
 """What stands for an infinite bound in sums."""
@@ -59,17 +59,24 @@ def option_struct(option: SegmentOption) -> Packed:
     """Return a segment option."""
     tables = [pack_branch(option, b) for b in range(len(option.processors))]
     pointers, bounds = addresses(tables), option.bounds
-    copies = doubles(np.array([astuple(link) for link in option.copies_in]).T)
+    key = "packed copies", option.processors
+    copies, copies_at = option.tables.once(key, lambda: pack_copies(option.copies_in))
     struct = SegmentOptionStruct(
         len(tables),
         ctypes.addressof(pointers),
-        *(row.ctypes.data for row in copies),
+        *copies_at,
         *(bounds.communication_us, bounds.branch_us, bounds.main_macs, bounds.macs),
         *(option.bytes_in, option.sync_us, option.merge_us, option.merge_us_per_channel),
         *(option.macs_per_us, option.space.original_width(option.j), option.meetings),
         *(option.merge == "project", option.is_last),
     )
     return Packed(struct, (tables, pointers, copies))
+
+
+def pack_copies(links: Sequence[Link]) -> tuple[Array, list[int]]:
+    """Return what copies cost, fixed and by size, and where both are."""
+    rows = doubles(np.array([(link.fixed_us, link.us_per_kib) for link in links]).T)
+    return rows, [row.ctypes.data for row in rows]
 
 
 def pack_branch(option: SegmentOption, b: int) -> Packed:

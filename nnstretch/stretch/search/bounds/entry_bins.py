@@ -7,7 +7,7 @@ alone would make wide bins loose: `EntryTilt` takes out what they share.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -80,9 +80,8 @@ class EntryBins:
         params = [doubles(kind.params) for kind in kinds]
         spans = doubles(self.spans)
         pointers = [pointer_pair(arrays) for arrays in (kinds_us, macs, params)]
-        struct = EntryBinsStruct(
-            self.us.shape[1], *pointers, spans.ctypes.data, *astuple(self.tilt)
-        )
+        tilt = self.tilt.us, self.tilt.macs, self.tilt.params
+        struct = EntryBinsStruct(self.us.shape[1], *pointers, spans.ctypes.data, *tilt)
         return Packed(struct, (kinds_us, macs, params, spans))
 
 

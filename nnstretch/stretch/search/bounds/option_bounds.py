@@ -23,6 +23,7 @@ from nnstretch.stretch.search.bounds.relaxations import (
 )
 from nnstretch.stretch.search.compiled.library import Packed, load_kernels
 from nnstretch.stretch.search.options.segment_option import SegmentOption
+from nnstretch.stretch.search.options.single_costs import single_costs
 from nnstretch.stretch.search.space.search_space import SearchSpace
 
 
@@ -98,7 +99,7 @@ def bound_by_arrays(
 
 def single_bound(option: SegmentOption, values: CostToGo) -> Array:
     """Return the bound through an option of one processor, exact: `[merged width it reads]`."""
-    us, macs, params = option.single_costs
+    us, macs, params = single_costs(option)
     to_output_us = 0.0 if option.is_last else values.minorants[option.j].at_full
     return values.multipliers.reduced(us, macs, params, option.meetings) + to_output_us
 

@@ -3,15 +3,30 @@
 #define BINS_H
 #include "kernels.h"
 
-/* Options of all branches in one bin that keep pace, and buckets of their latencies. */
+/* Options of one branch behind first units of one kind, in one bin. */
 typedef struct {
-  int64_t branches, lanes, count, bucket_count;
-  double *us, *macs, *channels_out, *params_us; /* [option] */
-  int64_t *branch, *bucket, *choice; /* [option]; the last is its row in its branch's table */
-  int64_t *begin, *order;        /* members of bucket q: order[begin[q]] to order[begin[q + 1]] */
-  double *first_us, *last_us;    /* [bucket], those of its first and last member */
+  const BranchTable *table;
+  const double *ahead_us, *ahead_macs, *ahead_params, *behind_us; /* of the first units; the rest */
+  int64_t branch, begin, count, step; /* number `begin` + n is row n x `step` of the table */
+} Part;
+
+/* What an option adds to its branch. */
+typedef struct {
+  double macs, channels_out, params_us;
+  int64_t branch, choice; /* the row in its branch's table */
+} Option;
+
+/* Options of all branches in one bin, and buckets of equal spans of latency. */
+typedef struct {
+  int64_t branches, lanes, part_count, count, bucket_count;
+  Part *parts;
+  double *us;      /* [option], infinite where it does not keep pace */
+  uint16_t *bucket; /* [option], NO_BUCKET where it does not */
+  double low_us, high_us; /* the least latency, and the most */
+  double span_us;         /* of a bucket: number q begins q spans above the least */
   double *best_rewards, *best_macs; /* [bucket][branch][lane], [bucket][branch], up to its end */
   double *rewards, *branch_macs;    /* [branch][lane], [branch], to go through one bucket */
+  int64_t *begin, *order; /* members of bucket q: order[begin[q]] to order[begin[q + 1]] */
 } Bin;
 
 INLINE int64_t sample_step(const Segment *segment, const BranchTable *table) {
@@ -19,89 +34,160 @@ INLINE int64_t sample_step(const Segment *segment, const BranchTable *table) {
   return step > 1 ? step : 1;
 }
 
-INLINE void collect(Bin *bin, const Segment *segment, int64_t number) {
-  const Relaxations *relaxations = segment->relaxations;
-  int64_t count = 0;
+INLINE void list_parts(Bin *bin, const Segment *segment, int64_t number) {
+  bin->part_count = bin->count = 0;
   for (int64_t b = 0; b < segment->option->branches; b++) {
     const BranchTable *table = segment->option->tables[b];
     const EntryBins *entry = segment->entries[b];
-    const double tilt_us = entry->tilt_us * entry->spans[number];
-    const int64_t step = sample_step(segment, table);
+    const int64_t step = sample_step(segment, table), begin = number * entry->columns;
+    const int64_t count = (table->options + step - 1) / step;
     for (int kind = 0; kind < KINDS && entry->us[kind]; kind++) {
-      const double *ahead_us = entry->us[kind] + number * entry->columns;
-      const double *ahead_macs = entry->macs[kind] + number * entry->columns;
-      const double *ahead_params = entry->params[kind] + number * entry->columns;
-      for (int64_t o = 0; o < table->options; o += step) {
-        const int64_t column = table->first[o];
-        const double us = ahead_us[column] + table->behind_us[kind][o];
-        bin->us[count] = us;
-        bin->macs[count] = ahead_macs[column] + table->macs[o];
-        bin->channels_out[count] = (double)table->channels_out[o];
-        bin->params_us[count] = 0.0;
-        if (relaxations->per_param != 0.0)
-          bin->params_us[count] = relaxations->per_param * (ahead_params[column] + table->params[o]);
-        bin->branch[count] = b;
-        bin->choice[count] = o;
-        count += us - tilt_us <= segment->option->bounds.branch_us && us < INFINITY;
-      }
+      bin->parts[bin->part_count++] =
+          (Part){table, entry->us[kind] + begin, entry->macs[kind] + begin,
+                 entry->params[kind] + begin, table->behind_us[kind], b, bin->count, count, step};
+      bin->count += count;
     }
   }
-  bin->count = count;
+}
+
+INLINE void collect(Bin *bin, const Segment *segment, int64_t number) {
+  list_parts(bin, segment, number);
+  for (int64_t k = 0; k < bin->part_count; k++) {
+    const Part *part = bin->parts + k;
+    const EntryBins *entry = segment->entries[part->branch];
+    const double tilt_us = entry->tilt_us * entry->spans[number];
+    const double most_us = segment->option->bounds.branch_us;
+    const double *ahead_us = part->ahead_us, *behind_us = part->behind_us;
+    const int64_t *first = part->table->first;
+    double *all_us = bin->us + part->begin;
+    for (int64_t n = 0; n < part->count; n++) {
+      const double us = ahead_us[first[n * part->step]] + behind_us[n * part->step];
+      all_us[n] = us - tilt_us <= most_us ? us : INFINITY;
+    }
+  }
+}
+
+INLINE Option part_option(const Part *part, double per_param, int64_t number) {
+  const int64_t choice = (number - part->begin) * part->step, column = part->table->first[choice];
+  double params_us = 0.0;
+  if (per_param != 0.0)
+    params_us = per_param * (part->ahead_params[column] + part->table->params[choice]);
+  return (Option){part->ahead_macs[column] + part->table->macs[choice],
+                  (double)part->table->channels_out[choice], params_us, part->branch, choice};
+}
+
+INLINE Option option_at(const Bin *bin, const Relaxations *relaxations, int64_t number) {
+  const Part *part = bin->parts;
+  while (number >= part->begin + part->count) part++;
+  return part_option(part, relaxations->per_param, number);
 }
 
 /* Raise the best rewards of a branch to those of an option. */
-INLINE void raise(double *best, const Bin *bin, const Relaxations *relaxations, int64_t option) {
-  const double macs = bin->macs[option], channels_out = bin->channels_out[option];
-  const double params_us = bin->params_us[option];
-  for (int64_t low = 0; low < bin->lanes; low += LANES) {
+INLINE void raise(double *best, const Relaxations *relaxations, int64_t lanes, Option option) {
+  const double *per_mac = relaxations->per_mac, *per_channel = relaxations->per_channel;
+  for (int64_t low = 0; low < lanes; low += LANES) {
     for (int64_t r = low; r < low + LANES; r++) {
-      double reward = relaxations->per_mac[r] * macs - relaxations->per_channel[r] * channels_out;
-      reward += params_us;
+      double reward = per_mac[r] * option.macs - per_channel[r] * option.channels_out;
+      reward += option.params_us;
       best[r] = reward > best[r] ? reward : best[r];
     }
   }
 }
 
+/* Note what is best in each bucket of one part, and in which bucket each option is. */
+INLINE void fill_buckets(Bin *bin, const Part *of_bin, const Relaxations *of_segment,
+                         double scale) {
+  const Part part = *of_bin;
+  const Relaxations relaxations = *of_segment;
+  const int64_t lanes = bin->lanes, stride = bin->branches;
+  const double low_us = bin->low_us, *all_us = bin->us;
+  double *best_macs = bin->best_macs + part.branch;
+  double *best_rewards = bin->best_rewards + part.branch * lanes;
+  uint16_t *bucket = bin->bucket;
+  for (int64_t n = part.begin; n < part.begin + part.count; n++) {
+    const double us = all_us[n];
+    bucket[n] = NO_BUCKET;
+    if (!(us < INFINITY)) continue;
+    const int64_t q = (int64_t)((us - low_us) * scale);
+    const Option option = part_option(&part, relaxations.per_param, n);
+    double *macs = best_macs + q * stride;
+    bucket[n] = (uint16_t)q;
+    *macs = option.macs > *macs ? option.macs : *macs;
+    raise(best_rewards + q * stride * lanes, &relaxations, lanes, option);
+  }
+}
+
+/* What is best in one bucket is so in the next. */
+INLINE void carry_on(double *best, int64_t buckets, int64_t columns) {
+  for (int64_t q = 1; q < buckets; q++) {
+    const double *restrict before = best + (q - 1) * columns;
+    double *restrict now = best + q * columns;
+    for (int64_t k = 0; k < columns; k++) now[k] = before[k] > now[k] ? before[k] : now[k];
+  }
+}
+
+INLINE void set_ends(Bin *bin) {
+  double low[LANES], high[LANES];
+  for (int64_t k = 0; k < LANES; k++) low[k] = INFINITY, high[k] = -INFINITY;
+  for (int64_t n = 0; n < bin->count; n += LANES)
+    for (int64_t k = 0; k < LANES; k++) {
+      const double us = bin->us[n + k];
+      low[k] = us < low[k] ? us : low[k];
+      high[k] = us > high[k] && us < INFINITY ? us : high[k];
+    }
+  for (int64_t k = 1; k < LANES; k++) {
+    low[0] = low[k] < low[0] ? low[k] : low[0];
+    high[0] = high[k] > high[0] ? high[k] : high[0];
+  }
+  bin->low_us = low[0];
+  bin->high_us = high[0];
+}
+
+/* Put options into buckets, and note what is best up to the end of each. */
 INLINE void distribute(Bin *bin, const Relaxations *relaxations) {
-  const int64_t branches = bin->branches, both = branches * bin->lanes, count = bin->count;
-  double low = INFINITY, high = -INFINITY;
-  for (int64_t n = 0; n < count; n++) {
-    low = bin->us[n] < low ? bin->us[n] : low;
-    high = bin->us[n] > high ? bin->us[n] : high;
-  }
-  int64_t most = count / BUCKET_SIZE + 1;
+  const int64_t branches = bin->branches, both = branches * bin->lanes;
+  for (int64_t k = 0; k < LANES; k++) bin->us[bin->count + k] = INFINITY;
+  set_ends(bin);
+  const double range_us = bin->high_us - bin->low_us;
+  int64_t most = bin->low_us < INFINITY ? bin->count / BUCKET_SIZE + 1 : 0;
   if (most > MOST_BUCKETS) most = MOST_BUCKETS;
-  const double scale = high > low ? (double)(most - 1) / (high - low) : 0.0;
+  const double scale = range_us > 0.0 ? (double)(most - 1) / range_us : 0.0;
   bin->bucket_count = most;
-  for (int64_t q = 0; q <= most; q++) bin->begin[q] = 0;
-  for (int64_t q = 0; q < most; q++) {
-    bin->first_us[q] = INFINITY;
-    bin->last_us[q] = -INFINITY;
-  }
+  bin->span_us = scale > 0.0 ? 1.0 / scale : 0.0;
   for (int64_t k = 0; k < most * branches; k++) bin->best_macs[k] = -INFINITY;
   for (int64_t k = 0; k < most * both; k++) bin->best_rewards[k] = -INFINITY;
-  for (int64_t n = 0; n < count; n++) {
-    const double us = bin->us[n], macs = bin->macs[n];
-    const int64_t q = (int64_t)((us - low) * scale), at = q * branches + bin->branch[n];
-    bin->bucket[n] = q;
-    bin->begin[q + 1]++;
-    bin->first_us[q] = us < bin->first_us[q] ? us : bin->first_us[q];
-    bin->last_us[q] = us > bin->last_us[q] ? us : bin->last_us[q];
-    bin->best_macs[at] = macs > bin->best_macs[at] ? macs : bin->best_macs[at];
-    raise(bin->best_rewards + at * bin->lanes, bin, relaxations, n);
+  for (int64_t k = 0; k < bin->part_count; k++)
+    fill_buckets(bin, bin->parts + k, relaxations, scale);
+  carry_on(bin->best_macs, most, branches);
+  carry_on(bin->best_rewards, most, both);
+}
+
+/* A latency that no member of a bucket is below, and one that none is above. */
+INLINE double bucket_begin_us(const Bin *bin, int64_t q) {
+  return bin->low_us + ((double)q - ROUNDING) * bin->span_us;
+}
+
+INLINE double bucket_end_us(const Bin *bin, int64_t q) {
+  if (q + 1 == bin->bucket_count) return bin->high_us;
+  return bin->low_us + ((double)(q + 1) + ROUNDING) * bin->span_us;
+}
+
+/* List the members of buckets, of all or of those that are wanted. */
+INLINE void list_members(Bin *bin, const uint8_t *is_wanted) {
+  const int64_t most = bin->bucket_count;
+  int64_t listed = 0, *wanted = bin->order + bin->count;
+  for (int64_t n = 0; n < bin->count; n++) {
+    const int64_t q = bin->bucket[n];
+    wanted[listed] = n;
+    listed += q != NO_BUCKET && (!is_wanted || is_wanted[q]);
   }
+  for (int64_t q = 0; q <= most; q++) bin->begin[q] = 0;
+  for (int64_t k = 0; k < listed; k++) bin->begin[bin->bucket[wanted[k]] + 1]++;
   for (int64_t q = 0; q < most; q++) bin->begin[q + 1] += bin->begin[q];
-  for (int64_t n = count - 1; n >= 0; n--) bin->order[--bin->begin[bin->bucket[n] + 1]] = n;
+  for (int64_t k = listed - 1; k >= 0; k--)
+    bin->order[--bin->begin[bin->bucket[wanted[k]] + 1]] = wanted[k];
   for (int64_t q = 0; q < most; q++) bin->begin[q] = bin->begin[q + 1];
-  bin->begin[most] = count;
-  for (int64_t k = branches; k < most * branches; k++) { /* what was best before is so still */
-    const double before = bin->best_macs[k - branches];
-    bin->best_macs[k] = before > bin->best_macs[k] ? before : bin->best_macs[k];
-  }
-  for (int64_t k = both; k < most * both; k++) {
-    const double before = bin->best_rewards[k - both];
-    bin->best_rewards[k] = before > bin->best_rewards[k] ? before : bin->best_rewards[k];
-  }
+  bin->begin[most] = listed;
 }
 
 INLINE int has_capacity(const Segment *segment, const double *macs) {
@@ -140,47 +226,15 @@ INLINE void enter(Bin *bin, int64_t q) {
     bin->rewards[k] = q ? bin->best_rewards[(q - 1) * both + k] : -INFINITY;
 }
 
-INLINE void pass(Bin *bin, const Relaxations *relaxations, int64_t option) {
-  const int64_t b = bin->branch[option];
-  if (bin->macs[option] > bin->branch_macs[b]) bin->branch_macs[b] = bin->macs[option];
-  raise(bin->rewards + b * bin->lanes, bin, relaxations, option);
+INLINE void pass(Bin *bin, const Relaxations *relaxations, int64_t number) {
+  const Option option = option_at(bin, relaxations, number);
+  double *macs = bin->branch_macs + option.branch;
+  *macs = option.macs > *macs ? option.macs : *macs;
+  raise(bin->rewards + option.branch * bin->lanes, relaxations, bin->lanes, option);
 }
 
-/* The least cost of every row, and with losses, the highest row's, the least of all cases. */
-typedef struct {
-  double *cost_us; /* [row] */
-  double together_us;
-} Least;
-
-/* Return whether a deadline would lower `least`; lower it where `keep` is set. */
-INLINE int lower(Least *least, const Relaxations *relaxations, const double *losses_us,
-                 double deadline_us, const double *rewards, int64_t branches, int64_t lanes,
-                 int keep) {
-  const int64_t rows = relaxations->rows;
-  int is_lower = 0;
-  double costs_us[rows];
-  for (int64_t r = 0; r < rows; r++) {
-    double reward = rewards[r];
-    for (int64_t b = 1; b < branches; b++) reward += rewards[b * lanes + r];
-    const double cost_us = deadline_us - reward;
-    is_lower |= cost_us < least->cost_us[r];
-    if (keep && cost_us < least->cost_us[r]) least->cost_us[r] = cost_us;
-    costs_us[r] = cost_us + losses_us[r];
-  }
-  for (int64_t c = 0; c < relaxations->cases; c++) {
-    double highest_us = -INFINITY;
-    for (int64_t r = 0; r < rows; r++) {
-      const double us = costs_us[r] + relaxations->offsets_us[c * rows + r];
-      highest_us = us > highest_us ? us : highest_us;
-    }
-    is_lower |= highest_us < least->together_us;
-    if (keep && highest_us < least->together_us) least->together_us = highest_us;
-  }
-  return is_lower;
-}
-
-/* Return how many options all branches have, or their samples; one more, since each is written before it is known to
- * keep pace. */
+/* Return how many options all branches have, or their samples, and one more: a list is written
+ * before it is known whether one is listed. */
 INLINE int64_t most_options(const Segment *segment) {
   int64_t most = 1;
   for (int64_t b = 0; b < segment->option->branches; b++) {
@@ -195,18 +249,19 @@ INLINE int64_t most_options(const Segment *segment) {
 static double *allocate(Bin *bin, const Segment *segment) {
   const int64_t branches = segment->option->branches, rows = segment->relaxations->rows;
   const int64_t lanes = (rows + LANES - 1) / LANES * LANES, both = branches * lanes;
-  const int64_t buckets = MOST_BUCKETS + 1;
   const int64_t most = most_options(segment);
-  const int64_t doubles = 4 * most + buckets * (2 + both + branches) + both + branches;
-  const int64_t numbers = 4 * most + buckets + 1;
-  double *memory = malloc(sizeof(double) * (size_t)doubles + sizeof(int64_t) * (size_t)numbers);
+  const int64_t doubles = most + LANES + (MOST_BUCKETS + 1) * (both + branches);
+  const size_t of_doubles = sizeof(double) * (size_t)doubles;
+  const size_t of_numbers = sizeof(int64_t) * (size_t)(2 * most + MOST_BUCKETS + 2);
+  const size_t of_parts = sizeof(Part) * (size_t)(KINDS * branches);
+  double *memory = malloc(of_doubles + of_numbers + of_parts + sizeof(uint16_t) * (size_t)most);
   if (!memory) return NULL;
-  double *at = memory + 4 * most;
-  int64_t *number = (int64_t *)(memory + doubles);
-  *bin = (Bin){branches, lanes, 0, 0, memory, memory + most, memory + 2 * most, memory + 3 * most,
-               number, number + most, number + 2 * most, number + 4 * most, number + 3 * most,
-               at, at + buckets, at + 2 * buckets, at + buckets * (2 + both),
-               at + buckets * (2 + both + branches), at + buckets * (2 + both + branches) + both};
+  double *best_rewards = memory + most + LANES, *best_macs = best_rewards + MOST_BUCKETS * both;
+  double *rewards = best_macs + MOST_BUCKETS * branches;
+  int64_t *order = (int64_t *)(memory + doubles), *begin = order + 2 * most;
+  Part *parts = (Part *)(begin + MOST_BUCKETS + 2);
+  *bin = (Bin){branches, lanes, 0, 0, 0, parts, memory, (uint16_t *)(parts + KINDS * branches),
+               0.0, 0.0, 0.0, best_rewards, best_macs, rewards, rewards + both, begin, order};
   return memory;
 }
 
@@ -216,6 +271,7 @@ INLINE int64_t cost_table(Bin *bin, const Segment *segment, const double *losses
                           double *costs_us) {
   const int64_t branches = segment->option->branches, rows = segment->relaxations->rows;
   int64_t column = 0;
+  list_members(bin, NULL);
   for (int64_t q = 0; q < bin->bucket_count; q++) {
     if (!has_capacity(segment, bin->best_macs + q * branches)) continue;
     enter(bin, q);

@@ -23,6 +23,7 @@ VECTORIZED int64_t deadline_costs(const SegmentOption *option, const EntryBins *
     collect(&bin, &segment, n);
     distribute(&bin, &relaxations);
     int64_t column = 0;
+    list_members(&bin, NULL);
     for (int64_t q = 0; q < bin.bucket_count; q++) {
       if (!has_capacity(&segment, bin.best_macs + q * branches)) continue;
       enter(&bin, q);
@@ -65,7 +66,7 @@ INLINE void add_pair(Pairs *kept, double bound_us, int64_t first, int64_t second
  * slack, those that earn most first. */
 typedef struct {
   double *deadline_us, *remaining_us[2]; /* [deadline] */
-  double *ahead_us, *reward_us, *loss_us; /* [option] */
+  double *ahead_us, *reward_us, *loss_us, *macs; /* [option] */
   int64_t *numbers[2], counts[2];
 } Choices;
 
@@ -84,6 +85,7 @@ INLINE int64_t first_at_least(const double *rising, int64_t count, double least)
  * other branch's best reward. */
 INLINE int64_t list_deadlines(Choices *choices, Bin *bin, const Segment *segment, int64_t row) {
   int64_t column = 0;
+  list_members(bin, NULL);
   for (int64_t q = 0; q < bin->bucket_count; q++) {
     if (!has_capacity(segment, bin->best_macs + q * 2)) continue;
     enter(bin, q);
@@ -109,21 +111,23 @@ INLINE void promise(Choices *choices, const Bin *bin, const Relaxations *relaxat
                     int64_t deadlines, double slack_us) {
   choices->counts[0] = choices->counts[1] = 0;
   for (int64_t n = 0; n < bin->count; n++) {
+    if (bin->bucket[n] == NO_BUCKET) continue;
     const int64_t at = first_at_least(choices->deadline_us, deadlines, bin->us[n]);
-    const int64_t b = bin->branch[n];
     if (at == deadlines) continue;
-    double reward = relaxations->per_mac[row] * bin->macs[n];
-    reward -= relaxations->per_channel[row] * bin->channels_out[n];
-    reward += bin->params_us[n];
+    const Option option = option_at(bin, relaxations, n);
+    double reward = relaxations->per_mac[row] * option.macs;
+    reward -= relaxations->per_channel[row] * option.channels_out;
+    reward += option.params_us;
+    choices->macs[n] = option.macs;
     choices->ahead_us[n] = choices->deadline_us[at];
     choices->reward_us[n] = reward;
     choices->loss_us[n] = -reward;
-    if (choices->remaining_us[b][at] - reward <= slack_us)
-      choices->numbers[b][choices->counts[b]++] = n;
+    if (choices->remaining_us[option.branch][at] - reward <= slack_us)
+      choices->numbers[option.branch][choices->counts[option.branch]++] = n;
   }
 }
 
-INLINE void join(Pairs *kept, const Choices *choices, const Bin *bin, const Segment *segment) {
+INLINE void join(Pairs *kept, const Choices *choices, const Segment *segment) {
   for (int64_t k = 0; k < choices->counts[0]; k++) {
     const int64_t first = choices->numbers[0][k];
     const double ahead_us = choices->ahead_us[first], reward_us = choices->reward_us[first];
@@ -134,7 +138,7 @@ INLINE void join(Pairs *kept, const Choices *choices, const Bin *bin, const Segm
       const double other_us = choices->ahead_us[second];
       const double both_us = other_us > ahead_us ? other_us : ahead_us;
       const double bound_us = both_us - reward_us - choices->reward_us[second];
-      const double macs[2] = {bin->macs[first], bin->macs[second]};
+      const double macs[2] = {choices->macs[first], choices->macs[second]};
       const int is_good = bound_us <= kept->slack_us && bound_us < kept->discarded_us;
       if (is_good && has_capacity(segment, macs))
         add_pair(kept, bound_us, first, second);
@@ -183,7 +187,7 @@ VECTORIZED int64_t candidate_pairs(const SegmentOption *option, const EntryBins 
   const int64_t most = most_options(&segment);
   Bin bin;
   double *memory = allocate(&bin, &segment), tail_us = 0.0;
-  double *costs_us = malloc(sizeof(double) * (size_t)((rows > 6 ? rows : 6) * most));
+  double *costs_us = malloc(sizeof(double) * (size_t)((rows > 7 ? rows : 7) * most));
   int64_t *numbers = malloc(sizeof(int64_t) * (size_t)(2 * most));
   Pair *pairs = malloc(sizeof(Pair) * (size_t)(2 * most_kept + 1));
   Pairs kept = {pairs, 0, most_kept, slack_us, INFINITY};
@@ -193,17 +197,18 @@ VECTORIZED int64_t candidate_pairs(const SegmentOption *option, const EntryBins 
     distribute(&bin, &relaxations);
     const int64_t row = highest_row(&bin, &segment, most, costs_us, &tail_us);
     Choices choices = {costs_us, {costs_us + most, costs_us + 2 * most}, costs_us + 3 * most,
-                       costs_us + 4 * most, costs_us + 5 * most, {numbers, numbers + most}, {0, 0}};
+                       costs_us + 4 * most, costs_us + 5 * most, costs_us + 6 * most, {numbers, numbers + most}, {0, 0}};
     kept.slack_us = slack_us - tail_us;
     if (row >= 0) {
       const int64_t deadlines = list_deadlines(&choices, &bin, &segment, row);
       promise(&choices, &bin, &relaxations, row, deadlines, kept.slack_us);
       sort_by_latency(choices.numbers[1], choices.counts[1], choices.loss_us);
-      join(&kept, &choices, &bin, &segment);
+      join(&kept, &choices, &segment);
     }
     for (int64_t k = 0; k < kept.count; k++)
       for (int64_t b = 0; b < 2; b++)
-        options[b * most_kept + k] = bin.choice[pairs[k].numbers[b]];
+        options[b * most_kept + k] =
+            option_at(&bin, &relaxations, pairs[k].numbers[b]).choice;
     *discarded_us = kept.discarded_us + tail_us;
   }
   free(pairs);

@@ -12,8 +12,10 @@
 
 #define KINDS 2
 #define LANES 4 /* rows are padded to a multiple, so that loops over them become vectors */
-#define MOST_BUCKETS 256
-#define BUCKET_SIZE 8 /* options in one, about */
+#define MOST_BUCKETS 128
+#define NO_BUCKET UINT16_MAX
+#define BUCKET_SIZE 16 /* options in one, about */
+#define ROUNDING 1e-6 /* of a bucket's span: more than its ends lose by rounding */
 
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
 #define VECTORIZED __attribute__((target_clones("avx2", "default")))

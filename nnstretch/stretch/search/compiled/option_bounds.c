@@ -2,30 +2,76 @@
 #include "bins.h"
 #include "relaxations.h"
 
-/* `segment_bound`: the last deadline of each bucket first, then those that may be lower. */
+/* The least cost of every row, and with losses, the highest row's, the least of all cases. */
+typedef struct {
+  double *cost_us; /* [row] */
+  double together_us;
+} Least;
+
+/* Return whether a deadline would lower `least`; lower it where `keep` is set. */
+INLINE int lower(Least *least, const Relaxations *relaxations, const double *losses_us,
+                 double deadline_us, const double *rewards, int64_t branches, int64_t lanes,
+                 int keep) {
+  const int64_t rows = relaxations->rows;
+  int is_lower = 0;
+  double costs_us[rows];
+  for (int64_t r = 0; r < rows; r++) {
+    double reward = rewards[r];
+    for (int64_t b = 1; b < branches; b++) reward += rewards[b * lanes + r];
+    const double cost_us = deadline_us - reward;
+    is_lower |= cost_us < least->cost_us[r];
+    if (keep && cost_us < least->cost_us[r]) least->cost_us[r] = cost_us;
+    costs_us[r] = cost_us + losses_us[r];
+  }
+  for (int64_t c = 0; c < relaxations->cases; c++) {
+    double highest_us = -INFINITY;
+    for (int64_t r = 0; r < rows; r++) {
+      const double us = costs_us[r] + relaxations->offsets_us[c * rows + r];
+      highest_us = us > highest_us ? us : highest_us;
+    }
+    is_lower |= highest_us < least->together_us;
+    if (keep && highest_us < least->together_us) least->together_us = highest_us;
+  }
+  return is_lower;
+}
+
+/* Lower what a bin bounds least to what holds at the end of each bucket, then mark the buckets that
+ * may hold less. */
+INLINE void mark_buckets(const Bin *bin, const Segment *segment, const double *losses_us,
+                         Least *least, uint8_t *is_wanted) {
+  const int64_t branches = bin->branches, both = branches * bin->lanes, most = bin->bucket_count;
+  int64_t first = 0;
+  while (first < most && !has_capacity(segment, bin->best_macs + first * branches))
+    is_wanted[first++] = 0;
+  for (int64_t q = first; q < most; q++)
+    lower(least, segment->relaxations, losses_us, bucket_end_us(bin, q),
+          bin->best_rewards + q * both, branches, bin->lanes, 1);
+  for (int64_t q = first; q < most; q++)
+    is_wanted[q] = (uint8_t)lower(least, segment->relaxations, losses_us, bucket_begin_us(bin, q),
+                                  bin->best_rewards + q * both, branches, bin->lanes, 0);
+}
+
+/* `segment_bound`: of each bin the buckets that may hold its least bound. */
 VECTORIZED static int32_t segment_bound(const Segment *segment, const double *losses_us /* [bin][row] */,
                                  double *together_us, double *widest_us) {
   const Relaxations *relaxations = segment->relaxations;
   const int64_t branches = segment->option->branches, rows = relaxations->rows;
   Bin bin;
   double *memory = allocate(&bin, segment), cost_us[rows];
+  uint8_t is_wanted[MOST_BUCKETS];
   if (!memory) return 1;
-  const int64_t both = branches * bin.lanes;
   for (int64_t n = 0; n < segment->bins; n++) {
     Least least = {cost_us, INFINITY};
     const double *losses = losses_us + n * rows;
     for (int64_t r = 0; r < rows; r++) cost_us[r] = INFINITY;
     collect(&bin, segment, segment->bin_numbers[n]);
     distribute(&bin, relaxations);
-    for (int64_t q = 0; q < bin.bucket_count; q++)
-      if (bin.begin[q + 1] > bin.begin[q] && has_capacity(segment, bin.best_macs + q * branches))
-        lower(&least, relaxations, losses, bin.last_us[q], bin.best_rewards + q * both, branches,
-              bin.lanes, 1);
+    mark_buckets(&bin, segment, losses, &least, is_wanted);
+    list_members(&bin, is_wanted);
     for (int64_t q = 0; q < bin.bucket_count; q++) {
-      if (bin.begin[q + 1] - bin.begin[q] < 2 ||
-          !has_capacity(segment, bin.best_macs + q * branches) ||
-          !lower(&least, relaxations, losses, bin.first_us[q], bin.best_rewards + q * both,
-                 branches, bin.lanes, 0))
+      if (bin.begin[q + 1] == bin.begin[q] ||
+          !lower(&least, relaxations, losses, bucket_begin_us(&bin, q),
+                 bin.best_rewards + q * branches * bin.lanes, branches, bin.lanes, 0))
         continue;
       enter(&bin, q);
       for (int64_t m = bin.begin[q]; m < bin.begin[q + 1]; m++) {

@@ -46,18 +46,21 @@ def candidate_combinations(
     limits: NetworkLimits,
     slack_us: float,
     most: int,
+    drop_dominated: bool = True,
 ) -> tuple[tuple[Array, ...] | None, float]:
     """Return options of every branch, as parallel arrays, with a bound to the output of `slack_us`.
 
     `width` is what it reads, `rows` how it is relaxed. Of more than `most` combinations, those of
-    the least bounds. The second value is the least bound of what was left out nevertheless,
-    infinite where nothing was. None where no combination is good enough.
+    the least bounds; dominated ones may be among them unless they shall be dropped. The second
+    value is the least bound of what was left out nevertheless, infinite where nothing was. None
+    where no combination is good enough.
     """
     entries = exact_entries(option, width)
     if entries is None:
         return None, np.inf
     kernels = load_kernels()
-    if kernels is not None and len(entries) == 2 and not may_dominate(option, limits):
+    may_drop = drop_dominated and may_dominate(option, limits)
+    if kernels is not None and len(entries) == 2 and not may_drop:
         return compiled_candidate_pairs(kernels, option, entries, values, rows, slack_us, most)
     table = deadline_costs(option, entries, values, rows)
     costs = table.costs

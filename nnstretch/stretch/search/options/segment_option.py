@@ -196,19 +196,6 @@ class SegmentOption:
             entries.append(EntryCost(us, copy_us, macs, params))
         return entries
 
-    @cached_property
-    def single_costs(self) -> OptionCosts:
-        """Return the costs on the only processor: `[merged width it reads]`."""
-        head, (table,) = self.head.costs, self.branch_tables
-        (price_key,), (link,), column = self.price_keys, self.copies_in, table.first[0]
-        widths = self.space.merged_widths(self.i)
-        copy_us = link.fixed_us + link.us_per_kib * self.bytes_in * widths / 1024
-        is_plain = self.tables.needs_no_adapter(self.i)[:, column]
-        behind_us = np.where(is_plain, table.plain_us[0], table.adapted_us[0])
-        us = head.latency_us[price_key][:, column] + behind_us + copy_us + self.sync_us
-        macs, params = head.macs[:, column], head.params[:, column]
-        return OptionCosts(us, macs + table.macs[0], params + table.params[0])
-
     def branch_costs(self, width_in: int) -> list[OptionCosts] | None:
         """Return the costs of each branch; None where none can start from this width."""
         entries = self.entry_costs(width_in)

@@ -28,6 +28,7 @@ class BranchDepths:
     def __post_init__(self) -> None:
         self._depths: dict[tuple[int, int], list[int]] = {}
         self._stages: dict[tuple[int, int], tuple[BlockStage, ...]] = {}
+        self._repeats: dict[tuple[tuple[int, ...], int, int], Array] = {}
 
     def between(self, i: int, j: int) -> list[int]:
         """Return the depths of branches between two cuts, the original's last."""
@@ -60,13 +61,22 @@ class BranchDepths:
         """Return which units behind the first a branch keeps: bool `[depth, unit]`."""
         stages, depths = self.stages(i, j), self.between(i, j)
         kept = np.full((len(depths), j - i - 1), True)
-        units = {cut.position: n for n, cut in enumerate(self.cuts[i + 2 : j + 1])}
-        repeats = [[units.get(r.end.position) for r in stage.repeats] for stage in stages]
-        if not any(repeats):
-            return kept
-        for row, depth in enumerate(depths):
-            dropped: list[int] = []
-            for numbers, count in zip(repeats, distribute_repeats(depth, stages), strict=True):
-                dropped += [number for number in numbers[count:] if number is not None]
-            kept[row, dropped] = False
+        units, columns, ranks = list[int](), list[int](), list[int]()
+        for column, stage in enumerate(stages):
+            for rank, repeat in enumerate(stage.repeats):
+                unit = self.cut_numbers.get(repeat.end.position, -1) - i - 2
+                if 0 <= unit < j - i - 1:
+                    units.append(unit)
+                    columns.append(column)
+                    ranks.append(rank)
+        if units:
+            kept[:, units] = self.repeats_by_depth(stages, depths)[:, columns] > ranks
         return kept
+
+    def repeats_by_depth(self, stages: Sequence[BlockStage], depths: Sequence[int]) -> Array:
+        """Return how many repeats of each stage branches keep: `[depth, stage]`."""
+        key = tuple(len(stage.repeats) for stage in stages), depths[0], len(depths)
+        if key not in self._repeats:
+            counts = [distribute_repeats(depth, stages) for depth in depths]
+            self._repeats[key] = np.array(counts)
+        return self._repeats[key]

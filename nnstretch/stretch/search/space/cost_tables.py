@@ -21,23 +21,16 @@ from nnstretch.stretch.cost.layout_states import (
 )
 from nnstretch.stretch.cost.unit_costs import UnitCostModel
 from nnstretch.stretch.lowering.width_scaling import round_channels
-from nnstretch.stretch.search.space.original_costs import originals_from
+from nnstretch.stretch.search.space.original_costs import (
+    OriginalTails,
+    PassedUnits,
+    original_tails,
+    originals_from,
+)
 from nnstretch.stretch.search.space.search_space import SearchSpace
 from nnstretch.stretch.search.space.team import Team
 
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class PassedUnits:
-    """Units that branches with one end pass behind their first: `[unit, width]`."""
-
-    us: dict[str, Array] | None
-    """By processor; None where layouts of maps decide or some unit cannot be built."""
-    macs: Array
-    params: Array
-    differs: Array
-    """One where the widths before and behind a unit differ, else zero."""
 
 
 @dataclass
@@ -158,6 +151,10 @@ class CostTables:
             np.reshape([unit.params for unit in costs], shape),
             np.not_equal(inner_widths[:-1], inner_widths[1:]).astype(np.float64),
         )
+
+    def original_tails(self, j: int) -> OriginalTails | None:
+        """Return the original layers behind first units before cut j; None where layouts decide."""
+        return self.once(("original tails", j), lambda: original_tails(self.passed_units(j)))
 
     def first_units(self, i: int, j: int, merge: str, columns: Array) -> tuple[LaidOutCosts, Array]:
         """Return the first units of branches from cut i to cut j, and which need no adapter.

@@ -2,7 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.space.search_space import SearchSpace
+
+
+@dataclass(frozen=True)
+class PassedUnits:
+    """Units that branches with one end pass behind their first: `[unit, width]`."""
+
+    us: dict[str, Array] | None
+    """By processor; None where layouts of maps decide or some unit cannot be built."""
+    macs: Array
+    params: Array
+    differs: Array
+    """One where the widths before and behind a unit differ, else zero."""
+
+
+@dataclass(frozen=True)
+class OriginalTails:
+    """Original layers behind the first units of segments with one end: `[start]`."""
+
+    us: Mapping[str, Array]
+    """By processor."""
+    macs: Array
+    params: Array
+
+
+def original_tails(units: PassedUnits) -> OriginalTails | None:
+    """Return what original layers cost behind first units; None where layouts of maps decide."""
+    if units.us is None:
+        return None
+    us = {processor: sums_behind(table[:, -1]) for processor, table in units.us.items()}
+    return OriginalTails(us, sums_behind(units.macs[:, -1]), sums_behind(units.params[:, -1]))
+
+
+def sums_behind(costs: Array) -> Array:
+    """Return the sum of costs from each on, and zero behind the last."""
+    return np.append(np.cumsum(costs[::-1])[::-1], 0.0)
 
 
 def originals_from(space: SearchSpace, i: int) -> list[tuple[dict[str, float], int]]:
