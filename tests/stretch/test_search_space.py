@@ -18,7 +18,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from stretch.test_layout_costs import ORT
 from support.random_networks import Step, network, recipes
-from support.search_instances import chip
+from support.search_bounds import space_of
+from support.search_instances import chip, random_instance
 from support.toy_network import residual
 
 from nnstretch import load_soc
@@ -33,6 +34,8 @@ from nnstretch.stretch.cost.unit_costs import UnitCostModel
 from nnstretch.stretch.lowering.lower import equal_slices, lower_branch
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.constraints import SegmentLimits
+from nnstretch.stretch.search.options.segment_options import segment_options
+from nnstretch.stretch.search.options.single_costs import single_costs
 from nnstretch.stretch.search.space.cost_tables import CostTables
 from nnstretch.stretch.search.space.search_space import SearchSpace
 
@@ -257,6 +260,23 @@ def test_the_original_costs_what_its_units_cost(steps: int | None) -> None:
     assert us == pytest.approx(
         {p: cost_model.estimate_graph(analysis.graph, p).latency_us for p in PROCESSORS}
     )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_one_processor_costs_what_the_last_row_of_its_tables_says(seed: int) -> None:
+    space = space_of(random_instance(seed))
+    tables = CostTables(space)
+    for option in segment_options(tables):
+        if option.branched:
+            continue
+        behind, costs = option.branch_tables[0], single_costs(option)
+        for row, width in enumerate(space.merged_widths(option.i).tolist()):
+            (entry,) = option.entry_costs(width) or []
+            first = behind.first[-1]
+            us = entry.us[first] + behind.us[-1] + option.sync_us
+            assert costs.us[row] == pytest.approx(us)
+            assert costs.macs[row] == pytest.approx(entry.macs[first] + behind.macs[-1])
+            assert costs.params[row] == pytest.approx(entry.params[first] + behind.params[-1])
 
 
 def test_widths_are_on_the_granule_and_end_with_the_original() -> None:

@@ -30,14 +30,19 @@ def excess_by_width(
     """
     numbers = values.options if alive is None else values.options.keys() & alive
     costs: dict[int, Array] = {}
+    cuts: dict[int, tuple[Array, int]] = {}
     at_full, elsewhere = {0: 0.0}, dict[int, float]()  # least excess up to a cut, by merged width
     for number in sorted(numbers, key=lambda n: (options[n].i, n)):
         option, bound = options[number], values.options[number]
         i, j, space = option.i, option.j, option.space
-        ahead_us = np.full(len(bound), elsewhere.get(i, math.inf))
-        ahead_us[space.merged_row(i, space.original_width(i))] = at_full.get(i, math.inf)
-        excess_us, finite = np.full(len(bound), np.inf), np.isfinite(bound)
-        excess_us[finite] = ahead_us[finite] + (bound[finite] - values.at[i][finite])
+        if i not in cuts:
+            least_at = np.where(np.isfinite(values.at[i]), values.at[i], 0.0)
+            cuts[i] = least_at, space.merged_row(i, space.original_width(i))
+        least_at, full = cuts[i]
+        excess_us = bound - least_at
+        full_us = excess_us[full] + at_full.get(i, math.inf)
+        excess_us += elsewhere.get(i, math.inf)
+        excess_us[full] = full_us
         least_us = float(excess_us.min())
         if least_us < math.inf:
             costs[number] = excess_us
