@@ -41,12 +41,20 @@ settings.load_profile("untimed")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--instances`, how many questions the search and brute force are both asked, `--pairs`,
-    with how many graphs and machines buffers are doubled, and `--layer-graphs`, how many graphs of
-    random layers C++ computes.
+    with how many graphs and machines buffers are doubled, `--layer-graphs`, how many graphs of
+    random layers C++ computes, and `--chip-pairs`, on how many graphs and machines schedules of
+    accelerators are tested, fifty at a time.
     """
     parser.addoption("--instances", type=int, default=60, metavar="N")
     parser.addoption("--pairs", type=int, default=4, metavar="N")
     parser.addoption("--layer-graphs", type=int, default=3, metavar="N")
+    parser.addoption("--chip-pairs", type=int, default=100, metavar="N")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Let tests that ask for `first_seed` run on fifty seeds from each of them on."""
+    if "first_seed" in metafunc.fixturenames:
+        metafunc.parametrize("first_seed", range(0, metafunc.config.getoption("--chip-pairs"), 50))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

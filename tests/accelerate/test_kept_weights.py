@@ -11,7 +11,6 @@ import pytest
 import yaml
 from support.engine_clashes import count_clashes
 from support.random_chip_graphs import (
-    FIFTIES,
     GraphMaker,
     random_graph,
     random_machine,
@@ -70,10 +69,9 @@ def keeping_schedules(first: int) -> Iterator[tuple[int, ClusterSchedule, Cluste
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", FIFTIES)
-def test_kept_weights_cross_ddr_once_and_the_numbers_stay(first: int) -> None:
+def test_kept_weights_cross_ddr_once_and_the_numbers_stay(first_seed: int) -> None:
     seen = 0
-    for seed, plain, keeping in keeping_schedules(first):
+    for seed, plain, keeping in keeping_schedules(first_seed):
         seen += 1
         verify_plan(keeping.placed, keeping.rates)
         assert count_clashes(keeping) > 0

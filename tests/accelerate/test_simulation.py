@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from support.chip_networks import resnet50
 from support.random_chip_graphs import (
-    FIFTIES,
     random_graph,
     random_machine,
     schedule_that_fits,
@@ -227,11 +226,10 @@ def faster(machine: Accelerator) -> list[Accelerator]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tens", FIFTIES)
 @pytest.mark.parametrize("policy", ["ddr", "gb", "lb", "ordered", "graphturbo"])
-def test_doubling_a_rate_never_slows_the_same_schedule(tens: int, policy: str) -> None:
+def test_doubling_a_rate_never_slows_the_same_schedule(first_seed: int, policy: str) -> None:
     compared = 0
-    for seed in range(tens, tens + 50):
+    for seed in range(first_seed, first_seed + 50):
         machine = random_machine(seed)
         chip = chip_graph(random_graph(seed), "fp16")
         if policy == "gb" and machine.shared is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-import pytest
 import torch
 
 from nnstretch.accelerate.chip_graph import chip_graph
@@ -16,11 +15,6 @@ from nnstretch.chip.accelerator import Accelerator, Dram, MatrixUnit, OnChipBuff
 from nnstretch.errors import BadPlan
 from nnstretch.graph import Graph, Node, TensorSpec, Value, ValueRef, Weight
 
-FIFTIES = [
-    first if first < 100 else pytest.param(first, marks=pytest.mark.slow)
-    for first in range(0, 300, 50)
-]
-"""First seeds of 300 pairs, fifty at a time; `make test` has a hundred pairs."""
 LARGEST_BYTES = 1 << 20
 """Local buffer of a random machine in which all layers of its graph fit."""
 
