@@ -20,7 +20,6 @@ from nnstretch.stretch.lowering.lower import (
     LoweredBranch,
     LoweredNetwork,
     LoweredSegment,
-    lower,
     lower_segment,
 )
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
@@ -84,7 +83,7 @@ def uniform_plan(analysis: NetworkAnalysis, processor: str, ratio: float) -> Low
     A stage keeps its width where it cannot have the share; where its input does not allow that
     either, it is joined with the next stage.
     """
-    segments: list[Segment] = []
+    lowered: list[LoweredSegment] = []
     start = INPUT
     entry = analysis.graph.inputs[0].spec
     for end in stage_boundaries(analysis)[:-1]:
@@ -94,15 +93,17 @@ def uniform_plan(analysis: NetworkAnalysis, processor: str, ratio: float) -> Low
         for width in (scaled_width(full, ratio), None):
             scaled = Segment(start, end.name, (Branch(processor, width=width),))
             try:
-                entry = lower_segment(analysis, scaled, entry).output
+                lowered.append(lower_segment(analysis, scaled, entry))
             except BadPlan:
                 continue
-            segments.append(scaled)
-            start = end.name
+            start, entry = end.name, lowered[-1].output
             break
-    segments.append(Segment(start, analysis.cuts[-1].name, (Branch(processor),)))
-    shape = analysis.graph.inputs[0].spec.shape
-    return lower(analysis, Plan(analysis.graph.name, shape, tuple(segments)))
+    rest = Segment(start, analysis.cuts[-1].name, (Branch(processor),))
+    lowered.append(lower_segment(analysis, rest, entry))
+    graph = analysis.graph
+    segments = tuple(segment.segment for segment in lowered)
+    plan = Plan(graph.name, graph.inputs[0].spec.shape, segments)
+    return LoweredNetwork(plan, graph, tuple(lowered))
 
 
 def scaled_width(full: int, ratio: float) -> int:
