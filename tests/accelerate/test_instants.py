@@ -23,11 +23,10 @@ def schedules(first: int, policy: str) -> Iterator[ClusterSchedule]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 300, 50))
 @pytest.mark.parametrize("policy", ["gb", "lb", "graphturbo"])
-def test_no_buffer_holds_more_than_it_has_at_any_instant(first: int, policy: str) -> None:
+def test_no_buffer_holds_more_than_it_has_at_any_instant(first_seed: int, policy: str) -> None:
     seen = 0
-    for schedule in schedules(first, policy):
+    for schedule in schedules(first_seed, policy):
         seen += 1
         machine = schedule.rates.accelerator
         room = {"local buffer": machine.local_bytes, "global buffer": machine.shared_bytes}

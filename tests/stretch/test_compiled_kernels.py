@@ -105,6 +105,38 @@ def test_bounds_of_a_network_are_those_of_arrays(monkeypatch: pytest.MonkeyPatch
     check_bounds_both_ways(options[::9], values, 0, monkeypatch)
 
 
+@NEEDS_LIBRARY
+@pytest.mark.parametrize("spread_us", [0.0, 0.5, 40.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_bounds_of_thousands_of_options_are_those_of_arrays(
+    seed: int, spread_us: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Buckets of latencies are many, some of them empty; some options take forever."""
+
+    def enlarged(table: BranchTable) -> BranchTable:
+        draw, times = np.random.default_rng(seed), 1 + 1500 // len(table.us)
+        columns = {name: np.tile(column, times) for name, column in vars(table).items()}
+        late_us = draw.choice((0.0, 1.0, 2.0, 60.0), times * len(table.us)) * spread_us
+        late_us[draw.random(len(late_us)) < 0.1] = np.inf
+        for name in ("us", "adapted_us", "plain_us"):
+            columns[name] = columns[name] + late_us
+        columns["macs"] = columns["macs"] * draw.random(len(late_us))
+        return BranchTable(**columns)
+
+    table = SegmentOption.branch_table
+    space = space_of(loosened(random_instance(seed)))
+    values = cost_to_go(
+        space,
+        list(segment_options(CostTables(space))),
+        random_prices(Random(seed), space),
+        None,
+        1.3,
+    )
+    monkeypatch.setattr(SegmentOption, "branch_table", lambda option, b: enlarged(table(option, b)))
+    options = [option for option in segment_options(CostTables(space)) if option.branched]
+    check_bounds_both_ways(options[::3], values, seed, monkeypatch)
+
+
 def check_bounds_both_ways(
     options: Sequence[SegmentOption],
     values: CostToGo,

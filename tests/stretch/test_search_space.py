@@ -262,9 +262,11 @@ def test_the_original_costs_what_its_units_cost(steps: int | None) -> None:
     )
 
 
+@pytest.mark.parametrize("is_blocked", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_one_processor_costs_what_the_last_row_of_its_tables_says(seed: int) -> None:
-    space = space_of(random_instance(seed))
+def test_one_processor_costs_what_its_tables_say(seed: int, is_blocked: bool) -> None:
+    one = random_instance(seed)
+    space = space_of(replace(one, soc=blocked()) if is_blocked else one)
     tables = CostTables(space)
     for option in segment_options(tables):
         if option.branched:
@@ -273,7 +275,7 @@ def test_one_processor_costs_what_the_last_row_of_its_tables_says(seed: int) -> 
         for row, width in enumerate(space.merged_widths(option.i).tolist()):
             (entry,) = option.entry_costs(width) or []
             first = behind.first[-1]
-            us = entry.us[first] + behind.us[-1] + option.sync_us
+            us = entry.us[first] + option.times_behind(behind, width)[-1] + option.sync_us
             assert costs.us[row] == pytest.approx(us)
             assert costs.macs[row] == pytest.approx(entry.macs[first] + behind.macs[-1])
             assert costs.params[row] == pytest.approx(entry.params[first] + behind.params[-1])

@@ -52,7 +52,7 @@ class SearchSchedule:
     unlimited_bins: BinFactors = BinFactors(1.05, 1.15, (None, 1.015, 1.0))
     """Bins where nothing limits the whole network."""
     pair_bins: BinFactors = BinFactors(1.1, 1.15, (1.015, 1.0, 1.0))
-    """The same on two processors, where fine bins of what is left often prove the optimum."""
+    """The same on two processors, where finer bins of the options that are left often prove it."""
     limited_bins: BinFactors = BinFactors(1.1, 1.03, (None, 1.015, 1.0))
     """Bins where work has a multiplier: no width has the least latency and most work of a bin."""
     limited_pair_bins: BinFactors = BinFactors(1.03, 1.03, (None, 1.015, 1.0))

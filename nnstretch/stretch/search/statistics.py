@@ -70,7 +70,7 @@ def refusals(tables: CostTables, known: Sequence[SegmentOption] = ()) -> dict[st
 
 
 def costs_from_original(option: SegmentOption) -> list[OptionCosts]:
-    """Return the costs of branches that read the original width, which every merge can."""
+    """Return the costs of branches that read the original width, from which every merge starts."""
     costs = option.branch_costs(option.space.original_width(option.i))
     assert costs is not None
     return costs

@@ -206,7 +206,7 @@ def compiled_candidate_pairs(
     slack_us: float,
     most: int,
 ) -> tuple[tuple[Array, ...] | None, float]:
-    """Return `candidate_combinations` of two branches of which no options dominate others."""
+    """Return `candidate_combinations` of two branches, dominated ones among them."""
     most = min(most, math.prod(len(table.us) for table in option.branch_tables))
     options, left_out_us = np.empty((2, most), dtype=np.int64), ctypes.c_double(np.inf)
     asked, _arrays = relaxed(option, entries, values, rows)

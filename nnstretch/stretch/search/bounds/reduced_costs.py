@@ -36,10 +36,10 @@ def excess_by_width(
         option, bound = options[number], values.options[number]
         i, j, space = option.i, option.j, option.space
         if i not in cuts:
-            least_at = np.where(np.isfinite(values.at[i]), values.at[i], 0.0)
-            cuts[i] = least_at, space.merged_row(i, space.original_width(i))
-        least_at, full = cuts[i]
-        excess_us = bound - least_at
+            at_us = np.where(np.isfinite(values.at[i]), values.at[i], 0.0)
+            cuts[i] = at_us, space.merged_row(i, space.original_width(i))
+        at_us, full = cuts[i]
+        excess_us = bound - at_us
         full_us = excess_us[full] + at_full.get(i, math.inf)
         excess_us += elsewhere.get(i, math.inf)
         excess_us[full] = full_us

@@ -10,7 +10,7 @@ typedef struct {
   int64_t branch, begin, count, step; /* number `begin` + n is row n x `step` of the table */
 } Part;
 
-/* What an option adds to its branch. */
+/* What one option is worth. */
 typedef struct {
   double macs, channels_out, params_us;
   int64_t branch, choice; /* the row in its branch's table */
@@ -26,7 +26,9 @@ typedef struct {
   double span_us;         /* of a bucket: number q begins q spans above the least */
   double *best_rewards, *best_macs; /* [bucket][branch][lane], [bucket][branch], up to its end */
   double *rewards, *branch_macs;    /* [branch][lane], [branch], to go through one bucket */
-  int64_t *begin, *order; /* members of bucket q: order[begin[q]] to order[begin[q + 1]] */
+  /* The members of bucket q that `list_members` listed last are order[begin[q]] to
+   * order[begin[q + 1]]; `order` is twice as long, for lists in the making. */
+  int64_t *begin, *order;
 } Bin;
 
 INLINE int64_t sample_step(const Segment *segment, const BranchTable *table) {
@@ -95,10 +97,11 @@ INLINE void raise(double *best, const Relaxations *relaxations, int64_t lanes, O
 }
 
 /* Note what is best in each bucket of one part, and in which bucket each option is. */
-INLINE void fill_buckets(Bin *bin, const Part *of_bin, const Relaxations *of_segment,
+INLINE void fill_buckets(Bin *bin, const Part *read_part, const Relaxations *read_relaxations,
                          double scale) {
-  const Part part = *of_bin;
-  const Relaxations relaxations = *of_segment;
+  /* Copies, which no store below can change, stay in registers. */
+  const Part part = *read_part;
+  const Relaxations relaxations = *read_relaxations;
   const int64_t lanes = bin->lanes, stride = bin->branches;
   const double low_us = bin->low_us, *all_us = bin->us;
   double *best_macs = bin->best_macs + part.branch;
@@ -233,8 +236,8 @@ INLINE void pass(Bin *bin, const Relaxations *relaxations, int64_t number) {
   raise(bin->rewards + option.branch * bin->lanes, relaxations, bin->lanes, option);
 }
 
-/* Return how many options all branches have, or their samples, and one more: a list is written
- * before it is known whether one is listed. */
+/* Return how many options all branches have, or their samples, and one more, so that there is memory
+ * for one at least. */
 INLINE int64_t most_options(const Segment *segment) {
   int64_t most = 1;
   for (int64_t b = 0; b < segment->option->branches; b++) {

@@ -35,8 +35,9 @@ INLINE int lower(Least *least, const Relaxations *relaxations, const double *los
   return is_lower;
 }
 
-/* Lower what a bin bounds least to what holds at the end of each bucket, then mark the buckets that
- * may hold less. */
+/* Mark the buckets that may hold the least bound. No member is behind the end of its bucket, so what
+ * costs there with all that is best up to it bounds the least from above; none is before its begin,
+ * so a bucket that costs no less there holds nothing less. */
 INLINE void mark_buckets(const Bin *bin, const Segment *segment, const double *losses_us,
                          Least *least, uint8_t *is_wanted) {
   const int64_t branches = bin->branches, both = branches * bin->lanes, most = bin->bucket_count;
@@ -51,7 +52,7 @@ INLINE void mark_buckets(const Bin *bin, const Segment *segment, const double *l
                                   bin->best_rewards + q * both, branches, bin->lanes, 0);
 }
 
-/* `segment_bound`: of each bin the buckets that may hold its least bound. */
+/* `segment_bound`: goes through those buckets of each bin that may hold its least bound. */
 VECTORIZED static int32_t segment_bound(const Segment *segment, const double *losses_us /* [bin][row] */,
                                  double *together_us, double *widest_us) {
   const Relaxations *relaxations = segment->relaxations;

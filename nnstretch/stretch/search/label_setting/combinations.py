@@ -51,7 +51,7 @@ def candidate_combinations(
     """Return options of every branch, as parallel arrays, with a bound to the output of `slack_us`.
 
     `width` is what it reads, `rows` how it is relaxed. Of more than `most` combinations, those of
-    the least bounds; dominated ones may be among them unless they shall be dropped. The second
+    the least bounds; dominated ones may be among them where they need not be dropped. The second
     value is the least bound of what was left out nevertheless, infinite where nothing was. None
     where no combination is good enough.
     """

@@ -153,7 +153,7 @@ class CostTables:
         )
 
     def original_tails(self, j: int) -> OriginalTails | None:
-        """Return the original layers behind first units before cut j; None where layouts decide."""
+        """Return `original_tails` of segments that end at cut j."""
         return self.once(("original tails", j), lambda: original_tails(self.passed_units(j)))
 
     def first_units(self, i: int, j: int, merge: str, columns: Array) -> tuple[LaidOutCosts, Array]:

@@ -1,4 +1,4 @@
-"""Costs of the original layers between two cuts, on every processor."""
+"""Costs of the layers that segments pass: of all widths, and of the original's on one processor."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class OriginalTails:
     """Original layers behind the first units of segments with one end: `[start]`."""
 
     us: Mapping[str, Array]
-    """By processor."""
+    """By what processors are priced under."""
     macs: Array
     params: Array
 
 
 def original_tails(units: PassedUnits) -> OriginalTails | None:
-    """Return what original layers cost behind first units; None where layouts of maps decide."""
+    """Return what original layers cost behind first units; None where units have no sums."""
     if units.us is None:
         return None
     us = {processor: sums_behind(table[:, -1]) for processor, table in units.us.items()}
