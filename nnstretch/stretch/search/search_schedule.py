@@ -63,7 +63,6 @@ class SearchSchedule:
         (LabelRun(NARROW, 0.04),),
         (
             LabelRun(NARROW, 0.04),
-            LabelRun(MEDIUM, 0.04),
             LabelRun(WIDE, 0.04),
             LabelRun(WIDE, 0.2),
         ),
