@@ -98,8 +98,8 @@ def uniform_plan(analysis: NetworkAnalysis, processor: str, ratio: float) -> Low
                 continue
             start, entry = end.name, lowered[-1].output
             break
-    rest = Segment(start, analysis.cuts[-1].name, (Branch(processor),))
-    lowered.append(lower_segment(analysis, rest, entry))
+    tail = Segment(start, analysis.cuts[-1].name, (Branch(processor),))
+    lowered.append(lower_segment(analysis, tail, entry))
     graph = analysis.graph
     segments = tuple(segment.segment for segment in lowered)
     plan = Plan(graph.name, graph.inputs[0].spec.shape, segments)
