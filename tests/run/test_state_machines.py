@@ -257,9 +257,10 @@ class PipelineMachine(RuleBasedStateMachine):
             return
         self.check(result)
 
-    @precondition(lambda self: bool(self.expected) and self.gate.is_set())
+    @precondition(lambda self: self.gate.is_set())
     @rule()
     def get_all(self) -> None:
+        # How much is expected may depend on time, and what is drawn may not.
         while self.expected:
             self.check(within(lambda: self.pipeline.get(20)))
 
@@ -293,13 +294,16 @@ class PipelineMachine(RuleBasedStateMachine):
     def let_go(self) -> None:
         self.gate.set()
 
-    @precondition(lambda self: not self.expected and self.gate.is_set())
+    @precondition(lambda self: self.gate.is_set())
     @rule(
         codes=st.lists(VALUES, max_size=8),
         in_flight=st.sampled_from([None, 1, 2]),
         leave=st.integers(0, 9),
     )
     def stream(self, codes: list[int], in_flight: int | None, leave: int) -> None:
+        if self.expected:
+            return
+
         def streamed() -> None:
             for number, result in enumerate(
                 self.pipeline.stream((full(code) for code in codes), in_flight)
