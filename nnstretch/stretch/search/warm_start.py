@@ -28,7 +28,7 @@ COARSE_CUTS = 20
 """Cuts of the coarse space at most, beside the output."""
 WORTH_WIDTHS = 3 * COARSE_WIDTHS
 """Widths of a branch from which on a coarse space is worth its search."""
-MANY_OPTIONS = 6_000
+MANY_OPTIONS = 8_000
 """Options from which on the first bounds of a free search take so long that a plan comes before."""
 COARSE_GAP = 0.003
 """Relative gap at which a search that only prepares another is over."""

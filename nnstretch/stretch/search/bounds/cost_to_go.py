@@ -16,6 +16,7 @@ from nnstretch.stretch.search.bounds.entry_bins import EntryBins, bin_entries, w
 from nnstretch.stretch.search.bounds.lagrangian import changes_width
 from nnstretch.stretch.search.bounds.multipliers import AffineMinorants, CostToGo, Multipliers
 from nnstretch.stretch.search.bounds.option_bounds import CutBins, bound_option, single_bound
+from nnstretch.stretch.search.bounds.weak_bounds import weak_bounds
 from nnstretch.stretch.search.options.option_costs import BranchCombinations
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.space.search_space import SearchSpace
@@ -43,17 +44,21 @@ def cost_to_go(
 
     `alive` are the numbers of the options that plans may use, all by default; `usable` says by
     number from which merged widths, all where it says nothing. `report` is called at every cut.
-    Of options with a bound at the same multipliers in `before`, only those are bounded anew that
-    could be best by it.
+    Of options with a bound at the same multipliers in `before`, or a weak one, only those are
+    bounded anew that could be best by it.
     """
     is_simple = multipliers == Multipliers() and len(space.processors) <= 2
     weighs_width = not is_simple or bin_factor <= WIDE_BINS
     values = CostToGo(multipliers, bin_factor, weighs_width)
-    by_start = numbers_by_start(options, range(len(options)) if alive is None else alive)
+    numbers = range(len(options)) if alive is None else alive
+    by_start, weak = numbers_by_start(options, numbers), dict[int, Array]()
+    # Of two branches, or where work earns something, too few are bounded well by sums over units.
+    is_weak = before is None and multipliers == Multipliers() and len(space.processors) > 2
+    alike = alike_by_end(options, numbers if is_weak else ())
     for i in reversed(range(space.last)):
         if report:
             report()
-        cut = CutBounds(space, i, values, before)
+        cut = CutBounds(space, i, values, before, weak)
         for number in by_start.get(i, ()):
             is_usable = (usable or {}).get(number)
             if is_usable is None or is_usable.any():
@@ -63,7 +68,22 @@ def cost_to_go(
         values.minorants[i] = affine_minorants(
             space.merged_widths(i), best, space.original_width(i)
         )
+        for group in alike.get(i, ()):
+            weak |= weak_bounds({number: options[number] for number in group}, values)
     return values
+
+
+def alike_by_end(
+    options: Sequence[SegmentOption], numbers: Iterable[int]
+) -> dict[int, list[list[int]]]:
+    """Return by end the numbers of options that share processors and merge, several branches."""
+    alike: dict[int, dict[object, list[int]]] = {}
+    for number in numbers:
+        option = options[number]
+        if option.branched:
+            groups = alike.setdefault(option.j, {})
+            groups.setdefault((option.processors, option.merge), []).append(number)
+    return {j: list(groups.values()) for j, groups in alike.items()}
 
 
 def numbers_by_start(
@@ -83,8 +103,10 @@ class CutBounds:
     space: SearchSpace
     i: int
     values: CostToGo
-    before: CostToGo | None = None
+    before: CostToGo | None
     """At the same multipliers, by wider bins."""
+    weak: Mapping[int, Array]
+    """Weak bounds of options, by number."""
 
     def __post_init__(self) -> None:
         self.starts = width_bins(self.space, self.i, self.values.bin_factor)
@@ -94,13 +116,15 @@ class CutBounds:
         self.entries: dict[tuple[str, ...], list[EntryBins] | None] = {}
 
     def add(self, number: int, option: SegmentOption, is_usable: Array | None) -> None:
-        """Bound an option; one that is known by wider bins waits until others are there."""
+        """Bound an option; one that has a bound already waits until others are there."""
         rows = np.ones(len(self.best), dtype=bool) if is_usable is None else is_usable
         if not option.branched:
             self.keep(number, np.where(rows, single_bound(option, self.values), np.inf))
         elif self.before is not None and number in self.before.options:
             bound = self.before.options[number] + self.rise_us(option)
             self.waiting.append((number, option, np.where(rows, bound, np.inf)))
+        elif number in self.weak:
+            self.waiting.append((number, option, np.where(rows, self.weak[number], np.inf)))
         else:
             self.keep(number, self.tight_bound(number, option, rows))
 
