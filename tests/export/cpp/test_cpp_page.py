@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,6 +23,7 @@ FENCE = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 BLOCKS = FENCE.findall((ROOT / "docs" / "cpp.md").read_text(encoding="utf-8"))
 FILE_NAME = re.compile(r"(?://|/\*|#) (\w+\.\w+)")
 """First line of a block that is a file."""
+COMPILERS = {"CC": "cc", "CXX": "c++"}
 BOARD = "qemu-aarch64"
 """In the block that `scripts/cpp_networks boards` carries out for three networks."""
 
@@ -39,10 +41,12 @@ def of_readme() -> list[str]:
 
 
 def write_programs(folder: Path) -> None:
-    """Write `nnstretch`, and traps where a build would look for Python."""
+    """Write `nnstretch`, compilers in a hurry, and traps where a build would look for Python."""
     trap = f'#!/bin/sh\necho "$0 $*" >> {folder}/started\nexit 1\n'
     verb = f'#!/bin/sh\nexec {sys.executable} -m nnstretch "$@"\n'
     texts = {"nnstretch": verb, "python": trap, "python3": trap}
+    # Whatever a build asks for, little is optimised, which takes less time.
+    texts |= {n: f'#!/bin/sh\nexec {shutil.which(n)} "$@" -O1 -g0\n' for n in COMPILERS.values()}
     folder.mkdir()
     for name, text in texts.items():
         (folder / name).write_text(text)
@@ -57,8 +61,7 @@ def test_every_block_works_in_an_empty_folder(tmp_path: Path) -> None:
     write_programs(programs)
     folder.mkdir()
     env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-    # What names no type of build is built without optimisation, which takes less time.
-    env |= {"CMAKE_BUILD_PARALLEL_LEVEL": "2", "CMAKE_BUILD_TYPE": "Debug"}
+    env |= {"CMAKE_BUILD_PARALLEL_LEVEL": "2", "CMAKE_BUILD_TYPE": "Debug"} | COMPILERS
 
     def follow(block: str) -> str:
         command = ["bash", "-ec", block]

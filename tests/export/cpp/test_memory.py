@@ -99,12 +99,19 @@ def exported(name: str, folder: Path) -> Path:
     return folder
 
 
+def poisoning(runtime: CppRuntime, folder: Path) -> Path:
+    """Compile the program that runs a network, the same for all of one name."""
+    target = runtime.folder / "poisoned.o"
+    if not target.exists():
+        source = package_data("cpp") / "tests" / "poisoned.cpp"
+        runtime.compile(["-c", source, "-DNETWORK=nns_model_network", "-o", target], folder)
+    return target
+
+
 def poisoned(runtime: CppRuntime, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run an exported network in many orders, with its memory poisoned between tasks."""
-    sources = [package_data("cpp") / "tests" / "poisoned.cpp", folder / "network.cpp"]
-    macro = folder / "name.hpp"
-    macro.write_text("#define NETWORK nns_model_network\n")
-    program = runtime.link([*sources, Path("-include"), macro], folder / "poisoned", folder)
+    sources = [folder / "network.cpp", poisoning(runtime, folder)]
+    program = runtime.link(sources, folder / "poisoned", folder)
     command = [program, folder / "weights.bin", str(ORDERS)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
