@@ -12,10 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array
-from nnstretch.stretch.search.bounds.entry_bins import EntryBins, bin_entries, width_bins
+from nnstretch.stretch.search.bounds.entry_bins import EntryBins, bin_entries
 from nnstretch.stretch.search.bounds.lagrangian import changes_width
 from nnstretch.stretch.search.bounds.multipliers import AffineMinorants, CostToGo, Multipliers
-from nnstretch.stretch.search.bounds.option_bounds import CutBins, bound_option, single_bound
+from nnstretch.stretch.search.bounds.option_bounds import (
+    CutBins,
+    bound_option,
+    cut_bins,
+    single_bound,
+)
 from nnstretch.stretch.search.bounds.weak_bounds import weak_bounds
 from nnstretch.stretch.search.options.option_costs import BranchCombinations
 from nnstretch.stretch.search.options.segment_option import SegmentOption
@@ -58,7 +63,7 @@ def cost_to_go(
     for i in reversed(range(space.last)):
         if report:
             report()
-        cut = CutBounds(space, i, values, before, weak)
+        cut = CutBounds(cut_bins(options[0].tables, i, bin_factor), values, before, weak)
         for number in by_start.get(i, ()):
             is_usable = (usable or {}).get(number)
             if is_usable is None or is_usable.any():
@@ -100,8 +105,7 @@ def numbers_by_start(
 class CutBounds:
     """Bounds through the options that start at one cut."""
 
-    space: SearchSpace
-    i: int
+    bins: CutBins
     values: CostToGo
     before: CostToGo | None
     """At the same multipliers, by wider bins."""
@@ -109,8 +113,7 @@ class CutBounds:
     """Weak bounds of options, by number."""
 
     def __post_init__(self) -> None:
-        self.starts = width_bins(self.space, self.i, self.values.bin_factor)
-        self.bins = CutBins(self.space, self.i, self.starts)
+        self.space, self.i = self.bins.space, self.bins.i
         self.best = np.full(len(self.space.merged_widths(self.i)), np.inf)
         self.waiting: list[tuple[int, SegmentOption, Array]] = []
         self.entries: dict[tuple[str, ...], list[EntryBins] | None] = {}
@@ -166,9 +169,9 @@ class CutBounds:
     def known_entries(self, option: SegmentOption) -> list[EntryBins] | None:
         """Return `bin_entries`, made once for all ends of segments."""
         if option.merge == "project":
-            return bin_entries(option, self.starts)
+            return bin_entries(option, self.bins.starts)
         if option.processors not in self.entries:
-            self.entries[option.processors] = bin_entries(option, self.starts)
+            self.entries[option.processors] = bin_entries(option, self.bins.starts)
         return self.entries[option.processors]
 
 

@@ -13,6 +13,7 @@ from nnstretch.stretch.search.bounds.entry_bins import (
     EntryBins,
     channels_missing,
     per_channel_us,
+    width_bins,
 )
 from nnstretch.stretch.search.bounds.lagrangian import candidate_relaxations, segment_bound
 from nnstretch.stretch.search.bounds.multipliers import CostToGo
@@ -24,6 +25,7 @@ from nnstretch.stretch.search.bounds.relaxations import (
 from nnstretch.stretch.search.compiled.library import Packed, load_kernels
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.options.single_costs import single_costs
+from nnstretch.stretch.search.space.cost_tables import CostTables
 from nnstretch.stretch.search.space.search_space import SearchSpace
 
 
@@ -39,6 +41,13 @@ class CutBins:
     def packed(self) -> Packed:
         """Return the bins for compiled loops."""
         return pack_cut(self.space, self.i, self.starts)
+
+
+def cut_bins(tables: CostTables, i: int, bin_factor: float) -> CutBins:
+    """Return the bins at a cut that span at most a factor, the same whenever they are asked for."""
+    space = tables.space
+    once = "cut bins", (i, bin_factor)
+    return tables.once(once, lambda: CutBins(space, i, width_bins(space, i, bin_factor)))
 
 
 def bound_option(

@@ -139,17 +139,20 @@ class LabelSearch:
             same = labels.take(slice(low, high)), np.arange(first + low, first + high)
             group = LabelGroup(width, *same, reduced_us[:, low:high])
             through_us = self.bounds.through(i, numbers, group)
-            for number, bound_us in zip(numbers, through_us.tolist(), strict=True):
-                if self.is_promising(bound_us):
-                    extensions = self.admissible_extensions(number, group)
-                    if extensions is not None and len(extensions.combinations):
-                        self.extend(number, group, extensions, waiting)
+            for n in self.promising(through_us).tolist():
+                if through_us[n] >= self.limit_us:  # which has fallen meanwhile
+                    self.note_discarded(self.limit_us)
+                    continue
+                extensions = self.admissible_extensions(numbers[n], group)
+                if extensions is not None and len(extensions.combinations):
+                    self.extend(numbers[n], group, extensions, waiting)
 
-    def is_promising(self, bound_us: float) -> bool:
-        """Return whether some label may reach a good plan through an option of this bound."""
-        if math.isfinite(bound_us) and bound_us >= self.limit_us:
+    def promising(self, bound_us: Array) -> Array:
+        """Return rows of options of these bounds through which some label may reach a good plan."""
+        is_good = bound_us < self.limit_us
+        if (np.isfinite(bound_us) & ~is_good).any():
             self.note_discarded(self.limit_us)
-        return bound_us < self.limit_us and math.isfinite(bound_us)
+        return np.flatnonzero(is_good & np.isfinite(bound_us))
 
     def admissible_extensions(self, number: int, group: LabelGroup) -> Extensions | None:
         """Return combinations of an option that may still be part of a good plan."""
