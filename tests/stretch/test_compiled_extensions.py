@@ -14,7 +14,7 @@ from support.search_bounds import (
     NEEDS_LIBRARY,
     blocked,
     loosened,
-    options_of_resnet18,
+    options_of,
     random_prices,
     search_by_arrays,
     space_of,
@@ -55,7 +55,7 @@ def test_extensions_are_those_of_arrays(
 def test_extensions_in_a_network_are_those_of_arrays(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = options_of_resnet18()
+    options = options_of("torchvision:resnet18")
     space = options[0].space
     space.whole_limited = seed > 0
     each = [Multipliers(4e-6, 1e-4), Multipliers(3e-6), Multipliers()]

@@ -18,7 +18,7 @@ from support.search_bounds import (
     NEEDS_LIBRARY,
     blocked,
     loosened,
-    options_of_resnet18,
+    options_of,
     random_prices,
     search_by_arrays,
     space_of,
@@ -100,7 +100,7 @@ def test_bounds_of_a_network_are_those_of_arrays(monkeypatch: pytest.MonkeyPatch
     """Of branches with hundreds of options, relaxations are chosen by a sample."""
     for module in (segment_option, compiled_bounds):
         monkeypatch.setattr(module, "SAMPLE", 5)
-    options = options_of_resnet18()
+    options = options_of("torchvision:resnet18")
     values = cost_to_go(options[0].space, options, Multipliers(4e-6, 1e-4), None, 1.3)
     check_bounds_both_ways(options[::9], values, 0, monkeypatch)
 

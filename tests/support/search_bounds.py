@@ -111,9 +111,9 @@ def blocked(one: Instance) -> Instance:
     return replace(one, soc=replace(one.soc, fusion=dict.fromkeys(one.processors, rules)))
 
 
-def options_of_resnet18() -> list[SegmentOption]:
+def options_of(network: str) -> list[SegmentOption]:
     """Return the segment options of a network on three processors."""
-    graph = capture(load_model("torchvision:resnet18"), torch.zeros(1, 3, 224, 224))
+    graph = capture(load_model(network), torch.zeros(1, 3, 224, 224))
     cost_model, processors = CostModel(load_soc("mi9"), "nearest"), ("cpu", "gpu", "dsp")
     analysis, merges = NetworkAnalysis(graph), ("concat", "project")
     space = SearchSpace(analysis, cost_model, processors, LOOSE, None, merges)

@@ -57,18 +57,21 @@ def cost_to_go(
     values = CostToGo(multipliers, bin_factor, weighs_width)
     numbers = range(len(options)) if alive is None else alive
     by_start, weak = numbers_by_start(options, numbers), dict[int, Array]()
-    # Of two branches, or where work earns something, too few are bounded well by sums over units.
+    # On two processors, too few options are far enough from best for sums over units to show it.
     is_weak = before is None and multipliers == Multipliers() and len(space.processors) > 2
     alike = alike_by_end(options, numbers if is_weak else ())
     for i in reversed(range(space.last)):
         if report:
             report()
-        cut = CutBounds(cut_bins(options[0].tables, i, bin_factor), values, before, weak)
-        for number in by_start.get(i, ()):
-            is_usable = (usable or {}).get(number)
-            if is_usable is None or is_usable.any():
-                cut.add(number, options[number], is_usable)
-        best = cut.finish()
+        best = np.full(len(space.merged_widths(i)), np.inf)
+        if i in by_start:
+            bins = cut_bins(options[by_start[i][0]].tables, i, bin_factor)
+            cut = CutBounds(bins, values, before, weak)
+            for number in by_start[i]:
+                is_usable = (usable or {}).get(number)
+                if is_usable is None or is_usable.any():
+                    cut.add(number, options[number], is_usable)
+            best = cut.finish()
         values.at[i] = best
         values.minorants[i] = affine_minorants(
             space.merged_widths(i), best, space.original_width(i)
@@ -148,15 +151,17 @@ class CutBounds:
     def finish(self) -> Array:
         """Return the least bound of any option: `[merged width]`.
 
-        Those that wait are bounded anew at those widths only where they could be the best.
+        Those that wait are bounded anew at those widths only where they could be the best; for the
+        first time at all, since others relax as they do.
         """
         row = self.space.merged_row(self.i, self.space.original_width(self.i))
         self.waiting.sort(key=lambda entry: float(entry[2][row]))
         for number, option, bound in self.waiting:
             rows = bound < self.best
             if rows.any():
-                tight = self.tight_bound(number, option, rows)
-                bound = np.where(rows, np.maximum(bound, tight), bound)
+                asked = np.isfinite(bound) if self.before is None else rows
+                tight = self.tight_bound(number, option, asked)
+                bound = np.where(asked, np.maximum(bound, tight), bound)
             self.keep(number, bound)
         return self.best
 

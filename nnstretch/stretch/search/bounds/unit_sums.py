@@ -19,8 +19,8 @@ from nnstretch.stretch.search.space.cost_tables import CostTables
 
 PRICE_STEP = 1.12
 """Prices of MACs are powers of this, in us."""
-PRICES = np.array([-1, 0, 1, 2])
-"""Powers that are tried, beside what a MAC of the original segment costs a processor."""
+POWER_OFFSETS = np.array([-1, 0, 1, 2])
+"""Prices that are tried: so many powers above what a MAC of the original costs a processor."""
 
 FARTHEST = 25
 """Powers between the price of a segment and that of all, at most."""
@@ -31,33 +31,34 @@ class PricedBranches:
     """What branches with one end, priced under one key, cost at several prices of their MACs."""
 
     powers: Array
-    """Of `PRICE_STEP`: `[price, start]`."""
+    """Of `PRICE_STEP`: `[offset, start]`."""
     us: Array
-    """Less what MACs earn, without copies: `[price, start, width]`."""
+    """Less what MACs earn, without copies: `[offset, start, width]`."""
 
 
-def priced_branches(option: SegmentOption, b: int) -> PricedBranches:
-    """Return what branch b of an option costs, and those of other starts with its end."""
+def priced_branches(option: SegmentOption, b: int, starts: Array) -> PricedBranches:
+    """Return what branch b of an option costs, from these cuts to its end."""
     tables, j, merge, key = option.tables, option.j, option.merge, option.price_keys[b]
     share = option.shares[b] if merge == "project" else None
-    once = "priced branches", (j, merge, key, share)
-    return tables.once(once, lambda: price_branches(tables, j, merge, key, share))
+    once = "priced branches", (j, merge, key, share, starts.tobytes())
+    return tables.once(once, lambda: price_branches(tables, starts, j, key, share))
 
 
 def price_branches(
-    tables: CostTables, j: int, merge: str, key: str, share: int | None
+    tables: CostTables, starts: Array, j: int, key: str, share: int | None
 ) -> PricedBranches:
     """Compute `priced_branches`; `share` is how wide a `project` merge makes the branch."""
     units, tails = tables.passed_units(j), tables.original_tails(j)
     assert units.us is not None  # of other units there are no sums
     assert tails is not None
-    us, macs = ends_of_branches(tables, j, merge, key, share)
-    powers = usual_powers(us[:, -1] + tails.us[key], macs[:, -1] + tails.macs) + PRICES[:, None]
+    us, macs = ends_of_branches(tables, starts, j, key, share)
+    whole = us[:, -1] + tails.us[key][starts], macs[:, -1] + tails.macs[starts]
+    powers = usual_powers(*whole) + POWER_OFFSETS[:, None]
     grid = np.arange(powers.min(), powers.max() + 1)
     inner_us = units.us[key] - (PRICE_STEP**grid)[:, None, None] * units.macs
     dropped = droppable_units(tables, j)[:, None] & (units.differs == 0)
     inner_us = np.where(dropped, np.minimum(inner_us, 0.0), inner_us)
-    behind_us = sums_from(inner_us)[powers - grid[0], np.arange(j)]
+    behind_us = sums_from(inner_us)[powers - grid[0], starts]
     priced_us = us - (PRICE_STEP**powers)[:, :, None] * macs + behind_us
     return PricedBranches(powers, np.minimum(priced_us, LOOSEST_US))
 
@@ -87,15 +88,15 @@ def droppable_units(tables: CostTables, j: int) -> Array:
 
 
 def ends_of_branches(
-    tables: CostTables, j: int, merge: str, key: str, share: int | None
+    tables: CostTables, starts: Array, j: int, key: str, share: int | None
 ) -> tuple[Array, Array]:
     """Return what first units and adapters cost: us and MACs, `[start, width]`.
 
     They read the original width; us are infinite where no such unit can be built.
     """
     rows: list[tuple[Array, Array]] = []
-    for i in range(j):
-        if merge == "project":
+    for i in starts.tolist():
+        if share is not None:
             costs = tables.projected_head_costs(i, j)
             rows.append((costs.latency_us[key], costs.macs))
         else:

@@ -14,23 +14,27 @@ import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.bounds.lagrangian import changes_width
-from nnstretch.stretch.search.bounds.multipliers import CostToGo
+from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
 from nnstretch.stretch.search.bounds.unit_sums import (
+    POWER_OFFSETS,
     PRICE_STEP,
-    PRICES,
     added_by_input,
     priced_branches,
     reads_any_width,
 )
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 
+MOST_COMBINED = 4
+"""Branches up to which every combination of their prices is tried; of more, all rise together."""
+
 
 def weak_bounds(options: Mapping[int, SegmentOption], values: CostToGo) -> dict[int, Array]:
     """Return bounds, by number, through options of one end, processors and merge.
 
     `[merged width it reads]` each; none where units of some widths cannot be built, or where
-    layouts of maps decide what they cost.
+    layouts of maps decide what they cost. Work of the network must have no multipliers.
     """
+    assert values.multipliers == Multipliers()
     first = next(iter(options.values()))
     if first.tables.passed_units(first.j).us is None:
         return {}
@@ -60,8 +64,8 @@ def is_separable(option: SegmentOption) -> bool:
 class SumRelaxations:
     """Weights and prices of branches, and what the MACs that are demanded add."""
 
-    prices: Array
-    """Numbers of `PRICES`: `[relaxation, branch, option]`."""
+    offsets: Array
+    """Rows of `POWER_OFFSETS`: `[relaxation, branch, option]`."""
     weights: Array
     """Of the branches' latencies: `[relaxation, branch, option]`."""
     demands_us: Array
@@ -70,8 +74,8 @@ class SumRelaxations:
     def choose(self, rows: Array) -> SumRelaxations:
         """Return one relaxation for every option."""
         options = np.arange(len(rows))
-        prices, weights = self.prices[rows, :, options].T, self.weights[rows, :, options].T
-        return SumRelaxations(prices[None], weights[None], self.demands_us[rows, options][None])
+        offsets, weights = self.offsets[rows, :, options].T, self.weights[rows, :, options].T
+        return SumRelaxations(offsets[None], weights[None], self.demands_us[rows, options][None])
 
 
 @dataclass
@@ -83,13 +87,16 @@ class BranchSums:
 
     def __post_init__(self) -> None:
         option = self.options[0]
-        self.starts = np.array([option.i for option in self.options])
-        self.branches = [priced_branches(option, b) for b in range(len(option.processors))]
+        starts, branches = (
+            np.array([each.i for each in self.options]),
+            range(len(option.processors)),
+        )
+        self.branches = [priced_branches(option, b, starts) for b in branches]
         self.channels_out = [self.branch_widths(b) for b in range(len(self.branches))]
         self.times_us = [self.branch_times(b) for b in range(len(self.branches))]
-        powers = np.array([branch.powers[:, self.starts] for branch in self.branches])
-        self.us_per_mac = option.slowdown * PRICE_STEP**powers
-        """`[branch, price, option]`."""
+        self.powers = np.array([branch.powers for branch in self.branches])
+        """`[branch, offset, option]`."""
+        self.us_per_mac = option.slowdown * PRICE_STEP**self.powers
 
     def branch_widths(self, b: int) -> Array:
         """Return what branch b adds to the merged width: `[width]`."""
@@ -98,63 +105,66 @@ class BranchSums:
         return np.full_like(widths, option.shares[b]) if option.merge == "project" else widths
 
     def branch_times(self, b: int) -> Array:
-        """Return what branch b takes less what its MACs earn: `[price, option, width]`, us."""
-        option, branch = self.options[0], self.branches[b]
+        """Return what branch b takes less what its MACs earn: `[offset, option, width]`, us."""
+        option = self.options[0]
         copy_in, copy_out = option.copies_in[b], option.copies_out[b]
         read_bytes = [each.bytes_in * each.space.original_width(each.i) for each in self.options]
         read_us = np.array([copy_in.cost_us(size_bytes) for size_bytes in read_bytes])
         size_bytes = option.bytes_out * self.channels_out[b]
         write_us = copy_out.fixed_us + copy_out.us_per_kib * size_bytes / 1024
-        compute_us = option.slowdown * branch.us[:, self.starts]
+        compute_us = option.slowdown * self.branches[b].us
         return np.asarray(compute_us + read_us[:, None] + write_us)
 
     def balanced(self) -> SumRelaxations:
         """Return relaxations of the MACs that all branches must have together."""
         branches = np.arange(len(self.branches))
-        prices = np.array(list(product(range(len(PRICES)), repeat=len(branches))))
-        us_per_mac = self.us_per_mac[branches, prices]
+        rows = range(len(POWER_OFFSETS))
+        free = len(branches) if len(branches) <= MOST_COMBINED else 1
+        offsets = np.array(list(product(rows, repeat=free)))
+        offsets = np.broadcast_to(offsets, (len(offsets), len(branches)))
+        us_per_mac = self.us_per_mac[branches, offsets]
         per_mac = 1 / (1 / us_per_mac).sum(axis=1)
         demand = np.array([option.bounds.macs for option in self.options])
-        shape = *prices.shape, len(demand)
-        weights = per_mac[:, None] / us_per_mac
-        return SumRelaxations(np.broadcast_to(prices[:, :, None], shape), weights, per_mac * demand)
+        offsets = np.broadcast_to(offsets[:, :, None], us_per_mac.shape)
+        return SumRelaxations(offsets, per_mac[:, None] / us_per_mac, per_mac * demand)
 
     @property
     def main_branches(self) -> range:
-        """Return the branches one of which must have a share of the MACs, where that may matter.
+        """Return the branches one of which must be the main one; none where some one always is.
 
-        Of two branches, the one with more MACs usually has them anyway.
+        The largest of n branches has an nth of their MACs at least.
         """
-        return range(0 if len(self.branches) == 2 else len(self.branches))
+        bounds, branches = [option.bounds for option in self.options], len(self.branches)
+        is_given = all(each.main_macs * branches <= each.macs * (1 + 1e-9) for each in bounds)
+        return range(0 if is_given else branches)
 
     def by_main_branch(self, b: int) -> SumRelaxations:
         """Return relaxations of the MACs that branch b must have as the main one."""
         demand = np.array([option.bounds.main_macs for option in self.options])
-        shape = len(PRICES), len(self.branches), len(demand)
-        prices, weights = np.zeros(shape, dtype=int), np.zeros(shape)
-        prices[:, b], weights[:, b] = np.arange(len(PRICES))[:, None], 1.0
-        return SumRelaxations(prices, weights, self.us_per_mac[b] * demand)
+        shape = len(POWER_OFFSETS), len(self.branches), len(demand)
+        offsets, weights = np.zeros(shape, dtype=int), np.zeros(shape)
+        offsets[:, b], weights[:, b] = np.arange(len(POWER_OFFSETS))[:, None], 1.0
+        return SumRelaxations(offsets, weights, self.us_per_mac[b] * demand)
 
-    def tightest(self, relaxations: SumRelaxations) -> WeakBounds:
+    def tightest(self, relaxations: SumRelaxations) -> RelaxedBounds:
         """Return bounds by the best relaxation of every option.
 
-        It is chosen by one of the lines below what follows; then all of these are tried.
+        One line below what follows chooses the relaxation; the bound is the best of all lines.
         """
         lines = lines_behind(self.options[0], self.values)
         middle = lines[len(lines) // 2]
         chosen = relaxations.choose(self.totals_us(relaxations, *middle).argmax(axis=0))
         bound_us = np.maximum.reduce([self.totals_us(chosen, *line)[0] for line in lines])
         branches = np.arange(len(self.branches))[:, None]
-        powers = np.array([branch.powers[:, self.starts] for branch in self.branches])
-        powers = powers[branches, chosen.prices[0], np.arange(len(self.options))]
-        return WeakBounds(self.options, bound_us, powers, chosen.weights[0])
+        powers = self.powers[branches, chosen.offsets[0], np.arange(len(self.options))]
+        return RelaxedBounds(self.options, bound_us, powers, chosen.weights[0])
 
     def totals_us(self, relaxations: SumRelaxations, slope: float, base_us: float) -> Array:
         """Return bounds behind the original width, by one line: `[relaxation, option]`."""
         option, numbers = self.options[0], np.arange(len(self.options))
         totals_us = relaxations.demands_us + (base_us + option.sync_us + option.merge_us)
         for b, times_us in enumerate(self.times_us):
-            us = times_us[relaxations.prices[:, b], numbers]
+            us = times_us[relaxations.offsets[:, b], numbers]
             us *= relaxations.weights[:, b, :, None]
             us += (slope + option.merge_us_per_channel) * self.channels_out[b]
             totals_us += us.min(axis=2)
@@ -171,7 +181,7 @@ def lines_behind(option: SegmentOption, values: CostToGo) -> list[tuple[float, f
 
 
 @dataclass(frozen=True)
-class WeakBounds:
+class RelaxedBounds:
     """Bounds through options, by one relaxation of each."""
 
     options: Sequence[SegmentOption]
