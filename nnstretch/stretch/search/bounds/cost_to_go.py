@@ -117,6 +117,7 @@ class CutBounds:
 
     def __post_init__(self) -> None:
         self.space, self.i = self.bins.space, self.bins.i
+        self.full_row = self.space.merged_row(self.i, self.space.original_width(self.i))
         self.best = np.full(len(self.space.merged_widths(self.i)), np.inf)
         self.waiting: list[tuple[int, SegmentOption, Array]] = []
         self.entries: dict[tuple[str, ...], list[EntryBins] | None] = {}
@@ -151,25 +152,27 @@ class CutBounds:
     def finish(self) -> Array:
         """Return the least bound of any option: `[merged width]`.
 
-        Those that wait are bounded anew at those widths only where they could be the best; for the
-        first time at all, since others relax as they do.
+        Those that wait are bounded anew at those widths only where they could be the best.
         """
-        row = self.space.merged_row(self.i, self.space.original_width(self.i))
-        self.waiting.sort(key=lambda entry: float(entry[2][row]))
+        self.waiting.sort(key=lambda entry: float(entry[2][self.full_row]))
         for number, option, bound in self.waiting:
             rows = bound < self.best
             if rows.any():
-                asked = np.isfinite(bound) if self.before is None else rows
-                tight = self.tight_bound(number, option, asked)
-                bound = np.where(asked, np.maximum(bound, tight), bound)
+                tight = self.tight_bound(number, option, rows)
+                bound = np.where(rows, np.maximum(bound, tight), bound)
             self.keep(number, bound)
         return self.best
 
     def tight_bound(self, number: int, option: SegmentOption, rows: Array) -> Array:
-        """Return the bound through an option at some merged widths, infinite elsewhere."""
+        """Return the bound through an option at some merged widths, infinite elsewhere.
+
+        Before any wider bins, how it is relaxed is an example for other options only where the
+        original width is among them.
+        """
         entries = self.known_entries(option)
         assert entries is not None  # only of a `project` merge there may be none
-        return bound_option(number, option, self.values, self.bins, entries, rows)
+        is_example = self.before is not None or bool(rows[self.full_row])
+        return bound_option(number, option, self.values, self.bins, entries, rows, is_example)
 
     def known_entries(self, option: SegmentOption) -> list[EntryBins] | None:
         """Return `bin_entries`, made once for all ends of segments."""

@@ -57,15 +57,20 @@ def bound_option(
     bins: CutBins,
     entries: list[EntryBins],
     is_usable: Array,
+    is_example: bool = True,
 ) -> Array:
-    """Return the bound through an option: `[merged width it reads]`, infinite where not usable."""
+    """Return the bound through an option: `[merged width it reads]`, infinite where not usable.
+
+    How it is relaxed is an example for others like it, where it may be.
+    """
     kernels = load_kernels()
     if kernels is None:
-        return bound_by_arrays(number, option, values, bins.starts, entries, is_usable)
+        asked = bins.starts, entries, is_usable, is_example
+        return bound_by_arrays(number, option, values, *asked)
     rows = chosen_before(option, values)
     known = option, entries, values, bins.packed, is_usable, rows
     by_width, values.relaxations[number] = compiled_option_bound(kernels, *known)
-    if not rows:
+    if is_example and not rows:
         note_choice(option, values, values.relaxations[number])
     return by_width
 
@@ -77,6 +82,7 @@ def bound_by_arrays(
     starts: Array,
     entries: list[EntryBins],
     is_usable: Array,
+    is_example: bool = True,
 ) -> Array:
     """Return `bound_option`."""
     space, i = option.space, option.i
@@ -88,7 +94,7 @@ def bound_by_arrays(
     bins, rows = np.flatnonzero(is_read), np.flatnonzero(np.repeat(is_read, sizes))
     full_bin = int(np.searchsorted(starts, full))
     near = sampled_bins(bins, full_bin, len(starts))
-    chosen = values.relaxations[number] = chosen_rows(option, entries, values, near)
+    chosen = values.relaxations[number] = chosen_rows(option, entries, values, near, is_example)
     relaxations = candidate_relaxations(option, values).take(chosen)
     by_width = np.full(len(widths), np.inf)
     if option.merge == "project":

@@ -60,7 +60,11 @@ def best_relaxations(
 
 
 def chosen_rows(
-    option: SegmentOption, entries: list[EntryBins], values: CostToGo, near: Array
+    option: SegmentOption,
+    entries: list[EntryBins],
+    values: CostToGo,
+    near: Array,
+    is_example: bool = True,
 ) -> list[int]:
     """Return how an option is relaxed: like one before, or as bounds a sample at bins best."""
     rows = chosen_before(option, values)
@@ -71,7 +75,8 @@ def chosen_rows(
         rows = best_relaxations(option, entries, values, near)
     else:
         rows = compiled_best_relaxations(kernels, option, entries, values, near)
-    note_choice(option, values, rows)
+    if is_example:
+        note_choice(option, values, rows)
     return rows
 
 
