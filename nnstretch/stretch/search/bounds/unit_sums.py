@@ -16,6 +16,7 @@ from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.bounds.compiled_bounds import LOOSEST_US
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.space.cost_tables import CostTables
+from nnstretch.stretch.search.space.original_costs import sums_behind
 
 PRICE_STEP = 1.12
 """Prices of MACs are powers of this, in us."""
@@ -58,7 +59,7 @@ def price_branches(
     inner_us = units.us[key] - (PRICE_STEP**grid)[:, None, None] * units.macs
     dropped = droppable_units(tables, j)[:, None] & (units.differs == 0)
     inner_us = np.where(dropped, np.minimum(inner_us, 0.0), inner_us)
-    behind_us = sums_from(inner_us)[powers - grid[0], starts]
+    behind_us = sums_behind(inner_us, axis=1)[powers - grid[0], starts]
     priced_us = us - (PRICE_STEP**powers)[:, :, None] * macs + behind_us
     return PricedBranches(powers, np.minimum(priced_us, LOOSEST_US))
 
@@ -70,13 +71,6 @@ def usual_powers(us: Array, macs: Array) -> Array:
     each = np.where(counted, us, usual) / np.where(counted, macs, 1.0)
     apart = np.rint(np.log(each / usual) / math.log(PRICE_STEP)).clip(-FARTHEST, FARTHEST)
     return (apart + round(math.log(usual) / math.log(PRICE_STEP))).astype(int)
-
-
-def sums_from(costs: Array) -> Array:
-    """Return sums of costs from each unit on, and zero behind the last: `[..., unit, width]`."""
-    sums = np.zeros((*costs.shape[:-2], costs.shape[-2] + 1, costs.shape[-1]))
-    sums[..., :-1, :] = np.cumsum(costs[..., ::-1, :], axis=-2)[..., ::-1, :]
-    return sums
 
 
 def droppable_units(tables: CostTables, j: int) -> Array:

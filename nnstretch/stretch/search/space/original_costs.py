@@ -41,9 +41,12 @@ def original_tails(units: PassedUnits) -> OriginalTails | None:
     return OriginalTails(us, sums_behind(units.macs[:, -1]), sums_behind(units.params[:, -1]))
 
 
-def sums_behind(costs: Array) -> Array:
-    """Return the sum of costs from each on, and zero behind the last."""
-    return np.append(np.cumsum(costs[::-1])[::-1], 0.0)
+def sums_behind(costs: Array, axis: int = 0) -> Array:
+    """Return sums of costs from each on along an axis, and zero behind the last."""
+    sums = np.flip(np.cumsum(np.flip(costs, axis), axis), axis)
+    shape = list(costs.shape)
+    shape[axis] = 1
+    return np.concatenate([sums, np.zeros(shape)], axis)
 
 
 def originals_from(space: SearchSpace, i: int) -> list[tuple[dict[str, float], int]]:
