@@ -21,6 +21,10 @@ TOO_OLD = str(Path(__file__).parent / "support" / "too_old")
 sys.path.insert(0, TOO_OLD)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (TOO_OLD, os.environ.get("PYTHONPATH"))))
 
+# Lightning has PyTorch look for a driver of NVIDIA's whenever it is asked for CUDA devices, which it
+# is for every tensor that it traces: where there is none, the search is repeated each time.
+os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "0")
+
 # A shell has what it starts in the background ignore interrupts, and so would all that tests start:
 # those that send signals would see nothing.
 for number, handler in (

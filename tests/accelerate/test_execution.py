@@ -225,7 +225,7 @@ def network(request: pytest.FixtureRequest) -> Iterator[str]:
     batches.cache_clear()
 
 
-# Of each kind of network and machine one, at batches that are computed in seconds;
+# Of each kind of network and machine one, at depths and batches that are computed in seconds;
 # `scripts/accelerators executed` has all at the published ones, and whole.
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -233,13 +233,13 @@ def network(request: pytest.FixtureRequest) -> Iterator[str]:
     [
         ("torchvision:resnet50", 8, "stcp920"),
         ("torchvision:resnet50", 1, "nvdla-64"),
-        (f"{NETWORKS}:bert_base?tokens=128&words=2000", 2, "stcp920"),
+        (f"{NETWORKS}:bert_base?tokens=128&words=2000&layers=4", 2, "stcp920"),
         (f"{NETWORKS}:dlrm?rows=1000", 256, "stcp920"),
         ("torchvision:mobilenet_v2", 8, "stcp920"),
         ("torchvision:mobilenet_v2", 1, "ethos-u55-128"),
-        ("timm:vit_base_patch16_224", 2, "stcp920"),
+        ("timm:vit_base_patch16_224?depth=4", 2, "stcp920"),
         ("torchvision:densenet121", 1, "nvdla-64"),
-        (f"{NETWORKS}:conformer", 3, "stcp920"),
+        (f"{NETWORKS}:conformer?blocks=6", 3, "stcp920"),
     ],
     indirect=["network"],
 )

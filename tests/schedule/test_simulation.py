@@ -141,7 +141,7 @@ def test_spread_service_waits_as_long_as_pollaczek_and_khinchine_say() -> None:
         ("M/D/1", 0.8, 10_000),
         ("M/M/2", 0.8, 20_000),
         ("M/M/1", 0.9, 25_000),
-        ("M/D/1", 0.9, 25_000),
+        ("M/D/1", 0.9, 15_000),
         ("M/M/2", 0.9, 25_000),
     ],
 )

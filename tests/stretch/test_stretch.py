@@ -41,7 +41,7 @@ ZOO = {
     "torchvision:regnet_y_400mf": 64,
     "timm:convnext_atto": 64,
     "timm:ghostnet_050": 64,
-    "timm:rexnet_100": 64,
+    "timm:rexnet_100?depth_mult=0.5": 64,
     "timm:nf_regnet_b0": 64,
     "timm:dla46_c": 64,
     "timm:test_vit?img_size=64": 64,
