@@ -227,11 +227,12 @@ def test_pairs_below_a_limit_are_those_of_arrays(
     with pytest.MonkeyPatch.context() as patch:
         for _ in range(2):
             slices = list(pairs_below(before, after, limit, size))
-            assert all(len(few) <= size + columns for few, _ in slices)
+            assert all(len(few) <= size + columns for few, *_ in slices)
             pairs = [
                 pair for few in slices for pair in zip(*map(np.ndarray.tolist, few), strict=True)
             ]
-            assert sorted(map(list, pairs)) == expected
+            assert sorted([row, column] for row, column, _ in pairs) == expected
+            assert all(highest == sums[:, r, c].max() for r, c, highest in pairs)
             search_by_arrays(patch)
 
 

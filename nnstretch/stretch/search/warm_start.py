@@ -5,7 +5,7 @@ What a search is told here is proven nowhere: it makes the search faster, never 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -65,11 +65,11 @@ def warm_up(search: ExactSearch) -> None:
         coarse.run()
     finally:
         if coarse.best is not None:
-            hand_over(coarse, refined_path(coarse.best, coarse, search), search)
+            hand_over(coarse, refined_path(coarse.best, coarse, search, numbers), search)
     tell = partial(tell_stage, "few options")
     few = ExactSearch(search.tables, search.options, search.limits, gap, tell)
     few.schedule = search.schedule.first_phase()
-    few.alive = promising_numbers(coarse, search)
+    few.alive = promising_numbers(coarse, numbers)
     hand_over(search, search.best, few)
     try:
         few.run()
@@ -106,12 +106,11 @@ def option_numbers(options: Sequence[SegmentOption]) -> dict[object, int]:
     return {option.key: number for number, option in enumerate(options)}
 
 
-def promising_numbers(coarse: ExactSearch, fine: ExactSearch) -> list[int]:
+def promising_numbers(coarse: ExactSearch, numbers: Mapping[object, int]) -> list[int]:
     """Return options of the fine space: like promising ones of the coarse space, and like its plan.
 
-    The latter also where they begin or end a cut before or behind.
+    The latter also where they begin or end a cut before or behind. `numbers` are the fine ones.
     """
-    numbers = option_numbers(fine.options)
     known = coarse.options, coarse.bounds, coarse.limits
     promising = promising_options(*known, PROMISING_OPTIONS)
     chosen = {numbers[coarse.options[number].key] for number in promising}
@@ -124,9 +123,13 @@ def promising_numbers(coarse: ExactSearch, fine: ExactSearch) -> list[int]:
     return sorted(chosen)
 
 
-def refined_path(path: PlanPath, coarse: ExactSearch, fine: ExactSearch) -> PlanPath | None:
-    """Return a plan of the coarse space as one of the fine space, None where it has no such."""
-    numbers = option_numbers(fine.options)
+def refined_path(
+    path: PlanPath, coarse: ExactSearch, fine: ExactSearch, numbers: Mapping[object, int]
+) -> PlanPath | None:
+    """Return a plan of the coarse space as one of the fine space, None where it has no such.
+
+    `numbers` are the fine ones.
+    """
     width, parts = fine.space.original_width(0), list[BranchCombinations]()
     steps: list[tuple[int, tuple[int, ...]]] = []
     for coarse_number, choice in path.steps:

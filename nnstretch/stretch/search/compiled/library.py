@@ -47,7 +47,7 @@ def load_kernels() -> ctypes.CDLL | None:
         *(POINTER, POINTER),
     ]
     library.admissible_combinations.restype = SIZE
-    library.pairs_below.argtypes = [SIZE, SIZE, SIZE, POINTER, POINTER, REAL, POINTER]
+    library.pairs_below.argtypes = [SIZE, SIZE, SIZE, POINTER, POINTER, REAL, POINTER, POINTER]
     library.pairs_below.restype = SIZE
     library.pareto_rows.argtypes = [SIZE, SIZE, POINTER, POINTER, POINTER, POINTER]
     library.pareto_rows.restype = None

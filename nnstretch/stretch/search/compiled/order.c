@@ -30,20 +30,24 @@ double keep_least(Pair *pairs, int64_t total, int64_t count) {
   return pairs[count].bound_us;
 }
 
-/* `pairs_below`, row by row, all looked at. */
+/* `pairs_below`, row by row, all looked at; the highest sum of each. */
 int64_t pairs_below(int64_t prices, int64_t rows, int64_t columns,
                     const double *before_us /* [price][row] */,
                     const double *after_us /* [price][column] */, double limit_us,
-                    int64_t *pairs /* [pair][2] */) {
+                    int64_t *pairs /* [pair][2] */, double *sums_us /* [pair] */) {
   int64_t count = 0;
   for (int64_t row = 0; row < rows; row++)
     for (int64_t column = 0; column < columns; column++) {
+      double highest_us = -INFINITY;
       int64_t p = 0;
-      while (p < prices &&
-             before_us[p * rows + row] + after_us[p * columns + column] < limit_us)
-        p++;
+      for (; p < prices; p++) {
+        const double us = before_us[p * rows + row] + after_us[p * columns + column];
+        if (!(us < limit_us)) break;
+        highest_us = us > highest_us ? us : highest_us;
+      }
       pairs[2 * count] = row;
       pairs[2 * count + 1] = column;
+      sums_us[count] = highest_us;
       count += p == prices;
     }
   return count;

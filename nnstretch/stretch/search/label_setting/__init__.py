@@ -6,5 +6,6 @@ combinations.py  branch combinations of an option whose bound is good enough
 label_bounds.py  what completions of labels take at least
 extensions.py    those that may extend labels to good plans
 small_sums.py    pairs of labels and combinations whose bound is good enough
+waiting_labels.py  those of the least bounds at one cut
 label_search.py  one run over all cuts
 """

@@ -43,15 +43,6 @@ class LabelBounds:
         self.behind: dict[int, list[Array]] = {}
         self.most_meetings = most_meetings(self.options, self.space.last)
 
-    def at_cut(self, i: int, labels: LabelSet) -> Array:
-        """Return the tightest lower bound on the completions of labels at a cut, us.
-
-        Infinite where too few meeting points can follow.
-        """
-        bounds = self.reduced_us(labels) + self.left_us(i, labels.width)
-        suffices = labels.meetings + self.most_meetings[i] >= self.limits.min_meetings
-        return np.asarray(np.where(suffices, bounds.max(axis=0), np.inf))
-
     @cached_property
     def packed_limits(self) -> Packed:
         """Return limits of the whole network for compiled loops."""

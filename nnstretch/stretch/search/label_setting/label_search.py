@@ -33,16 +33,14 @@ from nnstretch.stretch.search.label_setting.labels import (
     LabelTree,
     PlanPath,
     branch_columns,
-    concatenate_labels,
 )
 from nnstretch.stretch.search.label_setting.small_sums import pairs_below
+from nnstretch.stretch.search.label_setting.waiting_labels import WaitingLabels
 from nnstretch.stretch.search.options.option_costs import BranchCombinations
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.search_schedule import BeamLimits
 from nnstretch.stretch.search.space.search_space import SearchSpace
 
-MOST_WAITING = 300_000
-"""Labels that may wait at one cut before they are pruned ahead of time."""
 CANDIDATE_FACTOR = 16
 """Combinations that are generated, over those that are kept."""
 SLICE = 100_000
@@ -71,6 +69,8 @@ class LabelSearch:
     """Least bound of anything that was dropped without proof that it cannot win."""
     expanded: LabelTree = field(default_factory=LabelTree)
     """Labels that were expanded."""
+    waiting: dict[int, WaitingLabels] = field(default_factory=dict)
+    """By cut."""
 
     def __post_init__(self) -> None:
         self.bounds = LabelBounds(self.space, self.options, self.values, self.limits)
@@ -90,35 +90,30 @@ class LabelSearch:
         space = self.space
         width = space.original_width(0)
         start = LabelSet.at_input(width, len(space.holders), len(space.processors))
-        waiting: dict[int, list[LabelSet]] = {0: [start]}
+        self.enqueue(0, start)
         for i in range(space.last):
-            if i in waiting:
-                self.expand(i, self.prune(i, waiting.pop(i)), waiting)
+            if i in self.waiting:
+                self.expand(i, self.prune(self.waiting.pop(i)))
             if progress:
                 progress(i + 1, space.last)
         return self
 
     # Pruning
 
-    def prune(self, i: int, parts: list[LabelSet]) -> LabelSet:
+    def prune(self, queue: WaitingLabels) -> LabelSet:
         """Return the labels at a cut that may still become the best plan."""
-        labels, most = concatenate_labels(parts), self.beam.labels
-        bound_us = self.bounds.at_cut(i, labels)
-        is_good = bound_us < self.limit_us
-        self.note_discarded(float(bound_us[~is_good].min(initial=np.inf)))
+        labels = queue.least()
+        self.note_discarded(queue.limit_us)
+        is_good = labels.bound_us < self.limit_us
+        self.note_discarded(float(labels.bound_us[~is_good].min(initial=np.inf)))
         rows = np.flatnonzero(is_good)
-        rows = self.keep_least(bound_us, rows, DOMINANCE_FACTOR * most)
         missing = np.maximum(0, self.limits.min_meetings - labels.meetings[rows])
         state = labels.width[rows] * (self.limits.min_meetings + 1) + missing
         resources = [column[rows] for column in compared_resources(labels, self.limits)]
         rows = rows[undominated(state, labels.latency_us[rows], resources)]
-        return labels.take(self.keep_least(bound_us, rows, most))
-
-    def keep_least(self, bound_us: Array, rows: Array, most: int) -> Array:
-        """Return at most so many rows, those of the least bounds; note the least of the others."""
-        rows, discarded_us = least_rows(bound_us, rows, most)
+        rows, discarded_us = least_rows(labels.bound_us, rows, self.beam.labels)
         self.note_discarded(discarded_us)
-        return rows
+        return labels.take(rows)
 
     def note_discarded(self, bound_us: float) -> None:
         """Lower the certificate to the bound of something that was dropped."""
@@ -126,7 +121,7 @@ class LabelSearch:
 
     # Extension
 
-    def expand(self, i: int, labels: LabelSet, waiting: dict[int, list[LabelSet]]) -> None:
+    def expand(self, i: int, labels: LabelSet) -> None:
         """Extend the labels of a cut, width by width, along every option."""
         numbers = self.starting.get(i, ())
         if not len(labels) or not numbers:
@@ -140,12 +135,13 @@ class LabelSearch:
             group = LabelGroup(width, *same, reduced_us[:, low:high])
             through_us = self.bounds.through(i, numbers, group)
             for n in self.promising(through_us).tolist():
-                if through_us[n] >= self.limit_us:  # which has fallen meanwhile
-                    self.note_discarded(self.limit_us)
+                limit_us = self.limit_behind_us(numbers[n])
+                if through_us[n] >= limit_us:
+                    self.note_discarded(limit_us)
                     continue
-                extensions = self.admissible_extensions(numbers[n], group)
+                extensions = self.admissible_extensions(numbers[n], group, limit_us)
                 if extensions is not None and len(extensions.combinations):
-                    self.extend(numbers[n], group, extensions, waiting)
+                    self.extend(numbers[n], group, extensions, limit_us)
 
     def promising(self, bound_us: Array) -> Array:
         """Return rows of options of these bounds through which some label may reach a good plan."""
@@ -154,9 +150,16 @@ class LabelSearch:
             self.note_discarded(self.limit_us)
         return np.flatnonzero(is_good & np.isfinite(bound_us))
 
-    def admissible_extensions(self, number: int, group: LabelGroup) -> Extensions | None:
+    def limit_behind_us(self, number: int) -> float:
+        """Return what bounds through an option must stay below to be worth following, us."""
+        queue = self.waiting.get(self.options[number].j)
+        return self.limit_us if queue is None else min(self.limit_us, queue.limit_us)
+
+    def admissible_extensions(
+        self, number: int, group: LabelGroup, limit_us: float
+    ) -> Extensions | None:
         """Return combinations of an option that may still be part of a good plan."""
-        options = self.generate_combinations(number, group)
+        options = self.generate_combinations(number, group, limit_us)
         if options is None:
             return None
         extensions = admissible_extensions(
@@ -164,14 +167,16 @@ class LabelSearch:
             group.width,
             options,
             self.bounds,
-            self.limit_us - group.least_us,
+            limit_us - group.least_us,
             self.beam.combinations,
         )
         if math.isfinite(extensions.discarded_us):
             self.note_discarded(float(group.least_us[0]) + extensions.discarded_us)
         return extensions
 
-    def generate_combinations(self, number: int, group: LabelGroup) -> tuple[Array, ...] | None:
+    def generate_combinations(
+        self, number: int, group: LabelGroup, limit_us: float
+    ) -> tuple[Array, ...] | None:
         """Return options of every branch whose bound is good enough; None without any."""
         option, ahead_us = self.options[number], float(group.least_us[0])
         options, least_us = candidate_combinations(
@@ -180,13 +185,13 @@ class LabelSearch:
             self.values[0],
             known_rows(number, option, self.values[0], group.width),
             self.limits,
-            self.limit_us - ahead_us,
+            limit_us - ahead_us,
             CANDIDATE_FACTOR * self.beam.combinations,
         )
         if np.isfinite(least_us):
-            self.note_discarded(min(max(ahead_us + least_us, 0.0), self.limit_us))
-        elif np.isfinite(self.limit_us):
-            self.note_discarded(self.limit_us)
+            self.note_discarded(min(max(ahead_us + least_us, 0.0), limit_us))
+        elif np.isfinite(limit_us):
+            self.note_discarded(limit_us)
         return options
 
     def extend(
@@ -194,19 +199,18 @@ class LabelSearch:
         number: int,
         group: LabelGroup,
         extensions: Extensions,
-        waiting: dict[int, list[LabelSet]],
+        limit_us: float,
     ) -> None:
         """Extend every label of a group by every combination of an option."""
-        option, combinations = self.options[number], extensions.combinations
-        after_us, limit_us, pairs = extensions.after_us, self.limit_us, 0
-        for rows, columns in pairs_below(group.reduced_us, after_us, limit_us, SLICE):
+        option, combinations, pairs = self.options[number], extensions.combinations, 0
+        reduced_us, after_us = group.reduced_us, extensions.after_us
+        for rows, columns, bound_us in pairs_below(reduced_us, after_us, limit_us, SLICE):
             pairs += len(rows)
-            labels = self.extended(number, group, combinations, rows, columns)
+            labels = self.extended(number, group, combinations, rows, columns, bound_us)
             if option.is_last:
                 self.finish(labels.take(np.flatnonzero(self.keeps_limits(labels))))
             else:
-                fits = np.flatnonzero(self.limits.fits(labels.params_held))
-                self.enqueue(option.j, labels.take(fits), waiting)
+                self.enqueue(option.j, labels)
         if pairs < len(group.labels) * len(combinations):
             self.note_discarded(limit_us)
 
@@ -217,10 +221,12 @@ class LabelSearch:
         combinations: BranchCombinations,
         rows: Array,
         columns: Array,
+        bound_us: Array,
     ) -> LabelSet:
         """Return labels of a group extended by combinations, pair by pair."""
         labels = group.labels
         return LabelSet(
+            bound_us,
             combinations.width[columns],
             labels.latency_us[rows] + combinations.latency_us[columns],
             labels.macs[rows] + combinations.macs[columns],
@@ -237,14 +243,15 @@ class LabelSearch:
         totals = labels.macs, labels.params, labels.meetings, labels.params_held
         return self.limits.keeps(*totals)
 
-    def enqueue(self, j: int, labels: LabelSet, waiting: dict[int, list[LabelSet]]) -> None:
-        """Add labels that wait at a cut; prune them where they are too many."""
-        if not len(labels):
-            return
-        queue = waiting.setdefault(j, [])
-        queue.append(labels)
-        if sum(map(len, queue)) > MOST_WAITING:
-            queue[:] = [self.prune(j, queue)]
+    def enqueue(self, j: int, labels: LabelSet) -> None:
+        """Add labels that wait at a cut, those from which the limits can still be kept."""
+        is_able = self.limits.fits(labels.params_held)
+        is_able &= labels.meetings + self.bounds.most_meetings[j] >= self.limits.min_meetings
+        if not is_able.all():
+            labels = labels.take(np.flatnonzero(is_able))
+        if len(labels):
+            most = DOMINANCE_FACTOR * self.beam.labels
+            self.waiting.setdefault(j, WaitingLabels(most)).add(labels)
 
     def finish(self, labels: LabelSet) -> None:
         """Make the fastest complete label the incumbent, where it is faster."""

@@ -17,6 +17,8 @@ from nnstretch.stretch.search.options.segment_option import SegmentOption
 class LabelSet:
     """Partial plans from the input to one cut, a row each."""
 
+    bound_us: Array
+    """What plans that begin like this take at least."""
     width: Array
     """Merged width."""
     latency_us: Array
@@ -41,9 +43,8 @@ class LabelSet:
         options = np.zeros((1, processors), dtype=np.int32)
         params_held = np.zeros((1, limited))
         none = np.zeros(1, dtype=np.int64)
-        return cls(
-            np.array([width]), zero, zero, zero, none, params_held, nothing, nothing, options
-        )
+        sums = zero, zero, zero, none, params_held
+        return cls(zero - np.inf, np.array([width]), *sums, nothing, nothing, options)
 
     def __len__(self) -> int:
         return len(self.width)

@@ -17,8 +17,8 @@ FEW_PAIRS = 400
 
 def pairs_below(
     before_us: Array, after_us: Array, limit_us: float, size: int
-) -> Iterator[tuple[Array, Array]]:
-    """Yield rows and columns of pairs whose sums are below a limit at all prices, in slices.
+) -> Iterator[tuple[Array, Array, Array]]:
+    """Yield rows, columns and highest sums of pairs below a limit at all prices, in slices.
 
     `before_us` are `[price, row]`, `after_us` `[price, column]`; about `size` pairs are looked at
     for a slice.
@@ -34,23 +34,25 @@ def pairs_below(
             break
         fewest = min(fewest, SmallSums.up_to(before, after, limit_us), key=len)
     for rows, columns in fewest.slices(size):
-        kept = (before_us[:, rows] + after_us[:, columns] < limit_us).all(axis=0)
-        yield rows[kept], columns[kept]
+        sums_us = (before_us[:, rows] + after_us[:, columns]).max(axis=0)
+        is_below = sums_us < limit_us
+        yield rows[is_below], columns[is_below], sums_us[is_below]
 
 
 def compiled_pairs_below(
     kernels: ctypes.CDLL, before_us: Array, after_us: Array, limit_us: float, size: int
-) -> Iterator[tuple[Array, Array]]:
+) -> Iterator[tuple[Array, Array, Array]]:
     """Yield `pairs_below` by a compiled loop."""
     columns = after_us.shape[1]
     step, after_us = max(1, size // max(1, columns)), doubles(after_us)
     for low in range(0, before_us.shape[1], step):
         before = doubles(before_us[:, low : low + step])
         shape = *before.shape, columns
-        pairs = np.empty((shape[1] * columns + 1, 2), dtype=np.int64)
-        sums = before.ctypes.data, after_us.ctypes.data, limit_us
-        few = pairs[: kernels.pairs_below(*shape, *sums, pairs.ctypes.data)]
-        yield few[:, 0] + low, few[:, 1]
+        most = shape[1] * columns + 1  # with one to spare, which is written and not counted
+        pairs, sums_us = np.empty((most, 2), dtype=np.int64), np.empty(most)
+        parts = before.ctypes.data, after_us.ctypes.data, limit_us
+        count = kernels.pairs_below(*shape, *parts, pairs.ctypes.data, sums_us.ctypes.data)
+        yield pairs[:count, 0] + low, pairs[:count, 1], sums_us[:count]
 
 
 @dataclass(frozen=True)
