@@ -79,7 +79,7 @@ def functions_of(
             passed = ", ".join(functions) or "none"
             raise BadInput(
                 f"stage {stage.name} runs {stage.call}, pipeline, no function was passed for it;"
-                f" passed are {passed}"
+                f" passed are {passed}; on the command line: --allow {stage.call}"
             )
         if stage.call and not callable(functions[stage.call]):
             raise BadInput(

@@ -61,7 +61,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def operator_rows(graph: Graph) -> list[dict[str, Any]]:
-    """Return one row an operator, in execution order."""
+    """Return one row an operator, in execution order; weights count where they are read first."""
     from nnstretch.structure.macs import product_macs
 
     specs = graph.specs()
@@ -74,7 +74,7 @@ def operator_rows(graph: Graph) -> list[dict[str, Any]]:
             "module": node.module,
             "macs": node.macs,
             "attention_macs": product_macs(node, specs),
-            "params": sum(params.get(name, 0) for name in node.inputs),
+            "params": sum(params.pop(name, 0) for name in node.inputs),
             "output_shape": list(node.output.shape),
         }
         rows.append(row)
@@ -145,8 +145,11 @@ def show(result: dict[str, Any], console: Any) -> None:
     if result["units"]:
         console.print(work_table("unit ends at", result["units"], "end", "repeat of"))
         return
+    from nnstretch.structure.cuts import no_cut_reason
+
     ends = ", ".join(f"{o['name']} {'x'.join(map(str, o['shape']))}" for o in result["outputs"])
-    console.print(f"no cut: nothing separates its inputs from all its outputs ({ends})")
+    reason = no_cut_reason(len(result["inputs"]), len(result["outputs"]))
+    console.print(f"no cut: {reason} ({ends})")
     console.print(work_table("module", module_rows(result["ops"]), "module"))
 
 

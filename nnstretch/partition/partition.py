@@ -32,6 +32,7 @@ MOST = 1000
 """Candidates."""
 LAYOUTS = "copies between layouts depend on the split"
 ORDERS = "parallel branches have too many orders, a few were tried"
+BY_HAND = "the split was made by hand"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,18 +175,19 @@ def partitions(
     cost_model = cost_model or CostModel(soc)
     count = stage_count(request, unit_of, graph.name)
     names = request.processors or soc.processor_names
-    if unit_of is None:
-        units = compute_layers(graph)
-        cuts = topological_cuts(graph, units)
-    else:
-        units = tuple(unit_of)
-        cuts = chain_cuts(max(units) + 1)
-    table = stage_cost_table(graph, units, cuts, soc, names, cost_model, corrections)
+    units = layers = compute_layers(graph)
+    cuts = topological_cuts(graph, layers)
+    prices = soc, names, cost_model, corrections
+    table = table_of_layers = stage_cost_table(graph, layers, cuts, *prices)
+    if unit_of is not None:
+        units, cuts = tuple(unit_of), chain_cuts(max(unit_of) + 1)
+        table = stage_cost_table(graph, units, cuts, *prices)
     blocked = any(soc.rules(name).blocked for name in names)
     tries = max(request.top, BLOCKED_TRIES if blocked else 1)
     assignments = best_assignments(table, count, request.replicas, tries)
-    bound_us = bottleneck_bound_us(table, request.replicas)
-    why_open = " and ".join(([LAYOUTS] if blocked else []) + ([] if cuts.complete else [ORDERS]))
+    bound_us = bottleneck_bound_us(table_of_layers, request.replicas)
+    doubts = {BY_HAND: unit_of is not None, LAYOUTS: blocked, ORDERS: not cuts.complete}
+    why_open = " and ".join(reason for reason, holds in doubts.items() if holds)
     single_us = single_periods_us(table)
     results = []
     for assignment in assignments:

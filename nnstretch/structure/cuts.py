@@ -84,6 +84,13 @@ def separating_positions(graph: Graph) -> Iterator[tuple[int, str]]:
         yield end, OUTPUT
 
 
+def no_cut_reason(inputs: int, outputs: int) -> str:
+    """Return why a network of so many inputs and outputs has no cut."""
+    if inputs == outputs == 1:
+        return "nothing separates its input from its output"
+    return f"cuts separate one input from one output, it has {inputs} and {outputs}"
+
+
 def last_readers(graph: Graph, names: set[str]) -> dict[str, int]:
     """Return the position of the last node that reads each of these names."""
     positions: dict[str, int] = {}

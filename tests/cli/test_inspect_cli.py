@@ -36,6 +36,11 @@ class TwoHeads(nn.Module):
     def forward(self, x):
         x = self.body(x).relu()
         return self.boxes(x), self.classes(x)
+
+class SharedHead(TwoHeads):
+    def forward(self, x):
+        x = self.body(x).relu()
+        return self.boxes(x), self.boxes(-x), self.classes(x)
 """
 ATTENTION_MACS = 2 * 16 * 16 * 32
 """Scores and mix of 16 tokens of width 32."""
@@ -85,6 +90,14 @@ def test_inspect_lists_modules_where_there_is_no_cut(
     text = printed(capsys, "inspect", f"{nets}:TwoHeads")
     for module in ("body", "boxes", "classes"):
         assert re.search(rf"\b{module}\b.*\d", text), text
+
+
+def test_weights_that_several_calls_read_count_once(
+    capsys: pytest.CaptureFixture[str], nets: Path
+) -> None:
+    result = json.loads(printed(capsys, "inspect", f"{nets}:SharedHead", "--json"))
+    assert sum(op["params"] for op in result["ops"]) == result["params"]
+    assert [op["params"] for op in result["ops"] if op["module"] == "boxes"] == [16 * 4 + 4, 0]
 
 
 def test_predict_prices_all_outputs(capsys: pytest.CaptureFixture[str], nets: Path) -> None:

@@ -188,9 +188,11 @@ def test_python_stages_run_only_where_the_user_allows_them(
     path = written(tmp_path, Bundle(*framed("camera_stage:load", "camera_stage:draw")))
     np.save(tmp_path / "x.npy", np.zeros(1))
     allowed = ["--allow", "camera_stage:load", "--allow", "camera_stage:draw"]
-    assert refused(capsys, path, "--mode", "pipeline").startswith(
+    refusal = refused(capsys, path, "--mode", "pipeline")
+    assert refusal.startswith(
         "stage before runs camera_stage:load, pipeline, no function was passed for it"
     )
+    assert refusal.endswith("on the command line: --allow camera_stage:load")
     assert "give --input" in refused(capsys, path, "--mode", "pipeline", *allowed)
     found = ran(
         capsys, path, "--mode", "pipeline", "--input", "x.npy", "--output", "y.npy", *allowed

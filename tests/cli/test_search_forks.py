@@ -74,7 +74,7 @@ def test_forks_are_short_branches_meet_often_and_every_plan_is_a_file(
         (("--gap", "-0.1"), "gap is -0.1, search settings"),
         (("--min-params", "2x", "--max-params", "1x"), "parameters cannot be at least"),
         (("--max-fork", "0.01x", "--min-meetings", "1"), "meets 1 times, the limits leave 0"),
-        (("--min-macs", "1.02x", "--max-params", "0.4x"), "contradicting: memory or max_params"),
+        (("--min-macs", "1.02x", "--max-params", "0.4x"), "contradicting: max_params"),
     ],
 )
 def test_what_no_plan_can_keep_is_named(

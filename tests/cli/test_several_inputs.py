@@ -215,7 +215,8 @@ def test_a_network_without_a_cut_is_not_searched(
     options = ["--soc", "mi9", "--input", SHAPES, "--fallback", "nearest"]
     assert run_verb("search", [model, *options]) == 1
     refusal = capsys.readouterr().err
-    assert f"cannot search {model} (2 inputs, 2 outputs), nothing separates" in refusal
+    reason = "cuts separate one input from one output, it has 2 and 2"
+    assert f"cannot search {model}, {reason}, so there is nowhere" in refusal
     assert refusal.count("\n") == 1
 
 

@@ -31,6 +31,16 @@ def test_sizes_that_the_exporter_left_open_are_said() -> None:
     assert sizes_of(model) == {"x": [2, 3], "w": [3], "y": [2, 4]}
 
 
+def test_a_file_that_onnx_runtime_refuses_is_said_in_one_line() -> None:
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
+    node = helper.make_node("Concat", ["x", "nowhere"], ["y"], axis=0)
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])
+    model = helper.make_model(helper.make_graph([node], "g", [value], [result]))
+    with pytest.raises(UnsupportedOp, match=r"ONNX Runtime refuses it: .*nowhere") as refusal:
+        OnnxRunner(model.SerializeToString())
+    assert "\n" not in str(refusal.value)
+
+
 def sizes_of(model: onnx.ModelProto) -> dict[str, list[int]]:
     sizes = {}
     for value in model.graph.input:

@@ -92,6 +92,10 @@ def test_a_stage_pays_for_every_tensor_that_crosses_both_ways_and_for_contention
     assert dsp.compute_us == pytest.approx(
         1.25 * CostModel(MI9).estimate_graph(piece, "dsp").latency_us
     )
+    assert not found.proven, "another split may be better"
+    assert "by hand" in found.why_open
+    best = partitions(GRAPH, PAIRED, PartitionRequest(None, ("cpu", "dsp")))[0]
+    assert found.bound_us == best.bound_us <= best.bottleneck_us <= found.bottleneck_us
 
 
 def test_numbers_that_a_partition_is_judged_by() -> None:

@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 import pytest
 import torch
 from support.brute_force import BruteForce
+from support.search_bounds import search_by_arrays
 from support.search_instances import NETWORK, chip, random_instance
 from torch import nn
 
@@ -143,6 +144,34 @@ def test_parameters_of_layers_that_share_weights_are_not_limited() -> None:
         with pytest.raises(BadInput, match=r"share weights .*limit MACs instead"):
             search(graph, soc, **bounds)
     assert search(graph, soc).optimal
+
+
+class FreeEnd(nn.Module):
+    """Layers, and a reshape behind them that takes no time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        widths = (3, 32, 32)
+        self.layers = nn.Sequential(*(nn.Conv2d(i, 32, 3, padding=1) for i in widths))
+        self.head = nn.Conv2d(32, 7, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.layers(x)).flatten(2)
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_segments_that_take_no_time_are_bounded(
+    is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_compiled:
+        search_by_arrays(monkeypatch)
+    graph, soc = capture(FreeEnd(), torch.zeros(1, 3, 32, 32)), load_soc("mi9")
+    free, demanding = (search(graph, soc, min_macs=share * graph.macs) for share in (0.8, 1.0))
+    assert free.optimal
+    assert demanding.optimal
+    fastest, larger = (result.plans[0].trial for result in (free, demanding))
+    assert fastest.latency_us <= larger.latency_us
+    assert larger.macs >= graph.macs
 
 
 def test_an_unknown_fallback_is_refused() -> None:

@@ -16,11 +16,15 @@ if TYPE_CHECKING:
     from nnstretch.trial import Trial
 
 
+UNLIMITED_PARAMS = "layers share weights, so nothing limits the parameters of a plan"
+
+
 def as_json(
     result: SearchResult, analysis: NetworkAnalysis, soc: Soc, model: str
 ) -> dict[str, Any]:
     """Return a search's result as JSON data."""
-    return {
+    notes = (UNLIMITED_PARAMS,) if analysis.graph.shared_weights else ()
+    return ({"notes": list(notes)} if notes else {}) | {
         "model": model,
         "soc": soc.name,
         "processors": list(result.original_us),

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from nnstretch.cli.console import branches_text
+from nnstretch.cli.loaded_model import show_notes
 from nnstretch.cli.progress import show_machines, warn_uncalibrated
 from nnstretch.cli.search.picture import NAMES
 
@@ -19,6 +20,7 @@ def show(result: dict[str, Any], console: Any) -> None:
     console.print(
         f"[bold]{result['model']}[/bold] on {result['soc']}, predicted: original alone {alone}"
     )
+    show_notes(result.get("notes", ()), console)
     show_progress_made(result, console)
     console.print(plans_table(result))
     show_best(result, console)

@@ -107,7 +107,7 @@ C++17 and CMake 3.18 (presets: 3.21), no dependencies but threads, no Python; on
 finds it (Debian: libdnnl-dev and ocl-icd-opencl-dev; -DNNSTRETCH_ONEDNN=OFF does without).
 
     cmake --preset release -S . && cmake --build build
-    build/run --input example/input0.npy --expect example/output0.npy
+    build/run {example}
 
 The second line computes what PyTorch computed when this was exported, and fails where it differs by
 more than 1e-4 of the largest magnitude. Your own arrays are float32 in C order (`--input x.npy
@@ -126,9 +126,10 @@ more than 1e-4 of the largest magnitude. Your own arrays are float32 in C order 
 On another processor: `cmake --preset cross -S .` is for aarch64 with Debian's compiler, `--preset
 android` for phones (ANDROID_NDK_HOME names the NDK; never tried); any other needs a toolchain file
 (`cmake -S . -B build-board -DCMAKE_TOOLCHAIN_FILE=...`). Copy `run`,
-`weights.bin` and `example/` to the board: `./run --weights weights.bin --input example/input0.npy
---expect example/output0.npy`, then `./run --weights weights.bin --profile costs.json` for its own
-costs.
+`weights.bin` and `example/` to the board; compare there, too, and measure its own costs:
+
+    ./run --weights weights.bin {example}
+    ./run --weights weights.bin --profile costs.json
 
 In a program of yours: `add_subdirectory` of this folder and the target `network_{identifier}`;
 `make_network` from C++, `nns_open` with `nns_model_{identifier}()` from C.
@@ -178,7 +179,16 @@ def readme(program: CppProgram, arena: ArenaPlan) -> str:
         signature=signature(program),
         tasks=len(program.groups),
         arena_mb=arena.size * 4 / 1e6,
+        example=" ".join(example_words(program)),
     )
+
+
+def example_words(program: CppProgram) -> Iterator[str]:
+    """Yield the arguments by which `run` compares all outputs with what PyTorch computed."""
+    for number in range(len(program.inputs)):
+        yield f"--input example/input{number}.npy"
+    for number in range(len(program.outputs)):
+        yield f"--expect example/output{number}.npy"
 
 
 def check_folder(folder: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import onnx
@@ -14,7 +15,7 @@ from torch import nn
 from nnstretch.bundle.manifest import Port
 from nnstretch.capture.host_process import silence_python
 from nnstretch.capture.rebuild_module import MODULE
-from nnstretch.errors import Mismatch, UnsupportedOp
+from nnstretch.errors import LONGEST_REASON, Mismatch, UnsupportedOp, one_line
 from nnstretch.export.onnx.attention import FourDimensionalAttention
 from nnstretch.export.onnx.operator_tables import keep_operator_tables
 from nnstretch.export.onnx.rename_io import rename_io
@@ -139,8 +140,23 @@ def merge_onnx(sources: Sequence[Port], target: Port, axis: int, notes: Mapping[
     return with_metadata(model, notes)
 
 
+@contextmanager
+def runtime_refusals() -> Iterator[None]:
+    """Raise UnsupportedOp for what ONNX Runtime refuses: not every file of an exporter runs."""
+    try:
+        yield
+    except Exception as error:  # Broad on purpose: its types have no base of their own.
+        raise UnsupportedOp(
+            "the ONNX file cannot be run, ONNX Runtime refuses it:"
+            f" {one_line(error)[:LONGEST_REASON]}"
+        ) from error
+
+
 class OnnxRunner:
-    """ONNX file, its bytes or its path, ready to run on one core."""
+    """ONNX file, its bytes or its path, ready to run on one core.
+
+    Raises UnsupportedOp where ONNX Runtime cannot load or run it.
+    """
 
     def __init__(self, data: bytes | str) -> None:
         import onnxruntime
@@ -148,9 +164,10 @@ class OnnxRunner:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.log_severity_level = 4
-        self._session = onnxruntime.InferenceSession(
-            data, options, providers=["CPUExecutionProvider"]
-        )
+        with runtime_refusals():
+            self._session = onnxruntime.InferenceSession(
+                data, options, providers=["CPUExecutionProvider"]
+            )
         self._inputs = [value.name for value in self._session.get_inputs()]
         self._outputs = [value.name for value in self._session.get_outputs()]
 
@@ -161,7 +178,8 @@ class OnnxRunner:
 
     def run_named(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run one inference, inputs and outputs by name."""
-        outputs = self._session.run(self._outputs, dict(inputs))
+        with runtime_refusals():
+            outputs = self._session.run(self._outputs, dict(inputs))
         return dict(zip(self._outputs, map(np.asarray, outputs), strict=True))
 
 

@@ -21,8 +21,6 @@ from nnstretch.stretch.search.space.cost_tables import CostTables
 from nnstretch.stretch.search.space.search_space import SearchSpace
 from nnstretch.stretch.search.statistics import least_macs
 
-LIMIT_NAMES = {"max_held": "memory or max_params"}
-"""Limits of a network whose name says too little."""
 USUAL_WORK = 1.25
 """Work over the original's up to which most networks have plans; only beyond it is bounded."""
 WORK_BINS = 1.3
@@ -113,8 +111,14 @@ def contradictions(
         without = replace(limits, **{name: unlimited[name]})
         search = ExactSearch(tables, options, without, 1.0, progress)
         if search.run().best is not None:
-            names.append(LIMIT_NAMES.get(name, name))
+            names.append(held_limit_name(tables.space) if name == "max_held" else name)
     return names
+
+
+def held_limit_name(space: SearchSpace) -> str:
+    """Return which limits on parameters hold in a space, as a user knows them."""
+    limits = {"memory": space.limited, "max_params": space.whole_limited}
+    return " or ".join(name for name, holds in limits.items() if holds)
 
 
 def max_params_held(space: SearchSpace) -> tuple[float, ...]:

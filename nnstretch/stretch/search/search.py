@@ -25,6 +25,7 @@ from nnstretch.stretch.search.search_problem import Progress, SearchProblem, unt
 from nnstretch.stretch.search.search_result import SearchResult
 from nnstretch.stretch.search.space.cost_tables import CostTables
 from nnstretch.stretch.search.space.search_space import SearchSpace
+from nnstretch.structure.cuts import no_cut_reason
 
 MERGES = ("concat", "project")
 MAX_PARAMS = 1.5
@@ -169,10 +170,11 @@ def check_cuts(analysis: NetworkAnalysis) -> None:
     """Check that a network can be cut at all. Raises BadInput for one without a cut."""
     if not analysis.block_ends:
         graph = analysis.graph
-        counts = f"{len(graph.inputs)} inputs, {len(graph.outputs)} outputs"
+        inputs, outputs = len(graph.inputs), len(graph.outputs)
+        advice = ", MODEL#OUTPUT takes one" if inputs == 1 < outputs else ""
         raise BadInput(
-            f"cannot search {graph.name} ({counts}), nothing separates its inputs from all its"
-            " outputs, so there is nowhere for branches to meet; partition and export take it"
+            f"cannot search {graph.name}, {no_cut_reason(inputs, outputs)}, so there is nowhere for"
+            f" branches to meet{advice}; partition and export take it"
         )
 
 

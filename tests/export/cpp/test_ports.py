@@ -77,12 +77,14 @@ def ports(folder: Path) -> tuple[list[str], list[str]]:
 def test_several_inputs_and_outputs_are_what_the_module_computes(pair: Path) -> None:
     example = pair / "example"
     words: list[str] = []
-    for number in range(2):
-        words += ["--input", str(example / f"input{number}.npy")]
-        words += ["--expect", str(example / f"output{number}.npy")]
+    for option, name in (("--input", "input"), ("--expect", "output")):
+        for number in range(2):
+            words += [option, str(example / f"{name}{number}.npy")]
     done = run(pair, *words)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("differs from") == 2
+    words_from_here = " ".join(words).replace(f"{pair}/", "")
+    assert (pair / "README.md").read_text().count(f"/run {words_from_here}\n") == 1
     assert np.load(example / "output1.npy").shape == (1, 4)
     assert json.loads((pair / "layers" / "forward.json").read_text())
 

@@ -117,9 +117,13 @@ class SegmentOption:
 
     @cached_property
     def macs_per_us(self) -> float:
-        """Return how fast all processors together compute the original segment."""
+        """Return how fast all processors together compute the original segment.
+
+        1 where it does no work or takes no time: any price of its work bounds as well.
+        """
         us, macs = self.tables.original(self.i, self.j)
-        return float(sum(macs / (us[p] * self.slowdown) for p in self.processors))
+        rates = [macs / (us[p] * self.slowdown) for p in self.processors if us[p] > 0]
+        return float(sum(rates)) or 1.0
 
     def table_key(self, b: int) -> tuple[Any, ...]:
         """Return what options have in common that share the table of branch b."""
