@@ -1,9 +1,9 @@
 """Multiply-accumulates of one operator, counted from shapes alone.
 
 Convolutions and linear layers, `addmm` among them, count as pycls counts them (`complexity`,
-models/blocks.py): a bias costs one per output element; everything else is free. Products of two
-activations, of which attention consists, are counted apart, so that numbers of published networks
-stay what they are.
+models/blocks.py): a bias costs one per output element. A step of a recurrent layer costs each of
+its weights and biases once; everything else is free. Products of two activations, of which
+attention consists, are counted apart, so that numbers of published networks stay what they are.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from nnstretch.graph import Argument, Graph, Node, TensorSpec, ValueRef, refs
 CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d"})
 TRANSPOSED = frozenset({"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})
 WEIGHTED = CONVOLUTIONS | TRANSPOSED | {"linear"}
+RECURRENT = frozenset({"gru", "lstm", "rnn_tanh", "rnn_relu"})
 ATTENTION = "scaled_dot_product_attention"
 PRODUCTS = frozenset({"matmul", "bmm", "mm", "baddbmm", "einsum", ATTENTION})
 CONVENTION = (
@@ -30,6 +31,9 @@ def count_macs(
     """Return the work of one call; `specs` holds the shape of everything it reads."""
     if kind == "addmm" and isinstance(args[1], ValueRef):
         return output.elements * (specs[args[1].name].shape[-1] + 1)
+    if kind in RECURRENT and isinstance(args[2], tuple) and isinstance(args[0], ValueRef):
+        steps = prod(specs[args[0].name].shape[:-1])  # of every sequence of the batch
+        return steps * sum(specs[name].elements for name in refs(args[2]))
     if kind not in WEIGHTED or not isinstance(args[1], ValueRef):
         return 0
     weight = specs[args[1].name].shape

@@ -5,7 +5,10 @@ from __future__ import annotations
 from math import prod
 
 import pytest
+import torch
+from torch import nn
 
+from nnstretch.capture.torch_export import capture
 from nnstretch.graph import Argument, Graph, Node, TensorSpec, Value, ValueRef
 from nnstretch.structure.macs import attention_macs, count_macs, product_macs
 
@@ -72,3 +75,24 @@ def test_a_linear_layer_written_as_addmm_counts_as_one() -> None:
     output = TensorSpec((7, 8))
     addmm = count_macs("addmm", refs_to("b x in_out"), output, specs)
     assert addmm == count_macs("linear", refs_to("x out_in b"), output, specs) == 7 * 8 * (6 + 1)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.GRU(6, 5, 2, batch_first=True, bidirectional=True),
+        nn.LSTM(6, 5, batch_first=True, proj_size=3),
+        nn.RNN(6, 5, nonlinearity="relu", batch_first=True),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_each_step_of_a_recurrent_layer_costs_its_weights_and_biases(layer: nn.Module) -> None:
+    graph = capture(nn.Sequential(layer, FirstResult()), torch.zeros(2, 7, 6))
+    assert graph.macs == 2 * 7 * sum(parameter.numel() for parameter in layer.parameters())
+
+
+class FirstResult(nn.Module):
+    """The sequence that a recurrent layer returns, without its last state."""
+
+    def forward(self, results: tuple[torch.Tensor, object]) -> torch.Tensor:
+        return results[0]
