@@ -60,7 +60,7 @@ class ScheduleOptions:
     recomputed_share: float = 0.10
     clean_up: bool = True
     parts_margin: float = 1.0
-    """How many times what they save at most the parts of a group may cost; else it is whole."""
+    """Parts of a group may cost this many times what they save; else it is computed whole."""
     keep_weights: bool | None = None
     """Whether the global buffer may keep weights between instances; None for what the policy does.
     """

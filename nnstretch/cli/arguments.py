@@ -18,7 +18,7 @@ from nnstretch.graph import InputShape
 
 MODEL_HELP = (
     "torchvision:NAME, timm:NAME, FILE.py:FACTORY (each may end in ?key=value&...), FILE.pt2,"
-    " FILE.onnx, or a plan FILE.yaml; a network may end in #OUTPUT,... to have only those"
+    " FILE.onnx, or a plan FILE.yaml; a network may end in #OUTPUT,... to keep only these outputs"
 )
 CALIBRATION_IMAGES = 64
 SOC_HELP = "a chip: a name under latency_predictors/ (mi9) or a folder of that form"

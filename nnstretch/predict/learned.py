@@ -62,7 +62,10 @@ class Learned:
     """Why its measurements are noisy, in one line; empty where they are not."""
 
     def estimate(self, kernel: Kernel, /) -> Estimate:
-        """Raise UnsupportedOp for a kind or an operator that was never measured."""
+        """Estimate one kernel.
+
+        Raises UnsupportedOp for a kind or an operator that was never measured.
+        """
         estimates = self.estimate_many((kernel,))
         interval_us = (float(estimates.low_us[0]), float(estimates.high_us[0]))
         return Estimate(float(estimates.latency_us[0]), float(estimates.error_us[0]), interval_us)

@@ -95,8 +95,8 @@ class LoadedNetwork:
         """Return inputs under the network's names and as its ports hold them.
 
         Each array has exactly the shape and type that was exported; where that is int8 or channels
-        last, float32 in PyTorch's order is taken too. `copied`: the caller may write on his arrays
-        while these are computed with. Raises BadInput.
+        last, float32 in PyTorch's order is taken too. `copied`: the caller may overwrite the arrays
+        during the computation. Raises BadInput.
         """
         ports = self.manifest.inputs
         if not isinstance(inputs, Mapping):

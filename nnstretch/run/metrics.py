@@ -107,9 +107,9 @@ def dispatch_overhead_us(
     reader does; where branches wrote side by side and nothing is merged, from the end of the last
     branch.
 
-    A task may start when its needs have ended and its processor is free (and, where `held`, an
-    emulated host has handed it over); what it starts later is overhead. A network without meeting
-    points is measured at every task that needs another.
+    A task may start when its needs have ended and its processor is free (and, where `handed_over`,
+    an emulated host has handed it over); what it starts later is overhead. A network without
+    meeting points is measured at every task that needs another.
     """
     waits_us = _waits_us(tasks, trace, handed_over)
     readers: dict[str, list[float]] = {}

@@ -51,7 +51,7 @@ Made by `{command}`.
 
 R-34-DG is NN-Stretch's ResNet-34 with a DSP and a GPU branch in each of four stages. Its authors profiled two timed inferences
 (`kernels_r34dg.csv`; the phone is inferred to be the Mi 9). The GPU has an asynchronous queue: the main thread enqueues and flushes
-(`Processor.handover_us`), goes on, and waits for an event at the meeting point. The DSP is called: a helper thread stays in the call,
+(`Processor.enqueue_us`), goes on, and waits for an event at the meeting point. The DSP is called: a helper thread stays in the call,
 which costs the main thread a push of 10 us. `nnstretch/schedule/executors/timetable.py` is the rule, for the virtual clock and for threads alike.
 """
 INPUTS = """## What goes in, what comes out
@@ -143,7 +143,7 @@ def page(
         f"Whole inference {total_ms(main):.1f} ms; the phone's profiler says {PHONE_MS} ms.\n",
         "## Asynchronous first\n",
         (
-            "`Placed` fills the GPU's queue before it calls the DSP (Algorithm 1); the published"
+            "`StaticPlacement` fills the GPU's queue before it calls the DSP (Algorithm 1); the published"
             " runtime walks its graph and called the DSP first in\nthree of four stages. With the"
             f" same times, always the GPU first: {total_ms(first):.2f} ms instead"
             f" of\n{total_ms(main):.2f}, and the DSP waits differ, because its call starts after"

@@ -90,7 +90,7 @@ def page(
 
 Made by `{command_line()}`:
 {args.model} on {args.soc}, emulated on the virtual clock; a busy processor leaves {args.share:g} of its speed. The runtime is that of
-`Server` ([runtime.md](../guide/run_and_serve.md)). Mean latency of the adaptive runtime, which has all four plans, of the same when it moves between
+`Server` ([run_and_serve.md](../guide/run_and_serve.md)). Mean latency of the adaptive runtime, which has all four plans, of the same when it moves between
 plans but not within an inference, and of each plan kept fixed.
 
 ![latency per inference](interference.svg)

@@ -58,7 +58,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--per-cluster",
         type=int,
-        help="inputs that a cluster computes at once (default: the fastest of its share's halves)",
+        help="inputs that a cluster computes at once (default: the fastest of its share and halves"
+        " of it)",
     )
     parser.add_argument(
         "--overlap",
@@ -77,7 +78,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--budget-s",
         type=float,
         default=20.0,
-        help="time for what best simulates (default: 20); other policies simulate nothing",
+        help="time for what best simulates (default: 20); other policies ignore it",
     )
     parser.add_argument("--rule", metavar="NAME=VALUE", action="append", default=[], help=HELP)
     add_results(parser)

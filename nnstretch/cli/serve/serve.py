@@ -66,9 +66,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         help="a workload, or bundles, networks and plans, each under its file's name",
     )
-    add("--soc", help="emulate this chip, before the workload's own: a name or a folder")
-    add("--policy", metavar="NAME", help="before the workload's own; see schedule --policies")
-    add("--seed", type=seed_of, metavar="N", help="before the workload's own")
+    add("--soc", help="emulate this chip, instead of the workload's own: a name or a folder")
+    add("--policy", metavar="NAME", help="instead of the workload's own; see schedule --policies")
+    add("--seed", type=seed_of, metavar="N", help="instead of the workload's own")
     add("--backend", metavar="NAME", help="who computes, as in run --backend")
     add("--host", help="address to listen on (127.0.0.1: this machine only)")
     add("--port", type=whole_number, metavar="N", help="0 for a free one (8000)")

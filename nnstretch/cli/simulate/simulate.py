@@ -61,16 +61,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments to its parser."""
     add = parser.add_argument
     add("workload", metavar="WORKLOAD.yaml", type=Path, help="applications, pool and policy")
-    add("--soc", help="chip, before the workload's own: a name or a folder")
-    add("--policy", metavar="NAME", help="before the workload's own; see schedule --policies")
-    add("--seed", type=seed_of, metavar="N", help="before the workload's own")
+    add("--soc", help="chip, instead of the workload's own: a name or a folder")
+    add("--policy", metavar="NAME", help="instead of the workload's own; see schedule --policies")
+    add("--seed", type=seed_of, metavar="N", help="instead of the workload's own")
     add("--replications", type=int, default=1, metavar="N", help="runs, of seed, seed + 1, ... (1)")
     add("--trace", type=Path, metavar="FILE.json", help="write the first run as a Perfetto trace")
     add("--log", type=Path, metavar="FOLDER", help="CEDR's logs of the first run, kept in memory")
     add("--report", type=Path, metavar="FILE.html", help="write a page of the first run")
     add("--svg", type=Path, metavar="FILE.svg", help="write a Gantt chart of the first run")
     add("--window", metavar="START:END", help="of Gantt charts, in ms (the whole run)")
-    more = "measured times, before the workload's own; again for those of another network"
+    more = "measured times, instead of the workload's own; again for those of another network"
     add("--costs", metavar="FILE.json", action="append", help=more)
     add("--replay", type=Path, metavar="FILE", help="a record of serve: its requests once more")
     add("--check", action="store_true", help="check that the first run is a schedule")

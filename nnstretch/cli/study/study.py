@@ -1,6 +1,6 @@
 """Study a network in many trials: predicted, measured on this machine, or trained.
 
-With any number of workers.
+Any number of workers may take part.
 
 Optuna proposes plans from the space of the exact search, starts from its best ones, and says how
 far its own best is from the proven optimum. The same command again goes on where it stopped; run in

@@ -76,7 +76,7 @@ class ProfileJournal:
     """What others cost all runs together."""
 
     def spend(self, spent_s: float) -> None:
-        """Time that brought no sample: drawing, probing, looking for doubts.
+        """Count time that brought no sample: drawing, probing, looking for doubts.
 
         It is written with the next batch.
         """

@@ -1,9 +1,9 @@
 """Kernels to measure: drawn from a zoo of networks, then varied, so that search finds answers
 between them.
 
-`prior.csv` holds the operators of some fifty networks (prior.py). A draw takes one of them, in most
-cases changes its channels and map size, adds an epilogue that the backend fuses, and uses the
-layout in which the backend would run it.
+`prior.csv` holds the operators of some fifty networks (scripts/predictors). A draw takes one of
+them, in most cases changes its channels and map size, adds an epilogue that the backend fuses, and
+uses the layout in which the backend would run it.
 """
 
 from __future__ import annotations

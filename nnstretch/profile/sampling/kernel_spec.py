@@ -33,7 +33,7 @@ class KernelSpec:
 def kernel_of_spec(
     recipe: KernelSpec, name: str, epilogue: tuple[str, ...] = (), layout: str = ""
 ) -> Kernel:
-    """Return the kernel that `structure.kernels` finds for this operator in a network."""
+    """Return the kernel that `fuse_kernels` makes of this operator in a network."""
     first, out = recipe.shapes_in[0], recipe.shape_out
     last = recipe.kind in ("linear", "matmul")
     cin, cout = (first[-1], out[-1]) if last else (channels(first), channels(out))

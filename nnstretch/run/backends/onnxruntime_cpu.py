@@ -27,8 +27,8 @@ class OnnxRuntime:
     """Computes one sub-graph on the calling thread; several may call at once.
 
     `run` needs no IO binding: `session.run` already reads numpy's memory in place and lends its
-    outputs without a copy, in arrays that are new every time, as `Values` need them. Bound anew, a
-    call takes microseconds longer; bound once (bound) shorter.
+    outputs without a copy, in arrays that are new every time, as `Values` need them. Binding at
+    each call takes microseconds longer; binding once (`bind`) takes less.
     """
 
     def __init__(self, subgraph: Subgraph, model: bytes, bundle: str, threads: int = 1) -> None:

@@ -166,8 +166,8 @@ class CutBounds:
     def tight_bound(self, number: int, option: SegmentOption, rows: Array) -> Array:
         """Return the bound through an option at some merged widths, infinite elsewhere.
 
-        Before any wider bins, how it is relaxed is an example for other options only where the
-        original width is among them.
+        Where no bounds of wider bins exist, other options reuse its relaxations only if the
+        original width is among these widths.
         """
         entries = self.known_entries(option)
         assert entries is not None  # only of a `project` merge there may be none
