@@ -138,7 +138,7 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
         metavar="SHAPE",
         help=(
             "input shape, as 1,3,320,320 (default: the network's own, else 1,3,224,224); also"
-            " closes what an ONNX file leaves open; of several inputs by name,"
+            " sets what an ONNX file leaves open; of several inputs by name,"
             " 'x=1,3,320,320;ids=1,128:int64', or in order"
         ),
     )

@@ -9,7 +9,7 @@ activations (attention, matmul, bmm, einsum) are work, too, but no layer: they a
 
   nnstretch inspect torchvision:resnet18
   nnstretch inspect net.py:make --input 1,3,64,64 --json
-  nnstretch inspect det.onnx --input 1,3,320,320          # closes sizes that the file leaves open
+  nnstretch inspect det.onnx --input 1,3,320,320          # sets sizes that the file leaves open
 """
 
 from __future__ import annotations

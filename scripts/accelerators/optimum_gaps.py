@@ -224,8 +224,8 @@ def page(rows: Sequence[GapRow], budget_s: float) -> str:
     sets = {
         "Kernel launch 0.2 to 1 us": drawn,
         "Of these, proven": [row for row in drawn if row.proven],
-        "Of these, chains": [row for row in drawn if row.kind == "chain"],
-        "Of these, diamonds": [row for row in drawn if row.kind == "diamond"],
+        "Kernel launch 0.2 to 1 us, chains": [row for row in drawn if row.kind == "chain"],
+        "Kernel launch 0.2 to 1 us, diamonds": [row for row in drawn if row.kind == "diamond"],
     }
     for launch_us in LAUNCHES_US[1:]:
         fixed = [row for row in rows if row.launch_us == launch_us]

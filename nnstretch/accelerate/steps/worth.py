@@ -4,8 +4,8 @@ A group in parts loads its weights once for each part, and what another group le
 made one for each part that reads several; computed whole, its tensors leave the local buffers and
 come back. Where loading again takes as long as moving every one of them, no parts pay
 and the group is computed whole: small buffers would ask for hundreds of parts. A tensor between a
-whole group and its neighbour lies outside of the local buffers anyway, so that it is no reason for
-parts, and so do inputs and outputs of the network. Loading may hide behind computing, so a margin
+whole group and its neighbour, and an input or output of the network, lies outside of the local
+buffers anyway, so it is no reason for parts. Loading may hide behind computing, so a margin
 lets parts cost some times as much. GraphTurbo names a cost model at this place and does not say
 which.
 """

@@ -1,4 +1,4 @@
-"""Schedule a network inside one accelerator, simulate it, and hold it against what none beats.
+"""Schedule a network inside one accelerator, simulate it, and compare it with a lower bound.
 
 The accelerator is a file: clusters of cores with a matrix unit, a vector unit and buffers that
 software manages. The network is cut into groups, each into instances that fit the local buffers;

@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--busy",
         metavar="PROCESSOR@MS:MS[,...]",
-        help="others take half of it from one time to another (emulated)",
+        help="halve a processor's speed from one time to another (emulated)",
     )
     group.add_argument(
         "--fail",

@@ -15,8 +15,8 @@ DAG mode; or a Standard Task Graph file (.stg). Times are in the file's own unit
 Run-time policies see only tasks whose needs have ended, as in `simulate` and `serve`. A name that
 is a static and a run-time policy means the static one here; NAME_rt is the run-time one.
 
-Every schedule is checked before it is printed: each task once, where it can run, behind what it
-needs and the data of that, and no two tasks at once on a processor.
+Every schedule is checked before it is printed: each task once, where it can run, after the tasks
+and data that it needs, and no two tasks at once on a processor.
 
 Open the trace in ui.perfetto.dev; a unit of the file is a microsecond there.
 """

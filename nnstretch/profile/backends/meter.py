@@ -31,10 +31,8 @@ class Meter(Protocol):
 
     @property
     def rules(self) -> FusionRules | None:
-        """Return the fusion rules where the converter that writes the files decides them,
-        else None.
-
-        None where the runtime decides, so that it is tested.
+        """Return the fusion rules where the converter that writes the files decides them, None
+        where the runtime decides, so that they are probed.
         """
         ...
 

@@ -11,10 +11,10 @@ TELEMETRY = "openvino_telemetry"
 
 
 def import_openvino() -> ModuleType:
-    """Import OpenVINO, which would tell a server of every import, from a process that it forks
-    beside our threads. Without the module of its telemetry it tells nobody.
+    """Import OpenVINO without its telemetry.
 
-    Whoever imported either before keeps it. Raises ImportError where OpenVINO is missing.
+    It would report every import to a server, from a process forked beside our threads. A process
+    that imported either before keeps it. Raises ImportError where OpenVINO is missing.
     """
     modules: dict[str, Any] = sys.modules
     if "openvino" in modules or TELEMETRY in modules:

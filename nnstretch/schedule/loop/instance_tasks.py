@@ -1,6 +1,6 @@
 """Tasks of an instance of an application, of which each is built when somebody looks at it.
 
-What waits for others is so a few numbers: many instances that wait together fit a fast memory.
+So a task that waits for others is a few numbers, and many waiting instances fit the caches.
 """
 
 from __future__ import annotations

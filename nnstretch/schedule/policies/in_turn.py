@@ -18,8 +18,8 @@ from nnstretch.task import Task
 class InTurn(FirstInFirstOut):
     """First in, first out, and processors in turn: one pointer, which moves on with every try.
 
-    `mask_of` says which processors a task may take. Where these differ from task to task, one
-    between two others moves the pointer for all.
+    `mask_of` says which processors a task may take. One pointer serves all tasks, even where their
+    processors differ: each task moves it for the next.
     """
 
     def __init__(self, mask_of: Callable[[Task], int]) -> None:
