@@ -64,6 +64,6 @@ def position_of(name: str, names: Sequence[str], network: str) -> int:
     if name.isascii() and name.isdecimal() and int(name[:9]) < len(names):
         return int(name)
     raise UnknownName(
-        f"unknown output {name!r:.80}, {network}, its outputs are {', '.join(names[:40])}"
-        f"{closest(name, list(names))}"
+        f"unknown output {name!r:.80}, {network}, its outputs are {', '.join(names[:40])} (or their"
+        f" numbers, from 0){closest(name, list(names))}"
     )

@@ -136,7 +136,9 @@ def show(result: dict[str, Any], console: Any) -> None:
         console.print(result["macs_convention"])
     for what in ("inputs", "outputs"):
         if len(result[what]) > 1 or result[what][0]["dtype"] != "float32":
-            console.print(f"{what}: {', '.join(map(tensor_text, result[what]))}")
+            hint = "; #0 behind the model keeps the first" if len(result["outputs"]) > 1 else ""
+            texts = ", ".join(map(tensor_text, result[what]))
+            console.print(f"{what}: {texts}{hint if what == 'outputs' else ''}")
     if result["unused_params"]:
         console.print(
             f"{result['unused_params']:,} parameters of the module take no part in evaluation"
