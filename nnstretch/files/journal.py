@@ -120,17 +120,25 @@ def is_locked_in_time(handle: int) -> bool:
 
     True as well on a file system that knows no locks.
     """
+    give_up_s = time.monotonic() + PATIENCE_S
+    while not is_locked(handle):
+        if time.monotonic() >= give_up_s:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def is_locked(handle: int) -> bool:
+    """Lock an open file or folder; return whether that was possible at once.
+
+    True as well on a file system that knows no locks.
+    """
     import fcntl
 
-    give_up_s = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= give_up_s:
-                return False
-            time.sleep(0.1)
-        except OSError:
-            return True
-        else:
-            return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True

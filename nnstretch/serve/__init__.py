@@ -2,6 +2,7 @@
 
 served_network.py  a network, loaded so that every processor may compute it
 served_application.py  an application while it is served
+model_names.py     names that a URL can lead to
 network_server.py  requests over several networks on the processors of this host
 statistics.py      what became of the requests of an application
 recorder.py        write requests to a record as they end

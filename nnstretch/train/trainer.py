@@ -56,6 +56,7 @@ from nnstretch.train.training_folder import (
     EpochRecord,
     best_epoch,
     curve_csv,
+    result_times,
 )
 
 
@@ -87,6 +88,7 @@ def fit(
     resume: bool = False,
     progress: bool = True,
     origin: Mapping[str, str] | None = None,
+    results: Mapping[str, int] | None = None,
 ) -> TrainResult:
     """Train `module` in place, from the weights it has (for `recipe.start`: initialize_network).
 
@@ -94,10 +96,13 @@ def fit(
     (with `origin` as comments at its head), plan.yaml of a branched network and, after every epoch
     (and every `trainer.save_every_steps`), resume.safetensors, from which `resume` continues to the
     same weights bit for bit. `teacher_classes` are those that the teacher was trained for, where
-    they are known. Raises BadInput for settings, data and networks that do not go together.
+    they are known. `results` are `result_times` of `out` when it was decided to write there: now,
+    by default. Raises BadInput for settings, data and networks that do not go together, and where
+    another process has written results since then.
     """
     check_module(module, recipe, teacher is not None)
     out = Path(out)
+    results = result_times(out) if results is None else results
     with (
         silence_lightning(),
         torch_threads(recipe.trainer.threads),
@@ -121,6 +126,10 @@ def fit(
         classifier = Classifier(module, recipe, pictures.dataset, distillation)
         is_writer = process_rank(recipe.trainer) == 0
         with only_writer(out) if is_writer else nullcontext():
+            if is_writer and result_times(out) != results:
+                raise BadInput(
+                    f"{out} got results from another process meanwhile, --out, name another folder"
+                )
             train(classifier, pictures, records, out / STATE_FILE if resume else None, progress)
             return save_results(classifier, records.epochs, out)
 

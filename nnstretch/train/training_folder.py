@@ -36,6 +36,12 @@ RESULT_FILES = (STATE_FILE, BEST_WEIGHTS_FILE, WEIGHTS_FILE, HISTORY_FILE, CURVE
 """Files that a new training replaces when it first saves."""
 
 
+def result_times(folder: Path) -> dict[str, int]:
+    """Return when each result in a folder was last written, ns; by name, those that are there."""
+    paths = (folder / name for name in RESULT_FILES)
+    return {path.name: path.stat().st_mtime_ns for path in paths if path.is_file()}
+
+
 @dataclass(frozen=True, slots=True)
 class EpochRecord:
     """One pass over the training images."""

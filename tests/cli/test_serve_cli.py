@@ -114,6 +114,16 @@ def test_names_of_models(folder: Path) -> None:
     assert model_name("torchvision:resnet18") == "resnet18"
 
 
+@pytest.mark.parametrize("name", ["a/b", "stats", "."])
+def test_a_name_that_no_url_leads_to_is_refused(
+    capsys: pytest.CaptureFixture[str], folder: Path, name: str
+) -> None:
+    workload = f'pool: {{cpu: 1}}\napplications:\n- {{name: "{name}", model: net.nns}}\n'
+    (folder / "w.yaml").write_text(workload, encoding="utf-8")
+    said = f"no URL leads to a model called {name!r}"
+    assert said in refusal(capsys, "w.yaml", "--socket", "net.sock")
+
+
 class Branches(nn.Module):
     """Two inputs and two outputs that cross from piece to piece."""
 

@@ -116,6 +116,36 @@ def test_replications_give_intervals_and_people_get_a_table(
     assert "etf: makespan" in capsys.readouterr().out
 
 
+def test_replications_in_which_nothing_ends_have_no_latency(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "rare.yaml"
+    path.write_text(
+        "pool: {cpu: 1}\napplications:\n"
+        "- {name: a, costs_ms: {cpu: 10}, arrivals: {exponential_ms: 5}, duration_ms: 2}\n"
+    )
+    result = simulate(capsys, path, "--replications", "20")
+    (app,) = result["apps"]
+    assert 0 < app["ended"] < 20, "in some of the replications"
+    for latency_ms in (app["latency_ms"], result["app_latency_ms"]):
+        assert all(value >= 10 for value in latency_ms.values())
+
+
+def test_costs_that_differ_within_a_type_want_processors_of_their_own(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    costs = {"a": {"P1": 1000, "P2": 9000}}
+    graph = {"tasks": ["a"], "processors": {"P1": "cpu", "P2": "cpu"}, "cost": costs}
+    (tmp_path / "graph.json").write_text(json.dumps(graph))
+    path = tmp_path / "w.yaml"
+    text = "applications: [{name: g, model: graph.json, arrivals: {times_ms: [0, 0]}}]\n"
+    path.write_text(text)
+    assert simulate(capsys, path)["makespan_ms"] == pytest.approx(2.0)
+    path.write_text("pool: {cpu: 2}\n" + text)
+    said = refusal(capsys, path)
+    assert "a costs 1000 and 9000 us on processors of type cpu" in said
+
+
 def test_a_trace_and_logs_of_cedr(
     capsys: pytest.CaptureFixture[str], queue: Path, tmp_path: Path
 ) -> None:

@@ -127,3 +127,15 @@ def test_no_file_no_header_and_no_folder_are_refused(tmp_path: Path) -> None:
         read_record(tmp_path / "empty")
     with pytest.raises(BadInput, match="cannot write"):
         RecordWriter(tmp_path / "none" / "r.jsonl", HEADER)
+
+
+def test_a_record_that_is_there_or_being_written_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    writer = RecordWriter(path, HEADER)
+    with pytest.raises(BadInput, match="another process writes it, name another file"):
+        RecordWriter(path, HEADER)
+    writer.close()
+    before = path.read_bytes()
+    with pytest.raises(BadInput, match="it holds something already, name another file"):
+        RecordWriter(path, HEADER)
+    assert path.read_bytes() == before

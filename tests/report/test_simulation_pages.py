@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from nnstretch.cli import main
 from nnstretch.report.charts.bar_chart import Bar, BarGroup, bar_chart
 from nnstretch.report.charts.line_chart import ChartAxis, ChartLine, line_chart
+from nnstretch.report.simulations.sweep_data import SweepData
 from nnstretch.report.simulations.sweep_pictures import decision_times
 from nnstretch.report.simulations.views import RoundView
 
@@ -228,3 +231,11 @@ def test_charts_of_nothing_and_of_what_has_no_logarithm_are_drawn() -> None:
     assert ">a<" in drawn
     assert ">b<" not in drawn
     assert str(line_chart("t", *axes, []))
+
+
+def test_trials_in_which_nothing_ended_have_no_part_in_a_mean() -> None:
+    key = ("as described", "eft", 1.0)
+    trials: Any = {key: (3.0, math.nan, 5.0)}
+    data = SweepData(cast("Any", None), (), trials)
+    assert data.mean(key, cast("Any", float)).mean == 4.0
+    assert data.mean(key, lambda _: math.nan).mean == 0.0

@@ -149,3 +149,14 @@ def test_times_with_three_decimals_are_counted_exactly(times_us: list[float]) ->
     assert ticks <= 1000
     for time_us in times_us:
         assert round(time_us * ticks) == pytest.approx(time_us * ticks, abs=1e-9)
+
+
+def test_tasks_too_short_for_the_solver_to_count_keep_their_order() -> None:
+    pytest.importorskip("ortools")
+    names = ("long", "first", "second")
+    tasks = tuple(Task(n, n, frozenset({"first"} if n == "second" else ())) for n in names)
+    processors = (Processor("P1", "P1", 1), Processor("P2", "P2", 1))
+    costs = {("long", "P1"): 80.0, ("first", "P1"): 1e-7, ("second", "P2"): 0.0}
+    graph = TaskGraph("short", tasks, processors, costs, {})
+    proven = optimal(graph)
+    assert schedule_faults(proven.trace, graph, exact=True) == ()

@@ -17,6 +17,7 @@ from nnstretch.train.checkpoints import (
     SafeCheckpoint,
 )
 from nnstretch.train.classifier import Classifier
+from nnstretch.train.training_folder import result_times
 
 
 def test_a_training_goes_on_with_the_plan_it_began_with(tmp_path: Path) -> None:
@@ -117,3 +118,12 @@ def test_scores_of_a_state_that_are_no_numbers_are_refused(tmp_path: Path, score
     SafeCheckpoint().save_checkpoint({**state, "scores": scores}, tmp_path / "resume.safetensors")
     with pytest.raises(BrokenFile, match="its scores of an image are no numbers"):
         fit(small_net(), recipe, tmp_path, resume=True, progress=False)
+
+
+def test_results_that_another_process_wrote_meanwhile_are_not_replaced(tmp_path: Path) -> None:
+    recipe = replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1))
+    before = result_times(tmp_path)
+    weights = fit(small_net(), recipe, tmp_path, progress=False).checkpoint.read_bytes()
+    with pytest.raises(BadInput, match="got results from another process meanwhile"):
+        fit(small_net(), recipe, tmp_path, progress=False, results=before)
+    assert (tmp_path / "weights.safetensors").read_bytes() == weights

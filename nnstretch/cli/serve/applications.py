@@ -67,9 +67,11 @@ def load_applications(
     Costs are measured here, each piece alone; with a chip they are predicted. Raises what reading
     and exporting raise, and BadInput for what cannot be served.
     """
+    from nnstretch.serve.model_names import check_model_names
     from nnstretch.serve.served_network import ServedNetwork
     from nnstretch.serve.tensors import datatype_of
 
+    check_model_names(settings.name for settings in workload.applications)
     names = [processor.name for processor in pool.processors]
     applications: list[Application] = []
     networks: dict[str, ServedNetwork] = {}

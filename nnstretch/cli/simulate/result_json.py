@@ -101,8 +101,12 @@ def app_json(runs: Sequence[ApplicationRun]) -> dict[str, Any]:
 def latency_json(
     latencies: Sequence[Latencies],
 ) -> tuple[dict[str, float], dict[str, list[float]] | None]:
-    """Return mean and percentiles, and their intervals; None for one replication."""
-    summaries = [sample.summary_ms() for sample in latencies]
+    """Return mean and percentiles, and their intervals; None for one replication.
+
+    Of the replications in which anything ended; 0 where that is none of them.
+    """
+    summaries = [sample.summary_ms() for sample in latencies if sample.count]
+    summaries = summaries or [sample.summary_ms() for sample in latencies]
     values: dict[str, Measured] = {}
     for name in summaries[0]:
         values[name] = measured([summary[name] for summary in summaries])

@@ -59,14 +59,21 @@ def timed_tasks(
 def graph_tasks(graph: TaskGraph, pool: Pool) -> TimedTasks:
     """Return a task graph's tasks; its costs are by processor or type.
 
-    Those of processors that the pool is without do not count.
+    Those of processors that the pool is without do not count. Raises BadInput where costs differ
+    within a type whose processors the pool does not name.
     """
     costs_us: dict[WorkKey, dict[str, float]] = {}
     kinds = {processor.name: processor.kind for processor in graph.processors}
     names = {processor.name for processor in pool.processors}
     for (work, name), cost_us in graph.cost_us.items():
         column = name if name in names else kinds[name]
-        costs_us.setdefault(work, {})[column] = cost_us
+        before_us = costs_us.setdefault(work, {}).setdefault(column, cost_us)
+        if before_us != cost_us:
+            raise BadInput(
+                f"{work} costs {before_us:g} and {cost_us:g} us on processors of type {column},"
+                f" task graph, the pool has no {name}, give processors of a type equal costs or"
+                " leave the pool out"
+            )
     times_us: dict[tuple[WorkKey, str], float] = {}
     alike = len(set(kinds.values())) == 1 and len({p.kind for p in pool.processors}) == 1
     for work, columns in costs_us.items():

@@ -101,8 +101,10 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     Raises BadInput when a teacher is given that no loss would ask.
     """
     from nnstretch.train.recipe_loader import load_recipe
+    from nnstretch.train.training_folder import result_times
 
     check_folder(args.out, "--out")
+    results = result_times(args.out)
     settings = recipe_overrides(args)
     plan_file = args.plan
     if str(settings.get("model", "")).endswith((".yaml", ".yml")):
@@ -136,6 +138,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         recipe,
         args,
         {what: describe_file(file) for what, file in files.items() if file is not None},
+        results,
     )
 
 
@@ -191,8 +194,9 @@ def run_training(
     recipe: Recipe,
     args: argparse.Namespace,
     origin: dict[str, str],
+    results: dict[str, int],
 ) -> dict[str, Any]:
-    """Train, and return the result as JSON data.
+    """Train, and return the result as JSON data; `results` are those that were there before.
 
     Raises SystemExit in every process but the first, which alone reports.
     """
@@ -209,6 +213,7 @@ def run_training(
         teacher_classes=scored_classes(taught_by) if taught_by else (),
         resume=args.resume,
         origin=origin,
+        results=results,
     )
     if process_rank(recipe.trainer):
         raise SystemExit(0)  # of several processes the first one speaks

@@ -15,7 +15,7 @@ from typing import Annotated, Any, TextIO
 
 from nnstretch.bundle.manifest import QUEUE_DEPTH
 from nnstretch.errors import BadInput, BrokenFile
-from nnstretch.files.journal import decode_row
+from nnstretch.files.journal import decode_row, is_locked
 from nnstretch.files.json_text import parse_json
 from nnstretch.files.limits import Length, OneOf, Range
 from nnstretch.files.read import MOST_MODEL_BYTES, as_path, read_bytes
@@ -141,16 +141,23 @@ class RecordWriter:
     """Writes a record line by line; what was flushed is whole, whatever happens later."""
 
     def __init__(self, path: Path, header: RecordHeader) -> None:
-        """Begin the file anew. Raises BadInput where it cannot be written."""
+        """Begin a file. Raises BadInput where it cannot be written, or holds something."""
         self._path = as_path(path, "record")
         self._file = self._open()
         self._write(asdict(header))
 
     def _open(self) -> TextIO:
         try:
-            return self._path.open("w", encoding="utf-8")
+            file = self._path.open("a", encoding="utf-8")
         except OSError as error:
             raise BadInput(f"cannot write {self._path}, record, {error.strerror}") from None
+        why = "" if is_locked(file.fileno()) else "another process writes it"
+        if not why and self._path.is_file() and self._path.stat().st_size:
+            why = "it holds something already"
+        if why:
+            file.close()
+            raise BadInput(f"cannot write {self._path}, record, {why}, name another file")
+        return file
 
     def add(self, request: RecordedRequest) -> None:
         """Add a request. Raises BadInput where the disk does not take it."""

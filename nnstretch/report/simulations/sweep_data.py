@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +46,27 @@ class SweepData:
         return tuple(sorted({rate for _, _, rate in self.groups}))
 
     def mean(self, key: Key, metric: Metric) -> Measured:
-        """Return the mean of a number over the trials of a group."""
-        return measured([metric(result) for result in self.groups[key]])
+        """Return the mean of a number over the trials of a group that have it: where it is no NaN.
+
+        0 where none has.
+        """
+        values = [metric(result) for result in self.groups[key]]
+        return measured([value for value in values if not math.isnan(value)] or [0.0])
+
+
+def mean_latency_ms(result: SimulationView) -> float:
+    """Return the mean latency of a trial, ms; NaN where nothing ended."""
+    return result.app_latency_ms.mean if has_ended(result) else math.nan
+
+
+def p95_latency_ms(result: SimulationView) -> float:
+    """Return the latency that 95 % of a trial do not exceed, ms; NaN where nothing ended."""
+    return result.app_latency_ms.p95 if has_ended(result) else math.nan
+
+
+def has_ended(result: SimulationView) -> bool:
+    """Return whether any instance of a trial has ended."""
+    return any(app.ended for app in result.apps)
 
 
 def sweep_data(

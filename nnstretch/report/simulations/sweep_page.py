@@ -6,7 +6,13 @@ from nnstretch.report.chapters.elements import chapter, definition_list, quiet
 from nnstretch.report.charts import svg
 from nnstretch.report.html import Markup, collapsible, join, table, tag
 from nnstretch.report.page_shell import page_header, page_of_chapters
-from nnstretch.report.simulations.sweep_data import Key, SweepData, pool_name
+from nnstretch.report.simulations.sweep_data import (
+    Key,
+    SweepData,
+    mean_latency_ms,
+    p95_latency_ms,
+    pool_name,
+)
 from nnstretch.report.simulations.sweep_pictures import Picture, sweep_pictures
 
 HEADS = ("pool", "policy", "rate", "trials", "mean ms", "±", "p95 ms", "makespan ms", "a second")
@@ -61,8 +67,8 @@ def scrolled(picture: Picture) -> Markup:
 
 def mean_cells(key: Key, data: SweepData) -> tuple[str, ...]:
     """Return a row of the table of means, without a mark for what there is not."""
-    latency = data.mean(key, lambda result: result.app_latency_ms.mean)
-    p95 = data.mean(key, lambda result: result.app_latency_ms.p95)
+    latency = data.mean(key, mean_latency_ms)
+    p95 = data.mean(key, p95_latency_ms)
     makespan = data.mean(key, lambda result: result.makespan_ms)
     ended = data.mean(key, lambda result: result.throughput_per_s)
     width = "" if latency.half_width is None else f"{latency.half_width:.3g}"

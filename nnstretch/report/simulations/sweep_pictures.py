@@ -8,7 +8,7 @@ from nnstretch.report.charts.bar_chart import Bar, BarGroup, bar_chart
 from nnstretch.report.charts.line_chart import ChartAxis, ChartLine, line_chart
 from nnstretch.report.charts.palette import ITEMS
 from nnstretch.report.html import Markup
-from nnstretch.report.simulations.sweep_data import Metric, SweepData
+from nnstretch.report.simulations.sweep_data import Metric, SweepData, mean_latency_ms
 from nnstretch.report.simulations.views import OverTimeView, RoundView, SimulationView
 
 MOST_LINES = 15
@@ -57,7 +57,7 @@ def _lines(names: Sequence[tuple[str, tuple[str, str]]], data: SweepData) -> lis
         points: list[tuple[float, float]] = []
         for rate in data.rates:
             if (*where, rate) in data.groups:
-                points.append((rate, data.mean((*where, rate), _mean_latency_ms).mean))
+                points.append((rate, data.mean((*where, rate), mean_latency_ms).mean))
         if points:
             lines.append(_line(name, points, len(lines)))
     return lines
@@ -66,10 +66,6 @@ def _lines(names: Sequence[tuple[str, tuple[str, str]]], data: SweepData) -> lis
 def _line(name: str, points: Sequence[tuple[float, float]], number: int) -> ChartLine:
     """Return a line that is dashed where its colour has been used before."""
     return ChartLine(name, tuple(points), dashed=number >= len(ITEMS))
-
-
-def _mean_latency_ms(result: SimulationView) -> float:
-    return result.app_latency_ms.mean
 
 
 def _throughput_per_s(result: SimulationView) -> float:
@@ -86,7 +82,7 @@ def policy_bars(data: SweepData) -> Markup:
     policies = data.policies[:MOST_LINES]
     groups: list[BarGroup] = []
     for pool in data.pools:
-        bars = tuple(_bar((pool, policy), data, _mean_latency_ms) for policy in policies)
+        bars = tuple(_bar((pool, policy), data, mean_latency_ms) for policy in policies)
         groups.append(BarGroup(pool, bars))
     title = _title(f"Policies at rate {data.rates[-1]:g}", len(data.policies))
     return bar_chart(title, "mean latency, ms", policies, groups)

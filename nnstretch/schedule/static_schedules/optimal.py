@@ -46,6 +46,8 @@ class ScheduleModel:
     starts: list[IntVar]
     places: list[Numbers]
     """By task and processor, 1 where the task runs there."""
+    ticks: float
+    """In a microsecond."""
 
 
 def optimal(graph: TaskGraph, time_limit_s: float = DEFAULT_TIME_LIMIT_S) -> ProvenSchedule:
@@ -122,6 +124,11 @@ def ticks_per_us(times_us: Iterable[float], end_us: float) -> float:
     return ticks
 
 
+def whole_ticks(time_us: float, ticks: float) -> int:
+    """Return how many ticks a time takes, rounded down."""
+    return floor(time_us * ticks + 1e-9)
+
+
 def schedule_model(
     cp_model: Any, graph: IndexedGraph, ticks: float, limits: tuple[int, int]
 ) -> ScheduleModel:
@@ -142,7 +149,7 @@ def schedule_model(
                 continue  # no schedule that is looked for has room for it
             name = f"{task} on {processor}"
             chosen[processor] = model.new_bool_var(name)
-            length = floor(cost_us * ticks + 1e-9)
+            length = whole_ticks(cost_us, ticks)
             interval = model.new_optional_interval_var(start, length, end, chosen[processor], name)
             on_processor[processor].append(interval)
         model.add_exactly_one(chosen.values())
@@ -157,7 +164,7 @@ def schedule_model(
             gap = floor(min(transfer_us * ticks, horizon + 1) + 1e-9)
             _add_need(model, starts[task], ends[need], gap, (places[need], places[task]))
     model.minimize(makespan)
-    return ScheduleModel(model, starts, places)
+    return ScheduleModel(model, starts, places, ticks)
 
 
 def _add_need(
@@ -201,8 +208,10 @@ def replay(
     starts_us, ends_us = [0.0] * len(places), [0.0] * len(places)
     free_us = [0.0] * len(indexed.processors)
 
-    def order(task: int) -> tuple[int, float, int]:
-        return starts[task], indexed.costs_us[task][places[task]], position[task]
+    def order(task: int) -> tuple[int, bool, int]:
+        # What takes less than a tick starts when longer tasks do, and may be what they need.
+        takes_ticks = whole_ticks(indexed.costs_us[task][places[task]], scheduled.ticks) > 0
+        return starts[task], takes_ticks, position[task]
 
     for task in sorted(indexed.tasks, key=order):
         processor = places[task]
