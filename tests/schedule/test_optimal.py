@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from itertools import permutations, product
 from pathlib import Path
 
@@ -153,10 +154,10 @@ def test_times_with_three_decimals_are_counted_exactly(times_us: list[float]) ->
 
 def test_tasks_too_short_for_the_solver_to_count_keep_their_order() -> None:
     pytest.importorskip("ortools")
-    names = ("long", "first", "second")
-    tasks = tuple(Task(n, n, frozenset({"first"} if n == "second" else ())) for n in names)
-    processors = (Processor("P1", "P1", 1), Processor("P2", "P2", 1))
-    costs = {("long", "P1"): 80.0, ("first", "P1"): 1e-7, ("second", "P2"): 0.0}
-    graph = TaskGraph("short", tasks, processors, costs, {})
+    short = (Task("first", "first"), Task("second", "second", frozenset({"first"})))
+    costs = {("first", "P1"): 1e-7, ("second", "P2"): 0.0}
+    graph = replace(
+        TOPCUOGLU, tasks=TOPCUOGLU.tasks + short, cost_us={**TOPCUOGLU.cost_us, **costs}
+    )
     proven = optimal(graph)
     assert schedule_faults(proven.trace, graph, exact=True) == ()
