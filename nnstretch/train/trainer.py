@@ -97,8 +97,8 @@ def fit(
     (and every `trainer.save_every_steps`), resume.safetensors, from which `resume` continues to the
     same weights bit for bit. `teacher_classes` are those that the teacher was trained for, where
     they are known. `results` are `result_times` of `out` when it was decided to write there: now,
-    by default. Raises BadInput for settings, data and networks that do not go together, and where
-    another process has written results since then.
+    by default. Raises BadInput for settings, data and networks that do not go together, and for
+    results that another process wrote since then, unless they are resumed.
     """
     check_module(module, recipe, teacher is not None)
     out = Path(out)
@@ -126,7 +126,7 @@ def fit(
         classifier = Classifier(module, recipe, pictures.dataset, distillation)
         is_writer = process_rank(recipe.trainer) == 0
         with only_writer(out) if is_writer else nullcontext():
-            if is_writer and result_times(out) != results:
+            if is_writer and not resume and result_times(out) != results:
                 raise BadInput(
                     f"{out} got results from another process meanwhile, --out, name another folder"
                 )
