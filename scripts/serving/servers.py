@@ -96,6 +96,7 @@ class Bench:
         """Serve over HTTP; yield the port, and what the server said of itself once it has ended."""
         words = [sys.executable, "-m", "nnstretch", "serve", self.workload(cores), "--port", 0]
         words += ["--policy", policy, "--record", self.record, "--json"]
+        self.record.unlink(missing_ok=True)  # of what was served before
         with process([str(word) for word in words], None) as (port, ending):
             result: dict[str, Any] = {}
             yield port, result
