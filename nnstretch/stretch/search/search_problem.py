@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from nnstretch.errors import NoPlan
 from nnstretch.plan import Plan, Segment
@@ -72,7 +73,11 @@ class SearchProblem:
 
     def __post_init__(self) -> None:
         self.space = self.tables.space
-        self.originals = {p: self.estimate_original(p) for p in self.space.processors}
+
+    @cached_property
+    def originals(self) -> dict[str, Trial]:
+        """Return the original network on each processor; no plan and no bound waits for it."""
+        return {p: self.estimate_original(p) for p in self.space.processors}
 
     def estimate_original(self, processor: str) -> Trial:
         """Estimate the original network on one processor."""

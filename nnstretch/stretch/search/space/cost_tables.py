@@ -215,8 +215,13 @@ class CostTables:
 
         The original width first, which their adapters read.
         """
-        full, end = self.space.original_width(i), self.space.original_width(j)
-        shares = [round_channels(w / end * full) for w in self.space.widths_at(j).tolist()]
+        full = self.space.original_width(i)
+        return self.once(("projected widths", (full, j)), lambda: self.scale_widths(full, j))
+
+    def scale_widths(self, full: int, j: int) -> Array:
+        """Return an original width, and shares of it like the widths at cut j."""
+        end, widths = self.space.original_width(j), self.space.widths_at(j).tolist()
+        shares = [round_channels(width / end * full) for width in widths]
         return np.array([full, *shares], dtype=np.int64)
 
     def price_projected(self, i: int, widths: Array, inner: Array) -> LaidOutCosts:
