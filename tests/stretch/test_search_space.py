@@ -271,14 +271,14 @@ def test_one_processor_costs_what_its_tables_say(seed: int, is_blocked: bool) ->
     for option in segment_options(tables):
         if option.branched:
             continue
-        behind, costs = option.branch_tables[0], single_costs(option)
+        behind, costs = option.branch_tables[0], single_costs([option])
         for row, width in enumerate(space.merged_widths(option.i).tolist()):
             (entry,) = option.entry_costs(width) or []
             first = behind.first[-1]
             us = entry.us[first] + option.times_behind(behind, width)[-1] + option.sync_us
-            assert costs.us[row] == pytest.approx(us)
-            assert costs.macs[row] == pytest.approx(entry.macs[first] + behind.macs[-1])
-            assert costs.params[row] == pytest.approx(entry.params[first] + behind.params[-1])
+            assert costs.us[0, row] == pytest.approx(us)
+            assert costs.macs[0, row] == pytest.approx(entry.macs[first] + behind.macs[-1])
+            assert costs.params[0, row] == pytest.approx(entry.params[first] + behind.params[-1])
 
 
 def test_widths_are_on_the_granule_and_end_with_the_original() -> None:

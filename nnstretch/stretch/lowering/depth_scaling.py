@@ -7,6 +7,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from nnstretch.errors import BadPlan
 from nnstretch.graph import Graph, Node, Weight, rename_refs
 from nnstretch.structure.blocks import BlockStage, Repeat
@@ -40,18 +42,16 @@ def plan_depth(all_stages: Sequence[BlockStage], start: Cut, end: Cut) -> int:
     return sum(stage.depth for stage in local_stages(all_stages, start, end)) or 1
 
 
-def distribute_repeats(depth: int, stages: Sequence[BlockStage]) -> list[int]:
-    """Return the repeats of each stage at a depth, in proportion, largest remainder first."""
-    spare = depth - len(stages)
-    total = sum(len(stage.repeats) for stage in stages)
-    if total == 0:
-        return [0] * len(stages)
-    exact = [spare * len(stage.repeats) / total for stage in stages]
-    counts = [int(share) for share in exact]
-    order = sorted(range(len(stages)), key=lambda i: (counts[i] - exact[i], i))
-    for i in order[: spare - sum(counts)]:
-        counts[i] += 1
-    return counts
+def distribute_repeats(depths: Sequence[int], stages: Sequence[BlockStage]) -> np.ndarray:
+    """Return how often stages repeat, in proportion, largest remainder first: `[depth, stage]`."""
+    lengths = np.array([len(stage.repeats) for stage in stages], dtype=np.int64)
+    spare = np.array(depths)[:, None] - len(stages)
+    exact = spare * lengths / max(1, lengths.sum())
+    counts = exact.astype(np.int64)
+    by_remainder = np.argsort(counts - exact, axis=1, kind="stable")
+    ranks = np.argsort(by_remainder, axis=1, kind="stable")
+    counts += (ranks < spare - counts.sum(axis=1, keepdims=True)) & (lengths.sum() > 0)
+    return np.asarray(counts)
 
 
 def with_depth(
@@ -73,7 +73,8 @@ def with_depth(
             f"depth {depth} is impossible, segment {start.name} -> {end.name}, it has {full} blocks"
             f" and may keep {possible}"
         )
-    for stage, count in zip(stages, distribute_repeats(depth, stages), strict=True):
+    counts = distribute_repeats([depth], stages)[0].tolist()
+    for stage, count in zip(stages, counts, strict=True):
         for repeat in reversed(stage.repeats[count:]):
             graph = drop_repeat(graph, repeat)
         for copy in range(count - len(stage.repeats)):

@@ -88,7 +88,7 @@ def most_latency_us(option: SegmentOption) -> float:
     """Return an upper bound on the latency of a segment that keeps to the rules, us."""
     if option.branched:
         return option.bounds.branch_us + option.bounds.communication_us
-    us = single_costs(option).us
+    us = single_costs([option]).us
     return float(us[np.isfinite(us)].max(initial=0.0))
 
 

@@ -19,7 +19,7 @@ from nnstretch.stretch.search.bounds.option_bounds import (
     CutBins,
     bound_option,
     cut_bins,
-    single_bound,
+    single_bounds,
 )
 from nnstretch.stretch.search.bounds.weak_bounds import weak_bounds
 from nnstretch.stretch.search.options.option_costs import BranchCombinations
@@ -67,11 +67,8 @@ def cost_to_go(
         if i in by_start:
             bins = cut_bins(options[by_start[i][0]].tables, i, bin_factor)
             cut = CutBounds(bins, values, before, weak)
-            for number in by_start[i]:
-                is_usable = (usable or {}).get(number)
-                if is_usable is None or is_usable.any():
-                    cut.add(number, options[number], is_usable)
-            best = cut.finish()
+            starting = {number: options[number] for number in by_start[i]}
+            best = cut.least_bound(starting, usable or {})
         values.at[i] = best
         values.minorants[i] = affine_minorants(
             space.merged_widths(i), best, space.original_width(i)
@@ -122,12 +119,27 @@ class CutBounds:
         self.waiting: list[tuple[int, SegmentOption, Array]] = []
         self.entries: dict[tuple[str, ...], list[EntryBins] | None] = {}
 
-    def add(self, number: int, option: SegmentOption, is_usable: Array | None) -> None:
+    def least_bound(
+        self, options: Mapping[int, SegmentOption], usable: Mapping[int, Array]
+    ) -> Array:
+        """Return the least bound through any option, by number: `[merged width]`."""
+        singles: dict[tuple[str, ...], list[int]] = {}
+        everywhere = np.ones(len(self.best), dtype=bool)
+        for number, option in options.items():
+            rows = usable.get(number, everywhere)
+            if option.branched and rows.any():
+                self.add(number, option, rows)
+            elif rows.any():
+                singles.setdefault(option.processors, []).append(number)
+        for numbers in singles.values():
+            bounds = single_bounds([options[number] for number in numbers], self.values)
+            for number, bound in zip(numbers, bounds, strict=True):
+                self.keep(number, np.where(usable.get(number, everywhere), bound, np.inf))
+        return self.finish()
+
+    def add(self, number: int, option: SegmentOption, rows: Array) -> None:
         """Bound an option; one that has a bound already waits until others are there."""
-        rows = np.ones(len(self.best), dtype=bool) if is_usable is None else is_usable
-        if not option.branched:
-            self.keep(number, np.where(rows, single_bound(option, self.values), np.inf))
-        elif self.before is not None and number in self.before.options:
+        if self.before is not None and number in self.before.options:
             bound = self.before.options[number] + self.rise_us(option)
             self.waiting.append((number, option, np.where(rows, bound, np.inf)))
         elif number in self.weak:

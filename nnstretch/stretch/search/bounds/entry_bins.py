@@ -103,9 +103,8 @@ def width_bins(space: SearchSpace, i: int, bin_factor: float) -> Array:
 
 def exact_entries(option: SegmentOption, width: int) -> list[EntryBins] | None:
     """Return the first units of each branch on one width, as a single bin."""
-    # Segments of a `project` merge share them with no segment of another end.
-    start = option.key if option.merge == "project" else (option.i, option.processors)
-    return option.tables.once(("entries", (start, width)), lambda: single_bins(option, width))
+    once = "entries", (option.entry_key, width)
+    return option.tables.once(once, lambda: single_bins(option, width))
 
 
 def single_bins(option: SegmentOption, width: int) -> list[EntryBins] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -112,11 +113,15 @@ def bound_by_arrays(
     return np.where(is_usable, by_width, np.inf)
 
 
-def single_bound(option: SegmentOption, values: CostToGo) -> Array:
-    """Return the bound through an option of one processor, exact: `[merged width it reads]`."""
-    us, macs, params = single_costs(option)
-    to_output_us = 0.0 if option.is_last else values.minorants[option.j].at_full
-    return values.multipliers.reduced(us, macs, params, option.meetings) + to_output_us
+def single_bounds(options: Sequence[SegmentOption], values: CostToGo) -> Array:
+    """Return exact bounds through options that share start and only processor.
+
+    `[option, merged width it reads]`.
+    """
+    us, macs, params = single_costs(options)
+    ends = [None if option.is_last else values.minorants[option.j] for option in options]
+    to_output_us = np.array([0.0 if behind is None else behind.at_full for behind in ends])
+    return values.multipliers.reduced(us, macs, params, 0) + to_output_us[:, None]
 
 
 def sampled_bins(rows: Array, full_bin: int, bins: int) -> Array:

@@ -174,10 +174,20 @@ class SegmentOption:
 
     def entry_costs(self, width_in: int) -> list[EntryCost] | None:
         """Return costs of each branch's first unit on a width; None where it cannot start there."""
-        if self.merge == "project":  # shared with no other end
-            return self.compute_entry_costs(width_in)
-        key = "entry costs", (self.i, self.processors, width_in)
+        key = "entry costs", (self.entry_key, width_in)
         return self.tables.once(key, lambda: self.compute_entry_costs(width_in))
+
+    @property
+    def entry_key(self) -> object:
+        """Return what segments have in common whose branches start alike.
+
+        With a `project` merge, their ends do not matter where the widths behind the first units
+        are the same, nor do their starts where these units are.
+        """
+        if self.merge == "concat":
+            return self.i, self.processors
+        first = self.tables.projected_first_units(self.i, self.j)
+        return id(first), self.processors, self.bytes_in, self.space.original_width(self.i)
 
     def compute_entry_costs(self, width_in: int) -> list[EntryCost] | None:
         """Compute `entry_costs`."""

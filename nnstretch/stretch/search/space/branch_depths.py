@@ -77,6 +77,5 @@ class BranchDepths:
         """Return how many repeats of each stage branches keep: `[depth, stage]`."""
         key = tuple(len(stage.repeats) for stage in stages), depths[0], len(depths)
         if key not in self._repeats:
-            counts = [distribute_repeats(depth, stages) for depth in depths]
-            self._repeats[key] = np.array(counts)
+            self._repeats[key] = distribute_repeats(depths, stages)
         return self._repeats[key]
