@@ -18,6 +18,7 @@ WEIGHT_ARGUMENTS = {
     "conv": {"weight": 1, "bias": 2},
     "linear": {"weight": 1, "bias": 2},
     "batch_norm": {"weight": 1, "bias": 2, "running_mean": 3, "running_var": 4},
+    "instance_norm": {"weight": 1, "bias": 2, "running_mean": 3, "running_var": 4},
     "layer_norm": {"weight": 2, "bias": 3},
     "group_norm": {"weight": 2, "bias": 3},
     "prelu": {"weight": 1},
@@ -79,19 +80,27 @@ def make_linear(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | None
     return nn.Linear(cin, cout, bias=argument(node, 2) is not None)
 
 
-def make_batch_norm(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | None:
-    """Return the batch norm of a node."""
+def make_tracking_norm(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | None:
+    """Return the batch norm or instance norm of a node; None where it keeps no statistics."""
     weight, bias, mean, variance = node.args[1:5]
     if not isinstance(mean, ValueRef) or not isinstance(variance, ValueRef):
         return None
     if (weight is None) != (bias is None):
         return None
-    rank = len(node.output.shape)
-    make: Any = {4: nn.BatchNorm2d, 5: nn.BatchNorm3d}.get(rank, nn.BatchNorm1d)
+    make: Any = norm_of(node.kind, len(node.output.shape))
     channels = specs[mean.name].shape[0]
-    momentum = float(argument(node, 6))
+    # A norm that averages over all batches (momentum=None) is evaluated with 0.
+    momentum = float(argument(node, 6)) or None
     eps = float(argument(node, 7))
-    return make(channels, eps=eps, momentum=momentum, affine=weight is not None)  # type: ignore[no-any-return]
+    settings = {"affine": weight is not None, "track_running_stats": True}
+    return make(channels, eps=eps, momentum=momentum, **settings)  # type: ignore[no-any-return]
+
+
+def norm_of(kind: str, rank: int) -> type[nn.Module]:
+    """Return the class of norms that keep statistics of tensors of so many axes."""
+    if kind == "batch_norm":
+        return {4: nn.BatchNorm2d, 5: nn.BatchNorm3d}.get(rank, nn.BatchNorm1d)
+    return {4: nn.InstanceNorm2d, 5: nn.InstanceNorm3d}.get(rank, nn.InstanceNorm1d)
 
 
 def make_layer_norm(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | None:
@@ -117,7 +126,7 @@ def make_dropout(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | Non
 LAYER_FACTORIES: dict[str, LayerFactory] = {
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), make_conv),
     "linear": make_linear,
-    "batch_norm": make_batch_norm,
+    **dict.fromkeys(("batch_norm", "instance_norm"), make_tracking_norm),
     "layer_norm": make_layer_norm,
     **dict.fromkeys(("dropout", "feature_dropout", "alpha_dropout"), make_dropout),
 }

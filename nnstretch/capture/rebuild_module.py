@@ -8,7 +8,8 @@ every other operator is called as PyTorch itself calls it. The result is a torch
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -86,11 +87,12 @@ class ModuleBuilder:
         if make is None or not isinstance(source, ValueRef) or path is None:
             return False
         layer = make(node, self.specs)
-        if layer is None or path in self.layer_paths:
+        if layer is None or (path in self.layer_paths and not is_shared_norm(node, self.readers)):
             return False
-        self.layer_paths.add(path)
-        self.convert_weights(layer, node)
-        set_submodule(self.root, path, layer)
+        if path not in self.layer_paths:
+            self.layer_paths.add(path)
+            self.convert_weights(layer, node)
+            set_submodule(self.root, path, layer)
         self.values[node.name] = self.fx_graph.call_module(path, (self.fx_node_of(source.name),))
         return True
 
@@ -111,8 +113,10 @@ class ModuleBuilder:
             if name is None:
                 continue
             path, _, attribute = name.rpartition(".")
-            shared = name not in self.weights or len(self.readers[name]) != 1
-            if shared or attribute != role or not path:
+            is_shared = len(self.readers.get(name, ())) != 1 and not is_shared_norm(
+                node, self.readers
+            )
+            if name not in self.weights or is_shared or attribute != role or not path:
                 return None
             paths.add(path)
         if len(paths) > 1:
@@ -145,6 +149,18 @@ class ModuleBuilder:
         outputs = tuple(self.fx_node_of(name) for name in self.graph.outputs)
         self.fx_graph.output(outputs[0] if len(outputs) == 1 else outputs)
         return fx.GraphModule(self.root, self.fx_graph, class_name="Network")
+
+
+def is_shared_norm(node: Node, readers: Mapping[str, Sequence[Node]]) -> bool:
+    """Return whether all readers of a norm's statistics are calls of the same norm.
+
+    One layer then learns statistics of all calls; calls of the operator alone would learn none.
+    """
+    names = [name for name in weight_names(node).values() if name is not None]
+    return "running_mean" in weight_names(node) and all(
+        reader.kind == node.kind and reader.args[1:] == node.args[1:]
+        for reader in chain.from_iterable(readers.get(name, ()) for name in names)
+    )
 
 
 def resolve_operator(node: Node) -> Callable[..., Any]:
