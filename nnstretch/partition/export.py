@@ -14,6 +14,7 @@ from nnstretch.bundle.bundle import read_bundle, write_bundle
 from nnstretch.bundle.manifest import Manifest
 from nnstretch.capture.checks.random_operators import check_repeatable
 from nnstretch.capture.example_inputs import draw_inputs
+from nnstretch.capture.module_paths import attribute_path
 from nnstretch.capture.rebuild_module import build
 from nnstretch.errors import UnknownName
 from nnstretch.export.bundle import export_bundle
@@ -146,7 +147,7 @@ def module_graph_of(
     for number, (stage, file) in enumerate(zip(partition.stages, files, strict=True)):
         processors = tuple(share.processor for share in stage.shares)
         settings[f"s{number}"] = ModuleSettings(processors, options.threads, capacity=capacity)
-        params[f"s{number}"] = [TensorDecl(name, spec) for name, spec in file.parameters]
+        params[f"s{number}"] = replaceable_weights(file, partition.subgraphs, files)
     if unknown := [name for name in options.cores if name not in (*settings, BEFORE, AFTER)]:
         known, absent = ", ".join((*settings, BEFORE, AFTER)), shorten(unknown[0])
         raise UnknownName(f"unknown stage {absent} of cores, partition, it has {known}")
@@ -158,6 +159,17 @@ def module_graph_of(
     graph = chain_module_graph(partition.subgraphs, partition.graph.outputs)
     graph = with_parameter_groups(replace(graph, settings=settings), params)
     return add_python_stages(graph, options.before, options.after)
+
+
+def replaceable_weights(
+    file: SectionFile, subgraphs: Sequence[Graph], files: Sequence[SectionFile]
+) -> list[TensorDecl]:
+    """Return the weights of a file that every stage which reads them holds as they are."""
+    fixed: set[str] = set()
+    for each, subgraph in zip(files, subgraphs, strict=True):
+        read = {attribute_path(weight.name) for weight in subgraph.weights}
+        fixed |= read - {name for name, _ in each.parameters}
+    return [TensorDecl(name, spec) for name, spec in file.parameters if name not in fixed]
 
 
 def export_stages(

@@ -5,13 +5,15 @@ Each is checked against its module, and all in a row.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import onnx
 import torch
-from torch import nn
+from torch import fx, nn
 
 from nnstretch.bundle.manifest import Port
 from nnstretch.errors import UnsupportedOp
@@ -39,9 +41,9 @@ class SectionFile:
     max_abs_error: float
     """From its module, on what the module before it wrote."""
     parameters: tuple[tuple[str, TensorSpec], ...]
-    """Weights of the network that are still there under their own names.
+    """Weights of the network that are still there under their own names: `replaceable_parameters`.
 
-    What was folded into others is not.
+    What was folded into others is not, nor what was merged with others.
     """
 
 
@@ -73,14 +75,41 @@ def section_file(
         check_close(written[key].detach().numpy(), computed[key], f"sub-graph {name}, {key},")
         for key in outputs
     )
-    tensors = {
-        key.name: TensorSpec(tuple(key.dims), "float32")
-        for key in model.graph.initializer
-        if key.data_type == onnx.TensorProto.FLOAT
-    }
-    named = {path for path, _ in module.named_parameters()}
-    parameters = tuple((path, spec) for path, spec in tensors.items() if path in named)
+    parameters = replaceable_parameters(model, module)
     return SectionFile(data, ports_of(inputs), ports_of(written), error, parameters)
+
+
+def replaceable_parameters(
+    model: onnx.ModelProto, module: nn.Module
+) -> tuple[tuple[str, TensorSpec], ...]:
+    """Return the module's weights that the file holds as they are, and reads as often.
+
+    A weight that is read more often in the file has been merged with another of equal numbers; of
+    one that is read less often the file has copies.
+    """
+    weights, expected = dict(module.named_parameters()), weight_reads(module)
+    reads = Counter(chain.from_iterable(node.input for node in model.graph.node))
+    parameters = list[tuple[str, TensorSpec]]()
+    for tensor in model.graph.initializer:
+        path, weight = tensor.name, weights.get(tensor.name)
+        if weight is None or tensor.data_type != onnx.TensorProto.FLOAT:
+            continue
+        is_whole = np.array_equal(onnx.numpy_helper.to_array(tensor), weight.detach().numpy())
+        if is_whole and reads[path] == expected.get(path, 1):
+            parameters.append((path, TensorSpec(tuple(tensor.dims), "float32")))
+    return tuple(parameters)
+
+
+def weight_reads(module: nn.Module) -> Counter[str]:
+    """Return how often a rebuilt module reads each weight; of other modules nothing is known."""
+    reads = Counter[str]()
+    for node in module.graph.nodes if isinstance(module, fx.GraphModule) else ():
+        if node.op == "get_attr":
+            reads[node.target] += len(node.users)
+        elif node.op == "call_module":
+            layer = module.get_submodule(node.target)
+            reads.update(f"{node.target}.{name}" for name, _ in layer.named_parameters())
+    return reads
 
 
 def check_outputs(name: str, inputs: Sequence[str], outputs: Sequence[str]) -> None:
