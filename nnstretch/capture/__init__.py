@@ -1,6 +1,7 @@
 """A network becomes a Graph: from PyTorch, an ONNX file or a saved program; and back into a module.
 
 model_spec.py        MODEL string -> nn.Module
+model_file.py        a network of the user's own FILE.py
 example_inputs.py    tensors to capture with
 choose_outputs.py    only some outputs
 torch_export.py      nn.Module -> Graph
@@ -13,8 +14,7 @@ exported_program.py  making an ExportedProgram, and what its nodes are
 host_process.py      silence for exporters, threads of operators in a fork
 pt2_file.py          .pt2 -> Graph, without running it
 rebuild_module.py    Graph -> nn.Module
-module_layers.py     nodes -> layers of a rebuilt module
-module_paths.py      attribute paths of a rebuilt module
+module_layers.py     nodes -> layers of a rebuilt module, their paths
 checks/              refuse or note what a graph cannot say
 onnx/                ONNX file -> Graph
 """

@@ -148,6 +148,11 @@ def operator_name(target: Any) -> tuple[str, bool]:
     return ("" if namespace == "aten" else f"{namespace}::") + base + overload, in_place
 
 
+def is_in_place(target: Any) -> bool:
+    """Return whether an operator writes into one of its arguments."""
+    return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
+
+
 def is_active_norm(fx_node: Any) -> bool:
     """Return whether a batch norm writes its statistics: `training=True` whatever the mode is."""
     if not isinstance(fx_node.target, torch._ops.OpOverload) or len(fx_node.args) < 6:
@@ -188,13 +193,16 @@ def is_faithful(program: Any, module: nn.Module, examples: tuple[torch.Tensor, .
     """
     drawn = draw_like(examples)
     first = tuple(x[:MOST_TRIED] if x.dim() else x for x in drawn)
+    tensors = dict(module.named_buffers())
+    if any(is_in_place(node.target) for node in program.graph.nodes):
+        tensors |= module.named_parameters()  # to write into them is refused, but only later
     for inputs in (first, drawn):
-        buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+        written = {name: tensor.clone() for name, tensor in tensors.items()}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             try:
                 copies = tuple(x.clone() for x in inputs)
-                expected = torch.func.functional_call(module, buffers, copies)
+                expected = torch.func.functional_call(module, written, copies)
             except Exception:  # Broad on purpose: it is the network's own code.
                 continue
             torch.manual_seed(0)

@@ -12,29 +12,35 @@ import io
 import logging
 import os
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterator
 
 import torch
 
 _IMPORTED_IN = os.getpid()
+_SILENCE = threading.RLock()
 
 
 @contextlib.contextmanager
 def silence_python() -> Iterator[None]:
-    """Silence what Python prints, warns of or logs."""
-    level = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with (
-            warnings.catch_warnings(),
-            contextlib.redirect_stdout(io.StringIO()),
-            contextlib.redirect_stderr(io.StringIO()),
-        ):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(level)
+    """Silence what Python prints, warns of or logs.
+
+    All of that belongs to the process, as does what exporters switch: one thread at a time.
+    """
+    with _SILENCE:
+        level = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
+        try:
+            with (
+                warnings.catch_warnings(),
+                contextlib.redirect_stdout(io.StringIO()),
+                contextlib.redirect_stderr(io.StringIO()),
+            ):
+                warnings.simplefilter("ignore")
+                yield
+        finally:
+            logging.disable(level)
 
 
 @contextlib.contextmanager
@@ -62,7 +68,9 @@ def operator_threads(wanted: int) -> int:
 
 
 def take_one_thread() -> None:
-    """Have operators take one thread."""
+    """Have operators take one thread, and wait for no thread that this process lacks."""
+    global _SILENCE
+    _SILENCE = threading.RLock()
     torch.set_num_threads(1)
 
 

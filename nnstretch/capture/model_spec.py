@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import CodeType, ModuleType
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
@@ -17,12 +13,12 @@ from torch import nn
 
 from nnstretch.capture.choose_outputs import choose_graph_outputs, choose_module_outputs
 from nnstretch.capture.host_process import silence_python
-from nnstretch.capture.torch_export import CapturedNetwork
-from nnstretch.errors import BadInput, BrokenFile, NnstretchError, UnknownName, closest
+from nnstretch.capture.model_file import call_factory, load_from_factory
+from nnstretch.capture.torch_export import CapturedNetwork, structure_of
+from nnstretch.errors import BadInput, BrokenFile, UnknownName, closest
 from nnstretch.files.checked import checked
 from nnstretch.files.input_shapes import format_input_shapes, parse_input_shapes
 from nnstretch.files.limits import BLANK, shorten
-from nnstretch.files.read import MOST_TEXT_BYTES, check_file
 from nnstretch.files.strict_yaml import parse_yaml
 from nnstretch.graph import InputShape
 
@@ -169,60 +165,6 @@ def load_timm(name: str, settings: dict[str, Any]) -> nn.Module:
     return call_factory(f"timm:{name}", timm.create_model, {"pretrained": False, **settings}, name)
 
 
-def load_from_factory(path: Path, factory: str, settings: dict[str, Any]) -> nn.Module:
-    """Run a FILE.py, the user's own program, and call its factory.
-
-    Raises UnknownName when file or factory do not exist; BadInput when no module is returned.
-    """
-    check_file(path, "model file", MOST_TEXT_BYTES)
-    module = run_model_file(path)
-    make = getattr(module, factory, None)
-    if not callable(make):
-        public = ", ".join(name for name in vars(module) if not name.startswith("_"))
-        raise UnknownName(f"no factory {factory!r}, model file {path}, it defines {public}")
-    network = call_factory(f"{path}:{factory}", make, settings)
-    if not isinstance(network, nn.Module):
-        raise BadInput(
-            f"no network from {path}:{factory}, it returned a {type(network).__name__}, not a"
-            " torch.nn.Module"
-        )
-    return network
-
-
-class SourceLoader(importlib.machinery.SourceFileLoader):
-    """Compile a file from its source at every load.
-
-    A compiled one beside it counts as its own while size and second of its last change agree.
-    """
-
-    def get_code(self, fullname: str) -> CodeType:
-        """Return the code of the file as it is now."""
-        code: CodeType = self.source_to_code(self.get_data(self.path), self.path)
-        return code
-
-
-def run_model_file(path: Path) -> ModuleType:
-    """Run a Python file as a module and return it. Raises BrokenFile when it fails."""
-    name = f"nnstretch_model_{path.stem}"
-    loader = SourceLoader(name, str(path))
-    module_spec = importlib.util.spec_from_file_location(name, path, loader=loader)
-    assert module_spec is not None
-    assert module_spec.loader is not None
-    module = importlib.util.module_from_spec(module_spec)
-    sys.path.insert(0, str(path.parent.resolve()))
-    try:
-        module_spec.loader.exec_module(module)
-    except NnstretchError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise BrokenFile(
-            f"cannot run model file {path}, {type(error).__name__}, {error}"
-        ) from error
-    finally:
-        sys.path.pop(0)
-    return module
-
-
 def read_file(parsed: ModelSpec) -> CapturedNetwork:
     """Read the network in an .onnx or .pt2 file. Raises BadInput for settings that it has not."""
     settings = dict(parsed.query)
@@ -256,21 +198,8 @@ def module_from_graph(captured: CapturedNetwork) -> nn.Module:
     module = build(captured.graph, captured.weights)
     module.captured_graph = captured.graph  # type: ignore[assignment]
     module.size_ranges = captured.size_ranges  # type: ignore[assignment]
+    module.structure = structure_of(module)  # type: ignore[assignment]
     return module
-
-
-def call_factory(what: str, make: Any, settings: dict[str, Any], *args: Any) -> nn.Module:
-    """Call a model's factory. Raises BadInput, with the reason in one line, when it fails."""
-    try:
-        return make(*args, **settings)  # type: ignore[no-any-return]
-    except NnstretchError:
-        raise
-    except (Exception, SystemExit) as error:
-        settings_text = ", ".join(f"{k}={v}" for k, v in settings.items()) or "no settings"
-        reason = " ".join(str(error).split())[:300]
-        raise BadInput(
-            f"cannot make {what}, called with {settings_text}, {type(error).__name__}: {reason}"
-        ) from error
 
 
 __all__ = ["load_model", "spec_with"]

@@ -16,12 +16,14 @@ import torch
 from torch import fx, nn
 
 from nnstretch.capture.exported_program import BATCH_ARITHMETIC
-from nnstretch.capture.module_layers import LAYER_FACTORIES, initialize_weight, weight_names
-from nnstretch.capture.module_paths import (
+from nnstretch.capture.module_layers import (
+    LAYER_FACTORIES,
     attribute_path,
+    initialize_weight,
     set_submodule,
     set_tensor,
     to_identifier,
+    weight_names,
 )
 from nnstretch.errors import UnsupportedOp
 from nnstretch.graph import Argument, Graph, Node, ValueRef

@@ -14,7 +14,7 @@ from nnstretch.bundle.bundle import read_bundle, write_bundle
 from nnstretch.bundle.manifest import Manifest
 from nnstretch.capture.checks.random_operators import check_repeatable
 from nnstretch.capture.example_inputs import draw_inputs
-from nnstretch.capture.module_paths import attribute_path
+from nnstretch.capture.module_layers import attribute_path
 from nnstretch.capture.rebuild_module import build
 from nnstretch.errors import UnknownName
 from nnstretch.export.bundle import export_bundle

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from nnstretch.capture import build, load_model, trace
+from nnstretch.capture import build, capture, load_model, trace
 from nnstretch.cli import main
 from nnstretch.errors import BadInput, CannotCapture
 from nnstretch.export.bundle import export
@@ -205,3 +208,27 @@ def test_a_slice_of_the_last_inputs_of_a_batch_is_exported(tmp_path: Path) -> No
     x = torch.randn(3, 5)
     with Session(tmp_path / "net.nns", clock="real") as session:
         np.testing.assert_allclose(session.run(x.numpy()), module(x).detach().numpy(), atol=1e-5)
+
+
+def test_a_network_that_is_refused_keeps_its_weights() -> None:
+    embedding = nn.Sequential(nn.Embedding(10, 8, max_norm=0.5), nn.Linear(8, 3)).eval()
+    adding = Of(lambda m, x: m.layer.weight.add_(1) @ x.mT).eval().requires_grad_(False)
+    for module, x in ((embedding, torch.arange(10)[None]), (adding, torch.randn(2, 5))):
+        before = {name: value.clone() for name, value in module.state_dict().items()}
+        with pytest.raises(CannotCapture, match="writes into"):
+            trace(module, x, "net")
+        for name, value in module.state_dict().items():
+            assert torch.equal(value, before[name]), name
+
+
+def test_threads_that_capture_at_once_wait_for_each_other() -> None:
+    def network() -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 4), nn.ReLU()).train()
+
+    shared, x, before = network(), torch.ones(2, 4), sys.stdout
+    with ThreadPoolExecutor(4) as pool:
+        graphs = [pool.submit(capture, module, x) for module in [shared] * 8 + [network()] * 8]
+        assert len({str(graph.result()) for graph in graphs}) == 1
+    assert shared.training
+    assert sys.stdout is before
+    assert logging.root.manager.disable == logging.NOTSET

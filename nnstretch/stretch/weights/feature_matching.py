@@ -15,7 +15,7 @@ from torch import nn
 
 from nnstretch.capture import build, trace
 from nnstretch.capture.example_inputs import example_input
-from nnstretch.capture.module_paths import attribute_path
+from nnstretch.capture.module_layers import attribute_path
 from nnstretch.errors import BadInput
 from nnstretch.stretch.weights.branched_module import BranchedSegment, StretchedNetwork
 

@@ -10,8 +10,7 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
 from nnstretch.capture import capture
-from nnstretch.capture.module_layers import weight_names
-from nnstretch.capture.module_paths import attribute_path
+from nnstretch.capture.module_layers import attribute_path, weight_names
 from nnstretch.graph import Graph, Node, ValueRef
 
 NORMS = frozenset({"batch_norm", "group_norm"})
