@@ -121,14 +121,14 @@ class NetworkBatches:
         return tuple(drawn)
 
     def outputs(self, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        """Return what the network itself computes."""
+        """Return what the network itself computes; it may write into copies of the inputs only."""
         import torch
         from torch.utils._pytree import tree_leaves
 
         from nnstretch.capture.exported_program import eval_mode
 
         with eval_mode(self.module), torch.no_grad():
-            return tuple(tree_leaves(self.module(*inputs)))
+            return tuple(tree_leaves(self.module(*(value.clone() for value in inputs))))
 
 
 def causal_masks(graph: Graph) -> dict[str, torch.Tensor]:

@@ -145,7 +145,7 @@ def labeled_images(
         if images.dim() == 0 or labels.shape != images.shape[:1]:
             shapes = f"images of {tuple(images.shape)} and labels of {tuple(labels.shape)}"
             raise BadInput(f"{name} has {shapes}, quantize, {PAIRS}")
-        yield images, labels
+        yield images.detach(), labels
 
 
 def convert_network(
@@ -158,12 +158,23 @@ def convert_network(
     example = first[:1]
     check_fit(module, example, classes, name)
     plain = litert.to_litert(module, (example,), name)
-    singles = chain.from_iterable(batch.split(1) for batch in chain([first], batches))
+    alike = (of_size(batch, example) for batch in chain([first], batches))
+    singles = chain.from_iterable(batch.split(1) for batch in alike)
     # LiteRT crashes where ranges are not finite.
     inputs = ((with_finite_scores(module, image, name),) for image in singles)
     total = len(calibration)
     small = litert.to_int8(plain, inputs, name, lambda done: tell("calibrating", done, total))
     return plain, small
+
+
+def of_size(images: torch.Tensor, example: torch.Tensor) -> torch.Tensor:
+    """Return images as they are. Raises BadInput where they are of another size than the first."""
+    if images.shape[1:] != example.shape[1:]:
+        raise BadInput(
+            f"calibration has images of {tuple(images.shape)}, quantize, the first is of"
+            f" {tuple(example.shape)}"
+        )
+    return images
 
 
 def with_finite_scores(module: nn.Module, image: torch.Tensor, name: str) -> torch.Tensor:

@@ -76,7 +76,7 @@ class ExportRequest:
             )
         lowered = getattr(self.module, "lowered", None)
         for name, owner in (("module", lowered), ("trial", self.trial)):
-            if owner is not None and owner.plan.segments != self.plan.segments:
+            if owner is not None and not is_same_plan(owner.plan, self.plan):
                 raise BadInput(
                     f"{name} is of another plan, export of {self.plan.model}, needed is the one"
                     " that is exported"
@@ -137,6 +137,12 @@ class ExportRequest:
         """Report progress to the caller, if wanted."""
         if self.progress is not None:
             self.progress(done, total, what)
+
+
+def is_same_plan(first: Plan, second: Plan) -> bool:
+    """Return whether two plans branch a network of one input alike, whatever they are called."""
+    shapes = first.input_shape, second.input_shape
+    return first.segments == second.segments and shapes[0] == shapes[1]
 
 
 def check_int8_input(spec: TensorSpec, model: str) -> None:

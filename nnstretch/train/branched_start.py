@@ -12,7 +12,6 @@ from urllib.parse import parse_qsl
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
 
 from nnstretch.errors import BadInput
 from nnstretch.plan import Plan
@@ -57,37 +56,33 @@ def branched_network(
 def uncaptured_random_modules(original: nn.Module, network: StretchedNetwork) -> tuple[str, ...]:
     """Return modules that draw random numbers in training, which capturing lost (stochastic depth).
 
-    A graph is captured in evaluation mode, where drop-out remains as an operator and stochastic
-    depth vanishes. Where the graph has as many drop-out operators as modules draw, nothing is lost:
-    some modules call drop-out as a function.
+    A graph is captured in evaluation mode, where drop-out remains as an operator of the module that
+    calls it, and stochastic depth vanishes.
     """
-    captured = 0
+    captured: set[str] = set()
     for segment in network.lowered.segments:
-        for node in segment.original.nodes:
-            captured += node.op in DROPOUT_OPERATORS and float(node.args[1]) > 0  # type: ignore[arg-type]
+        nodes = segment.original.nodes
+        captured |= {node.module for node in nodes if node.op in DROPOUT_OPERATORS}
     images = torch.zeros(2, *network.plan.input_shape[1:])
     drawing = random_modules(copy.deepcopy(original), images)
-    if captured >= len(drawing):
-        return ()
-    names = [name for name, module in drawing if not isinstance(module, _DropoutNd)]
-    return tuple(dict.fromkeys(names))
+    return tuple(dict.fromkeys(name for name in drawing if name not in captured))
 
 
-def random_modules(module: nn.Module, images: Tensor) -> tuple[tuple[str, nn.Module], ...]:
+def random_modules(module: nn.Module, images: Tensor) -> tuple[str, ...]:
     """Return the innermost modules that advance PyTorch's generator in training, as they end.
 
     Changes statistics of `module`.
     """
-    drawing: list[tuple[str, nn.Module]] = []
+    drawing: list[str] = []
     before: dict[str, Tensor] = {}
 
     def note_state(name: str, *_: object) -> None:
         before[name] = torch.get_rng_state()
 
-    def compare_state(name: str, inner: nn.Module, *_: object) -> None:
-        is_innermost = not any(drawn.startswith(f"{name}.") for drawn, _ in drawing)
+    def compare_state(name: str, *_: object) -> None:
+        is_innermost = not any(drawn.startswith(f"{name}.") for drawn in drawing)
         if is_innermost and not torch.equal(before[name], torch.get_rng_state()):
-            drawing.append((name, inner))
+            drawing.append(name)
 
     for name, inner in module.named_modules():
         if name:

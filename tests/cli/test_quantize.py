@@ -361,6 +361,22 @@ def test_scores_that_are_not_finite_are_refused(place: str, tmp_path: Path) -> N
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
+def test_calibration_images_of_another_size_are_refused(tmp_path: Path) -> None:
+    network = nn.Sequential(nn.Conv2d(3, 3, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    labels = torch.zeros(2, dtype=torch.long)
+    sound, small = (torch.rand(2, 3, 8, 8, requires_grad=True), labels), torch.rand(2, 3, 6, 6)
+    with pytest.raises(BadInput, match=r"^calibration has images of \(2, 3, 6, 6\), quantize, the f"):
+        nnstretch.quantize(
+            network,
+            tmp_path / "net.tflite",
+            calibration=[sound, (small, labels)],
+            held_out=[sound],
+            classes=3,
+        )
+    assert not list(tmp_path.iterdir())
+
+
 def test_networks_of_several_inputs_or_outputs_are_refused_by_what_they_lack() -> None:
     class Two(nn.Module):
         def forward(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:

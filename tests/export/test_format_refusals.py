@@ -34,6 +34,7 @@ def module() -> nn.Module:
     return tiny()
 
 
+LARGER = replace(PLAN, input_shape=(1, 3, 32, 32))
 OTHER = replace(PLAN, segments=(Segment("input", "stem", (Branch("dsp"),)), *PLAN.segments[1:]))
 
 
@@ -51,7 +52,9 @@ OTHER = replace(PLAN, segments=(Segment("input", "stem", (Branch("dsp"),)), *PLA
             "module has 3 segments and its plan 1",
         ),
         ({"plan": OTHER}, "module is of another plan, export of tiny"),
+        ({"plan": LARGER}, "module is of another plan, export of tiny"),
         ({"trial": Trial(OTHER, (), 0, 0)}, "trial is of another plan, export of tiny"),
+        ({"trial": Trial(LARGER, (), 0, 0)}, "trial is of another plan, export of tiny"),
     ],
 )
 def test_requests_that_do_not_go_together_are_refused(

@@ -68,12 +68,8 @@ def test_what_acts_in_training_only_and_is_lost_in_branches_is_said(
     drawn, original = torch.get_rng_state(), load_model(model)
     before = {key: value.clone() for key, value in original.state_dict().items()}
     module = branched_network(original, plan, replace(SMALL, model=model))
-    lost = [
-        name
-        for name in uncaptured_random_modules(original, module)
-        if not drop.startswith("Called") or name.endswith("fade")
-    ]
-    assert lost == (["2.fade", "3.fade"] if chance else [])
+    lost = uncaptured_random_modules(original, module)
+    assert lost == (("2.fade", "3.fade") if chance else ())
     assert torch.equal(torch.get_rng_state(), drawn)
     assert all(torch.equal(value, original.state_dict()[key]) for key, value in before.items())
     train_verb.networks(replace(SMALL, model=model), str(tmp_path / "plan.yaml"), None, aloud=True)
@@ -89,6 +85,14 @@ def test_what_acts_in_training_only_and_is_lost_in_branches_is_said(
     assert sum(
         isinstance(layer, (nn.Dropout, nn.Dropout2d)) and layer.p > 0 for layer in module.modules()
     ) == (1 if "0.0" in drop else 4)
+
+
+def test_drop_out_that_leaves_no_operator_is_said_to_be_lost() -> None:
+    layers = nn.Conv2d(3, 4, 1), nn.FeatureAlphaDropout(0.2), nn.Dropout(0.2), nn.Flatten()
+    original = nn.Sequential(*layers, nn.Linear(256, 10))
+    whole = Segment("input", "output", (Branch("cpu"),))
+    module = stretch(original, Plan("net", (1, 3, 8, 8), (whole,)))
+    assert uncaptured_random_modules(original, module) == ("1",)
 
 
 @pytest.mark.slow

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import re
 from collections.abc import Callable, Iterator
 from importlib import import_module
+
+import numpy as np
+import torch
 
 from nnstretch.capture.host_process import silence_process as silent
 from nnstretch.errors import BadInput, UnsupportedOp
@@ -21,10 +25,22 @@ SOURCE = re.compile(r"^.*?\.py:\d+:\d+: error: ")
 """What stands before a reason: a line of PyTorch's, which is nobody's fault."""
 
 
+@contextlib.contextmanager
+def keep_generators() -> Iterator[None]:
+    """Leave the generators of random numbers as they are: some packages draw when imported."""
+    states = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+
+
 def require_packages() -> None:
     """Check that the extra `litert` is installed. Raises BadInput where it is not."""
     try:
-        with silent():
+        with silent(), keep_generators():
             for package in (
                 "litert_torch",
                 "ai_edge_litert.interpreter",
