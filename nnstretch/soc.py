@@ -6,13 +6,14 @@ measured with int8 networks moves one byte per element.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from itertools import combinations
 from typing import cast
 
-from nnstretch.errors import UnknownName
+from nnstretch.errors import BadInput, UnknownName
 from nnstretch.graph import ELEMENT_BYTES
 from nnstretch.kernel import MOBILE_FUSION, FusionRules
 from nnstretch.predictor import NeighbourPredictor, Predictor
@@ -105,7 +106,10 @@ class BranchedError:
 
 @dataclass(frozen=True, slots=True)
 class Soc:
-    """A chip: its processors in order of preference, and a predictor for each."""
+    """A chip: its processors in order of preference, and a predictor for each.
+
+    Raises BadInput where two processors have one name.
+    """
 
     name: str
     processors: tuple[Processor, ...]
@@ -126,6 +130,9 @@ class Soc:
     """Slowdown of a processor beside another, where it depends on the kernels of both."""
     branched_error: BranchedError | None = None
     """None where no branched network was measured: the error of the slowest branch counts."""
+
+    def __post_init__(self) -> None:
+        require_distinct(self.processors, f"SoC {self.name}")
 
     @property
     def processor_names(self) -> tuple[str, ...]:
@@ -211,6 +218,17 @@ class Soc:
             return self.contention[names]
         pairs = (frozenset(pair) for pair in combinations(sorted(names), 2))
         return max((self.contention.get(pair, 1.0) for pair in pairs), default=1.0)
+
+
+def require_distinct(processors: Iterable[Processor], where: str) -> None:
+    """Check that every processor has a name of its own. Raises BadInput."""
+    counts = Counter(processor.name for processor in processors)
+    repeated = [name for name, count in counts.items() if count > 1]
+    if repeated:
+        raise BadInput(
+            f"{counts[repeated[0]]} processors are called {repeated[0]!r}, {where}, name each"
+            " processor once"
+        )
 
 
 def host_of(processors: Iterable[Processor]) -> str | None:

@@ -85,7 +85,8 @@ class Server(ScheduledServer):
         `adaptive` moves between the plans of a bundle; where absent, it does where there are
         several, all of them predicted. `plan` keeps to one. `networks` are plans that are loaded
         already. `ended` is told of every task, on the scheduling thread. Raises BadInput for
-        numbers out of range, UnknownName for a plan that the bundle lacks.
+        numbers out of range and processors of one name, UnknownName for a plan that the bundle
+        lacks.
         """
         needed = f"server, needed is a count of requests from 1 to {MOST}"
         capacity = whole_number("capacity", capacity, 1, MOST, needed)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from nnstretch.errors import BrokenFile, UnknownName
+from nnstretch.errors import BadInput, BrokenFile, UnknownName
 from nnstretch.files.package_data import package_data
 from nnstretch.predict import load_soc
-from nnstretch.soc import Link
+from nnstretch.soc import Link, Processor, Soc
 
 
 def test_mi9_is_a_chip_of_three_processors() -> None:
@@ -25,6 +25,11 @@ def test_mi9_is_a_chip_of_three_processors() -> None:
     assert soc.price_key("cpu", ("cpu", "gpu", "dsp")) == "cpu beside dsp"
     assert soc.processor_among("cpu", ("cpu", "gpu")).copy_in.us_per_kib > 0
     assert soc.processor("cpu").copy_in == Link()
+
+
+def test_processors_of_one_name_are_no_chip() -> None:
+    with pytest.raises(BadInput, match=r"2 processors are called 'npu', SoC twin, name each"):
+        Soc("twin", (Processor("npu", "npu", 1), Processor("npu", "dsp", 2)), "int8", {})
 
 
 def test_a_folder_of_the_same_form_is_a_chip(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from support.within import within
 from nnstretch.bundle.bundle import Bundle
 from nnstretch.errors import BadInput, DeadlineMissed
 from nnstretch.run.server import Server
+from nnstretch.soc import Processor
 
 pytestmark = pytest.mark.usefixtures("no_thread_stays_behind")
 
@@ -78,3 +79,9 @@ def test_settings_of_a_server_are_checked(
 ) -> None:
     with pytest.raises(BadInput, match=message):
         Server(bundle, **fields)
+
+
+def test_processors_of_one_name_are_refused_by_it(bundle: Bundle) -> None:
+    first = Processor("cpu", "cpu", 2)
+    with pytest.raises(BadInput, match=r"2 processors are called 'cpu', threads, name each"):
+        Server(bundle, processors=(first, Processor("gpu", "gpu", 2), first))

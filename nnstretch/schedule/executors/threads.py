@@ -18,7 +18,7 @@ from nnstretch.schedule.disturbances import Disturbances
 from nnstretch.schedule.executors.inbox import Inbox, Message, QueuedTask
 from nnstretch.schedule.executors.timetable import MADE_UP_S, ChipClock, Timetable
 from nnstretch.schedule.executors.virtual import Event, Work, processor_failed, queue_full
-from nnstretch.soc import Processor
+from nnstretch.soc import Processor, require_distinct
 from nnstretch.task import Task, TaskTimes
 from nnstretch.trace import Failure, Span, TimerEvent
 
@@ -39,7 +39,7 @@ class ThreadExecutor:
     processor and all that is queued there. `disturbances` act as on the virtual clock.
 
     Threads serve one run after another: `restart` begins the next, `unpin` gives the calling thread
-    its cores back in between.
+    its cores back in between. Raises BadInput where two processors have one name.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class ThreadExecutor:
         disturbances: Disturbances = Disturbances(),  # noqa: B008 (frozen)
         handovers_us: TaskTimes | None = None,
     ) -> None:
+        require_distinct(processors, "threads")  # two threads of one queue never end
         self.processors = processors
         self._work = work
         self._durations_us = durations_us or {}
