@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol
 
+from nnstretch.errors import BadInput
 from nnstretch.kernel import Kernel
 
 
@@ -38,3 +40,12 @@ class NeighbourPredictor(Predictor, Protocol):
     def beside(self, busy_factor: float, /) -> Predictor:
         """Return it with the time that its threads multiply and gather times a factor."""
         ...
+
+
+def require_time(time_us: float, kernel: Kernel, processor: str) -> None:
+    """Check that a predicted latency is a time. Raises BadInput for NaN, infinity and below 0."""
+    if not 0 <= time_us < inf:
+        raise BadInput(
+            f"latency of {kernel.kind} is {time_us:g} us on {processor}, kernel {kernel.name}, a"
+            " predictor gives a finite number of at least 0"
+        )

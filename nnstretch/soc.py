@@ -175,9 +175,12 @@ class Soc:
     def predictor(self, price_key: str) -> Predictor:
         """Return the predictor of a price key; alone where it knows nothing of neighbours.
 
-        Raises KeyError for a processor without one.
+        Raises UnknownName for a processor without one.
         """
         name, _, beside = price_key.partition(BESIDE)
+        if name not in self.predictors:
+            known = ", ".join(self.predictors) or "none"
+            raise UnknownName(f"no predictor of {name!r}, SoC {self.name}, it has {known}")
         predictor = self.predictors[name]
         if not beside or not hasattr(predictor, "beside"):
             return predictor

@@ -113,8 +113,9 @@ class Partition:
 
     @property
     def balance(self) -> float:
-        """Return mean stage over slowest stage."""
-        return sum(stage.period_us for stage in self.stages) / len(self.stages) / self.bottleneck_us
+        """Return mean stage over slowest stage, 1 where none takes time."""
+        mean_us = sum(stage.period_us for stage in self.stages) / len(self.stages)
+        return mean_us / self.bottleneck_us if self.bottleneck_us else 1.0
 
     @property
     def processors(self) -> tuple[str, ...]:
@@ -130,7 +131,8 @@ class Partition:
         """
         if any(name not in self.single_us for name in self.processors):
             return None
-        return 1 / sum(1 / self.single_us[name] for name in self.processors)
+        singles_us = [self.single_us[name] for name in self.processors]
+        return 1 / sum(1 / single_us for single_us in singles_us) if min(singles_us) else 0.0
 
     @property
     def fastest(self) -> str | None:

@@ -16,6 +16,7 @@ from nnstretch.errors import BrokenFile
 from nnstretch.files.checked import checked
 from nnstretch.kernel import FusionRules, Kernel
 from nnstretch.predict.op_list_csv import KINDS, OpListRow, read_rows
+from nnstretch.predictor import require_time
 from nnstretch.soc import Soc
 from nnstretch.structure.segment_cost import BranchDemand, residencies, segment_cost
 from nnstretch.trial import SegmentCost
@@ -55,11 +56,16 @@ def predict_ops(path: str | Path, soc: Soc) -> dict[str, float]:
 
 
 def predict_segments(soc: Soc) -> Pricing:
-    """Return a function that estimates branches by the predictors of a chip."""
+    """Return a function that estimates branches by the predictors of a chip.
+
+    It raises BadInput where one of them gives no time.
+    """
 
     def price(branch: OpListBranch, price_key: str) -> tuple[float, float]:
         estimate = soc.predictor(price_key).estimate
         estimates = [estimate(kernel) for kernel in branch.kernels]
+        for kernel, of_kernel in zip(branch.kernels, estimates, strict=True):
+            require_time(of_kernel.latency_us, kernel, branch.processor)
         return sum(e.latency_us for e in estimates), sum(e.error_us for e in estimates)
 
     return price

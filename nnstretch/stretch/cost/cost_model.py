@@ -11,7 +11,7 @@ import numpy as np
 from nnstretch.errors import UnsupportedOp
 from nnstretch.graph import Graph
 from nnstretch.kernel import Kernel
-from nnstretch.predictor import Estimate, Predictor
+from nnstretch.predictor import Estimate, Predictor, require_time
 from nnstretch.soc import Soc, processor_of
 from nnstretch.stretch.cost.kernel_variants import kernel_with_counts
 from nnstretch.stretch.lowering.lower import LoweredBranch, LoweredNetwork, LoweredSegment
@@ -42,7 +42,7 @@ class CostModel:
     """By price key."""
 
     def predictor(self, processor: str) -> Predictor:
-        """Return the predictor of a price key. Raises UnknownName for an unknown processor."""
+        """Return the predictor of a price key. Raises UnknownName where the chip has none."""
         if processor not in self.predictors:
             self.soc.processor(processor_of(processor))
             self.predictors[processor] = self.soc.predictor(processor)
@@ -55,11 +55,14 @@ class CostModel:
     def estimate_kernel(self, kernel: Kernel, processor: str) -> Estimate:
         """Estimate a kernel on a processor, once.
 
-        Raises UnsupportedOp where its kind was never measured and no fallback is allowed.
+        Raises UnsupportedOp where its kind was never measured and no fallback is allowed, BadInput
+        where the predictor gives no time.
         """
         key = (processor, *kernel.key)
         if key not in self.estimates:
-            self.estimates[key] = self.estimate_new(kernel, processor, key)
+            estimate = self.estimate_new(kernel, processor, key)
+            require_time(estimate.latency_us, kernel, processor)
+            self.estimates[key] = estimate
         if key in self.fallback_kind:
             self.fallbacks[kernel.name] = self.fallback_kind[key]
         return self.estimates[key]
@@ -108,6 +111,7 @@ class CostModel:
         columns = (table.latency_us, table.error_us, table.low_us, table.high_us)
         rows = zip(*(column.tolist() for column in columns), strict=True)
         for key, (latency_us, error_us, low_us, high_us) in zip(fresh, rows, strict=True):
+            require_time(latency_us, fresh[key], processor)
             self.estimates[key] = Estimate(latency_us, error_us, (low_us, high_us))
 
     def estimate_grid(
@@ -119,14 +123,14 @@ class CostModel:
         has_grid = hasattr(predictor, "estimate_grid")
         try:
             if has_grid:
-                return np.asarray(predictor.estimate_grid(table))
+                return grid_times_us(predictor, table, processor)
             return self.estimate_each(kernel, counts, processor)
         except UnsupportedOp:
             if self.fallback is None:
                 raise
         self.fallbacks[kernel.name] = nearest_kind(kernel).kind
         if has_grid:
-            return np.asarray(predictor.estimate_grid(nearest_kind(table)))
+            return grid_times_us(predictor, nearest_kind(table), processor)
         return self.estimate_each(kernel, counts, processor)
 
     def estimate_each(
@@ -207,6 +211,14 @@ class CostModel:
         )
 
 
+def grid_times_us(predictor: Any, table: Kernel, processor: str) -> np.ndarray:
+    """Return a predictor's times of a kernel with arrays of counts. Raises BadInput for others."""
+    times_us = np.asarray(predictor.estimate_grid(table))
+    for extreme_us in (times_us.min(initial=0.0), times_us.max(initial=0.0)):
+        require_time(extreme_us, table, processor)
+    return times_us
+
+
 def estimate_plan(
     stretched: LoweredNetwork,
     soc: Soc,
@@ -241,7 +253,7 @@ def nearest_kind(kernel: Kernel) -> Kernel:
 
 def unmeasured_kinds(kernels: Iterable[Kernel], soc: Soc, processor: str) -> tuple[str, ...]:
     """Return kernels that are priced although none of their kind was measured, by name."""
-    measured_kind = getattr(soc.predictors[processor], "measured_kind", None)
+    measured_kind = getattr(soc.predictor(processor), "measured_kind", None)
     if measured_kind is None:
         return ()
     return tuple(kernel.name for kernel in kernels if not measured_kind(kernel))

@@ -109,7 +109,7 @@ class ExactSearch:
             if self.best is not None:
                 best_us, least_us = self.best.latency_us, max(0.0, self.lower_bound_us)
                 what += f": best {best_us / 1000:.2f} ms, none below {least_us / 1000:.2f} ms"
-                what += f" ({1 - least_us / best_us:.2%})"
+                what += f" ({1 - least_us / best_us if best_us else 0.0:.2%})"
             self.progress(what, done, of)
 
     # Bounds

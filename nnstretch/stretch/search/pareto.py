@@ -121,7 +121,8 @@ class ParetoPoint:
     @property
     def gap(self) -> float:
         """Return the relative distance from the proven lower bound."""
-        return 1 - self.lower_bound_us / self.trial.latency_us
+        latency_us = self.trial.latency_us
+        return 1 - self.lower_bound_us / latency_us if latency_us else 0.0
 
     def measured(self, measure: str) -> int:
         """Return MACs, parameters or meeting points of the plan."""

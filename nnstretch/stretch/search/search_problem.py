@@ -287,4 +287,5 @@ def agrees(search: ExactSearch, scored: ScoredPlan) -> bool:
     """
     if search.best is None:
         return False
-    return abs(scored.trial.latency_us / search.best.latency_us - 1) < AGREES
+    apart_us = abs(scored.trial.latency_us - search.best.latency_us)
+    return apart_us <= AGREES * search.best.latency_us

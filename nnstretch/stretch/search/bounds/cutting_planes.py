@@ -126,7 +126,9 @@ def largest_multipliers(tables: CostTables) -> Multipliers:
     """
     space = tables.space
     us, macs = tables.original(0, space.last)
-    per_mac = 1 / sum(macs / times_us for times_us in us.values()) if macs else 0.0
+    # Where a processor takes no time, neither does a MAC when all work.
+    takes_time = macs and min(us.values()) > 0
+    per_mac = 1 / sum(macs / times_us for times_us in us.values()) if takes_time else 0.0
     params = max(1, space.analysis.graph.params)
     per_meeting = min(us.values()) / space.last
     return Multipliers(3 * per_mac, 3 * per_mac * macs / params, 3 * per_meeting)
