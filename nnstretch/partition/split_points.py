@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from itertools import chain
 
 from nnstretch.errors import BadInput, UnknownName, closest
+from nnstretch.files.checked import check_argument, checked
 from nnstretch.graph import Graph
 from nnstretch.partition.split_graph import split_graph
 from nnstretch.structure.cuts import OUTPUT, find_cuts, is_size, prefixes
@@ -19,11 +20,14 @@ Several names: after everything that these tensors need.
 RANGE = ".."
 
 
+@checked
 def split_at(graph: Graph, points: Sequence[Point]) -> tuple[Graph, ...]:
     """Split a graph at points; return sub-graphs in order, one more than points.
 
-    Raises UnknownName for an unknown point, BadInput for one that splits nothing.
+    Raises UnknownName for an unknown point, BadInput for what is no point or splits nothing.
     """
+    for point in points:
+        check_argument(Point, point, "split point")
     return split_graph(graph, stages_at(graph, points))
 
 
@@ -134,6 +138,8 @@ def node_position(graph: Graph, name: str) -> int:
     for i, node in reversed(list(enumerate(graph.nodes))):
         if name in prefixes(node.module) and not is_size(node):
             return i
+    if name == OUTPUT:  # splits nothing, as any name of the last node
+        return len(graph.nodes) - 1
     known = [cut.name for cut in find_cuts(graph)] + [node.name for node in graph.nodes]
     raise UnknownName(
         f"unknown split point {name!r}, network {graph.name}, no cut, module or node of this"

@@ -4,6 +4,9 @@ value once.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -127,6 +130,31 @@ def test_a_point_that_splits_nothing_or_is_not_there_is_named(text: str) -> None
         stages_of_text(reference(), text)
     assert type(caught.value) is kind
     assert message in str(caught.value)
+
+
+NO_POINTS = {
+    "points is '0' (str), needed is Sequence": "0",
+    "split point is 0 (int), needed is text or tuple or Collection": [0],
+    "split point is None (NoneType), needed is text": ["o3", None],
+    "split point output splits nothing, network reference, everything is before it": ["output"],
+}
+
+
+@pytest.mark.parametrize("message", NO_POINTS)
+def test_what_is_no_split_point_is_refused(message: str) -> None:
+    points: Any = NO_POINTS[message]
+    with pytest.raises(BadInput) as caught:
+        split_at(reference(), points)
+    assert message in str(caught.value)
+
+
+def test_a_module_called_output_is_a_split_point() -> None:
+    nodes = (
+        replace(node("a", "add.Tensor", "%x", 1), module="output"),
+        node("b", "mul.Tensor", "%a", 2),
+    )
+    graph = Graph("named", (Value("x", ONE),), (), nodes, ("b",))
+    assert ends(split_at(graph, ["output"])) == [(("x",), ("a",)), (("a",), ("b",))]
 
 
 def test_values_do_not_run_backwards() -> None:
