@@ -28,9 +28,10 @@ from nnstretch.stretch.weights.weights_file import load_weights, write_tensors
             "8.bias holds values that are infinite as float32",
         ),
         ("1.running_var", lambda buffer: buffer * torch.nan, "1.running_var holds values that are"),
+        ("1.running_var", lambda buffer: buffer - 1.5, "1.running_var holds values below 0"),
     ],
 )
-def test_weights_of_another_kind_or_not_finite_are_refused(
+def test_weights_of_another_kind_or_of_no_use_are_refused(
     tmp_path: Path, key: str, change: Callable[[torch.Tensor], torch.Tensor], reason: str
 ) -> None:
     path, network = tmp_path / "w.safetensors", small_net()

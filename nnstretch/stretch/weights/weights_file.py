@@ -54,7 +54,7 @@ def load_weights(module: nn.Module, path: str | Path) -> None:
     weights, _ = read_tensors(as_path(path, "weights"))
     if reason := first_mismatch(module, weights):
         raise BadInput(f"weights {path} do not fit the network, {reason}")
-    if reason := first_not_finite(module, weights):
+    if reason := first_unusable(module, weights):
         raise BadInput(f"weights {path} cannot be used, {reason}, take those of another save")
     module.load_state_dict(weights)
 
@@ -94,10 +94,10 @@ def number_kind(tensor: Tensor) -> str:
     return "floating-point" if tensor.is_floating_point() else "whole"
 
 
-def first_not_finite(module: nn.Module, weights: Mapping[str, Tensor]) -> str | None:
-    """Return in words the first weight that is not finite, as the network would hold it.
+def first_unusable(module: nn.Module, weights: Mapping[str, Tensor]) -> str | None:
+    """Return in words the first weight that no network computes with, as it would hold it.
 
-    None where all are. Buffers and frozen weights may be infinite, as masks are, but are numbers.
+    None without any. Buffers and frozen weights may be infinite, as masks are, but are numbers.
     """
     trained = {
         key
@@ -110,6 +110,8 @@ def first_not_finite(module: nn.Module, weights: Mapping[str, Tensor]) -> str | 
             return f"{key} holds values that are no numbers (NaN)"
         if key in trained and not bool(cast.isfinite().all()):
             return f"{key} holds values that are infinite as {str(value.dtype)[6:]}"
+        if key.endswith("running_var") and bool((cast < 0).any()):
+            return f"{key} holds values below 0, which no variance is"
     return None
 
 
