@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -36,6 +37,9 @@ SETTINGS = settings(
 )
 ROUNDING = 1e-9
 SMALL = KernelSize(CHANNEL_STEP, CHANNEL_STEP, 7, 1)
+SWEPT = KernelSize(4 * CHANNEL_STEP, 4 * CHANNEL_STEP, 14, 1)
+"""Kernel of which one width at a time is swept."""
+MOST_BLOCKS = 48
 
 Forms = tuple[KernelForm, ...]
 
@@ -79,6 +83,18 @@ class PredictorSuite:
         before = predictor.estimate(kernel_of_form(form, size)).latency_us
         after = predictor.estimate(kernel_of_form(form, larger)).latency_us
         assert after >= before * (1 - ROUNDING), (form, size, larger)
+
+    @pytest.mark.parametrize("field", ["cin", "cout"])
+    def test_the_next_width_is_never_faster(
+        self, predictor: Predictor, forms: Forms, field: str
+    ) -> None:
+        """Check every step from one width to the next, which drawn sizes seldom take."""
+        sizes = [replace(SWEPT, **{field: CHANNEL_STEP * i}) for i in range(1, MOST_BLOCKS + 1)]
+        for form in forms:
+            kernels_of_form = [kernel_of_form(form, size) for size in sizes]
+            latency_us = estimate_many(predictor, kernels_of_form).latency_us.tolist()
+            for size, (before, after) in zip(sizes, pairwise(latency_us), strict=False):
+                assert after >= before * (1 - ROUNDING), (form, size, field)
 
     @SETTINGS
     @given(data=st.data())

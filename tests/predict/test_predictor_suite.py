@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ from support import synthetic
 from support.shipped_forms import forms_of
 
 from nnstretch.errors import UnsupportedOp
+from nnstretch.kernel import Kernel
 from nnstretch.predict import known_socs, load_soc
+from nnstretch.predictor import Estimate
 from nnstretch.profile.fitting.fit_predictor import fit
 from nnstretch.testing.predictor_suite import PredictorSuite
 from nnstretch.testing.strategies import KernelForm, KernelSize, kernel_of_form
@@ -32,6 +35,40 @@ class TestShipped(PredictorSuite):
 @pytest.fixture(scope="module")
 def fitted() -> Any:
     return fit(synthetic.samples(600, seed=1), "cpu", "float32")
+
+
+@dataclass(frozen=True)
+class Altered:
+    """Times of a predictor times a factor that depends on the kernel."""
+
+    factor_of: Callable[[Kernel], float]
+    processor: str = "cpu"
+
+    def estimate(self, kernel: Kernel, /) -> Estimate:
+        time_us = (5.0 + kernel.macs / 20_000) * self.factor_of(kernel)
+        return Estimate(time_us, time_us / 10)
+
+
+FORMS = (KernelForm("conv", "conv2d", window=3), KernelForm("dwconv", "conv2d", window=3))
+JUMPS: dict[str, Callable[[Kernel], float]] = {
+    "cout": lambda kernel: 1.5 if kernel.kind == "conv" and kernel.cout % 64 == 0 else 1.0,
+    "cin": lambda kernel: 3.0 if kernel.kind == "conv" and kernel.cin == 256 else 1.0,
+}
+OF_DEPTHWISE: dict[str, Callable[[Kernel], float]] = {
+    "cin": lambda kernel: 2.0 if kernel.kind == "dwconv" and kernel.cin == 96 else 1.0
+}
+
+
+@pytest.mark.parametrize("jumps", [JUMPS, OF_DEPTHWISE])
+def test_a_width_that_is_slower_than_the_next_is_always_caught(
+    jumps: dict[str, Callable[[Kernel], float]],
+) -> None:
+    for field, factor_of in jumps.items():
+        with pytest.raises(AssertionError, match=field):
+            PredictorSuite().test_the_next_width_is_never_faster(Altered(factor_of), FORMS, field)
+    for field in ("cin", "cout"):
+        even = Altered(lambda kernel: 1.0)
+        PredictorSuite().test_the_next_width_is_never_faster(even, FORMS, field)
 
 
 class TestLearned(PredictorSuite):
