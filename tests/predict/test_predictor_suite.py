@@ -71,6 +71,14 @@ def test_a_width_that_is_slower_than_the_next_is_always_caught(
         PredictorSuite().test_the_next_width_is_never_faster(even, FORMS, field)
 
 
+def test_a_predictor_that_reads_names_is_always_caught() -> None:
+    by_name = Altered(lambda kernel: 1.0 + len(kernel.name) / 100)
+    by_nodes = Altered(lambda kernel: 1.0 + len(kernel.nodes) / 100)
+    for predictor in (by_name, by_nodes):
+        with pytest.raises(AssertionError):
+            PredictorSuite().test_equal_kernels_have_equal_estimates(predictor, FORMS)
+
+
 class TestLearned(PredictorSuite):
     @pytest.fixture
     def predictor(self, fitted: Any) -> Any:
