@@ -107,6 +107,16 @@ class BackendSuite:
         backend.run(case.values(1))
         assert_same(results, kept)
 
+    def test_a_caller_may_write_on_results(self, case: BackendCase) -> None:
+        """Check that results can be written on, and that no later run reads them."""
+        backend, values = case.load(), case.values(0)
+        results = backend.run(values)
+        kept = copies(results)
+        for result in results:
+            assert result.flags.writeable
+            result[...] = 0
+        assert_same(backend.run(values), kept)
+
     def test_threads_that_share_a_backend_get_their_own_results(self, case: BackendCase) -> None:
         """Check that concurrent runs do not mix."""
         backend = case.load()

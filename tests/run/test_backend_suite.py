@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from support.bundles import feature_map, model_bytes, subgraph
@@ -47,6 +49,27 @@ def onnx_case(backend: str) -> BackendCase:
     data = onnx_file()
     sub = subgraph("s", "cpu", data, INPUTS, OUTPUTS)
     return BackendCase(lambda: load_backend(backend, sub, data, "b"), INPUTS, OUTPUTS, reference)
+
+
+class Kept:
+    """A backend that keeps what it returns, or lets nobody write on it."""
+
+    def __init__(self, is_read_only: bool) -> None:
+        self.results: list[np.ndarray] = []
+        self.is_read_only = is_read_only
+
+    def run(self, inputs: Arrays, /) -> Sequence[np.ndarray]:
+        self.results = self.results or reference(inputs)
+        for result in self.results:
+            result.flags.writeable = not self.is_read_only
+        return self.results
+
+
+@pytest.mark.parametrize("is_read_only", [True, False])
+def test_a_backend_whose_results_are_not_the_callers_is_caught(is_read_only: bool) -> None:
+    case = BackendCase(lambda: Kept(is_read_only), INPUTS, OUTPUTS, reference)
+    with pytest.raises(AssertionError):
+        BackendSuite().test_a_caller_may_write_on_results(case)
 
 
 class TestOnnxRuntime(BindableBackendSuite):
