@@ -17,6 +17,7 @@ from nnstretch.capture.rebuild_module import build
 from nnstretch.export.onnx.convert import OnnxRunner
 from nnstretch.export.onnx.sections import (
     SectionFile,
+    check_outputs,
     compare_with_network,
     outputs_of,
     section_file,
@@ -37,6 +38,7 @@ def export_pieces(
     Each reads what those before it wrote. Raises Mismatch, UnsupportedOp.
     """
     check_repeatable(graph, graph.name)
+    check_outputs(graph.name, graph.input_names, graph.outputs)  # stages write each value once
     values = draw_inputs(graph, 0)
     ports: dict[str, Port] = {}
     files: dict[str, bytes] = {}

@@ -11,10 +11,12 @@ from torch import nn
 from torch.nn import functional
 
 from nnstretch.capture.torch_export import CapturedNetwork, trace
+from nnstretch.errors import UnsupportedOp
 from nnstretch.export.onnx import sections
 from nnstretch.export.onnx.network_file import NetworkFile
 from nnstretch.partition.export import export_partition, export_to_cut
 from nnstretch.partition.partition import PartitionRequest, partitions
+from nnstretch.partition.pieces import export_pieces
 from nnstretch.predict import load_soc
 from nnstretch.run.pipelines.pipeline import Pipeline
 
@@ -76,3 +78,33 @@ def test_a_section_that_would_read_more_than_it_is_given_is_not_cut(
     assert whole.section([value.name for value in captured.graph.inputs], [first]) is not None
     assert whole.section([], [last]) is None
     assert whole.section([first], ["nowhere"]) is None
+
+
+class Twice(nn.Module):
+    """One value under two names, or an input beside it."""
+
+    def __init__(self, is_input: bool) -> None:
+        super().__init__()
+        self.first, self.second, self.is_input = nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 1), is_input
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = self.second(torch.relu(self.first(x)))
+        return y, x if self.is_input else y
+
+
+@pytest.mark.parametrize(
+    ("is_input", "same"), [(False, r"output twice \(conv2d_1\)"), (True, r"input unchanged \(x\)")]
+)
+def test_outputs_that_are_one_value_are_refused_in_any_number_of_pieces(
+    tmp_path: Path, is_input: bool, same: str
+) -> None:
+    captured = trace(Twice(is_input).eval(), torch.zeros(1, 3, 8, 8), "net")
+    graph, weights = captured.graph, captured.weights
+    says = f"cannot export net to ONNX, it returns its {same}, choose other outputs"
+    for stages in (1, 2):
+        partition = partitions(graph, load_soc("mi9"), PartitionRequest(stages))[0]
+        with pytest.raises(UnsupportedOp, match=says):
+            export_partition(partition, weights, tmp_path / "net.nns")
+        with pytest.raises(UnsupportedOp, match=says):
+            export_pieces(graph, weights, partition.subgraphs, lambda *_: None)
+    assert not list(tmp_path.iterdir())
