@@ -74,6 +74,8 @@ class Trial:
         default=(), repr=False, compare=False
     )
     """Cost on other processors: `[segment][branch]`, the merge last; empty where not asked for."""
+    soc: str = field(default="", repr=False, compare=False)
+    """Chip that it is predicted on; empty where nobody said."""
 
     @property
     def latency_us(self) -> float:

@@ -61,7 +61,7 @@ def export(
     needs. Each file is run by its own runtime and compared with the module (int8 on calibration
     inputs, others on a random one), and so is the whole; raises Mismatch where they differ by more
     than rounding or int8 has a signal-to-noise ratio below 10 dB, UnsupportedOp where the format
-    lacks an operator.
+    lacks an operator, BadInput for what does not go together, such as a trial of another chip.
     """
     check_plan(plan)
     return export_bundle(

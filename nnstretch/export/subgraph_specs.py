@@ -81,6 +81,7 @@ class ExportRequest:
                     f"{name} is of another plan, export of {self.plan.model}, needed is the one"
                     " that is exported"
                 )
+        self.check_chip()
         for segment in lowered.segments if lowered is not None else ():
             for branch in segment.branches:
                 check_repeatable(branch.graph, self.plan.model)
@@ -99,12 +100,30 @@ class ExportRequest:
                 f"weights are {min(kinds)}, export of {self.plan.model}, needed are those of"
                 " float32, as module.float() makes them"
             )
+        self.check_calibration()
+
+    def check_calibration(self) -> None:
+        """Check that int8, and nothing else, has inputs to be calibrated on. Raises BadInput."""
         if self.int8:
             check_int8_input(self.input_spec, self.plan.model)
         if self.int8 and self.calibration is None:
             raise BadInput(
                 f"int8 without calibration inputs, export of {self.plan.model}, ranges of"
                 " activations are measured on them"
+            )
+        if self.calibration is not None and not self.int8:
+            raise BadInput(
+                f"calibration inputs without int8, export of {self.plan.model}, nothing else is"
+                " measured on them"
+            )
+
+    def check_chip(self) -> None:
+        """Check that the trial is of the chip. Raises BadInput."""
+        trial, soc = self.trial, self.soc
+        if trial is not None and soc is not None and trial.soc not in ("", soc.name):
+            raise BadInput(
+                f"trial is of chip {trial.soc} and soc is {soc.name}, export of"
+                f" {self.plan.model}, predict the plan on the chip that it is exported for"
             )
 
     @property

@@ -25,13 +25,19 @@ from nnstretch.export.litert.int8 import SharedScaleGroups, require_equal_format
 from nnstretch.export.subgraph_specs import ExportRequest
 from nnstretch.export.verify import check_snr, snr_db
 from nnstretch.plan import Branch, Plan, Segment
+from nnstretch.predict import load_soc
 from nnstretch.stretch import stretch
+from nnstretch.stretch.cost.cost_model import estimate_plan
 from nnstretch.trial import Trial
 
 
 @pytest.fixture(scope="module")
 def module() -> nn.Module:
     return tiny()
+
+
+def trial_on(soc: str) -> Trial:
+    return estimate_plan(tiny().lowered, load_soc(soc))
 
 
 LARGER = replace(PLAN, input_shape=(1, 3, 32, 32))
@@ -55,6 +61,15 @@ OTHER = replace(PLAN, segments=(Segment("input", "stem", (Branch("dsp"),)), *PLA
         ({"plan": LARGER}, "module is of another plan, export of tiny"),
         ({"trial": Trial(OTHER, (), 0, 0)}, "trial is of another plan, export of tiny"),
         ({"trial": Trial(LARGER, (), 0, 0)}, "trial is of another plan, export of tiny"),
+        ({"calibration": []}, "calibration inputs without int8, export of tiny, nothing else"),
+        (
+            {"calibration": [], "format": "litert"},
+            "calibration inputs without int8, export of tiny",
+        ),
+        (
+            {"trial": trial_on("mi9"), "soc": load_soc("mi11")},
+            "trial is of chip mi9 and soc is mi11, export of tiny, predict the plan on the chip",
+        ),
     ],
 )
 def test_requests_that_do_not_go_together_are_refused(
@@ -62,6 +77,16 @@ def test_requests_that_do_not_go_together_are_refused(
 ) -> None:
     with pytest.raises(BadInput, match=f"^{why}"):
         replace(ExportRequest(module, PLAN), **change)
+
+
+def test_a_trial_of_the_chip_is_taken_whatever_chip_its_plan_was_found_for(
+    module: nn.Module,
+) -> None:
+    trial, of_nobody = trial_on("mi11"), Trial(PLAN, (), 0, 0)
+    plan = replace(PLAN, soc="mi9")
+    for soc in (load_soc("mi11"), None):
+        assert ExportRequest(module, plan, trial=trial, soc=soc).trial is trial
+    assert ExportRequest(module, plan, trial=of_nobody, soc=load_soc("mi11")).trial is of_nobody
 
 
 def test_weights_of_another_precision_are_refused(module: nn.Module, tmp_path: Path) -> None:

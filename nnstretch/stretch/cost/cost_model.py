@@ -239,7 +239,8 @@ def estimate_plan(
     costs: list[SegmentCost] = []
     for segment, stay in zip(stretched.segments, residencies(placements), strict=True):
         costs.append(cost_model.segment_cost(segment, stay, processors, originals_us))
-    return Trial(stretched.plan, tuple(costs), stretched.macs, stretched.params)
+    plan, macs, params = stretched.plan, stretched.macs, stretched.params
+    return Trial(plan, tuple(costs), macs, params, soc=soc.name)
 
 
 def nearest_kind(kernel: Kernel) -> Kernel:
