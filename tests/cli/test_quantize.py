@@ -366,7 +366,9 @@ def test_calibration_images_of_another_size_are_refused(tmp_path: Path) -> None:
     network = nn.Sequential(nn.Conv2d(3, 3, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     labels = torch.zeros(2, dtype=torch.long)
     sound, small = (torch.rand(2, 3, 8, 8, requires_grad=True), labels), torch.rand(2, 3, 6, 6)
-    with pytest.raises(BadInput, match=r"^calibration has images of \(2, 3, 6, 6\), quantize, the f"):
+    with pytest.raises(
+        BadInput, match=r"^calibration has images of \(2, 3, 6, 6\), quantize, the f"
+    ):
         nnstretch.quantize(
             network,
             tmp_path / "net.tflite",
