@@ -53,6 +53,11 @@ class TensorSpec:
         return self.elements * ELEMENT_BYTES.get(self.dtype, 4)
 
     @property
+    def is_floating(self) -> bool:
+        """Return whether the elements are floating numbers, as layers with weights read them."""
+        return "float" in self.dtype
+
+    @property
     def unusual_dtype(self) -> str:
         """Return the element type where it is not float32, else an empty text."""
         return "" if self.dtype == "float32" else self.dtype

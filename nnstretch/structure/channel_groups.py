@@ -55,8 +55,6 @@ class ChannelGroups:
     pinned: Mapping[int, str]
     """Root -> why it keeps its size."""
     junctions: tuple[ShortcutJunction, ...]
-    input_dim: int
-    """Which dimension of the section's input holds channels."""
     consumed: frozenset[int]
     """Roots that a layer reads as channels."""
     weights_of: Mapping[int, tuple[str, ...]]
@@ -211,7 +209,6 @@ def solve_groups(walk: ChannelAnalysis) -> ChannelGroups:
         granularity={r: max(1, gcd(*walk.sizes[r])) for r in set(root)},
         pinned={root[group]: reason for group, reason in walk.reasons.items()},
         junctions=tuple(walk.junctions),
-        input_dim=channel_dim(walk.shapes[walk.graph.inputs[0].name][0], root, consumed),
         consumed=consumed,
         weights_of=writers_of_groups(walk, root, transposed),
         transposed=transposed,

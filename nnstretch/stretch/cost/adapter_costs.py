@@ -38,10 +38,17 @@ class AdapterCosts:
         ends: BoundaryLayouts = PLAIN_BOUNDARY,
         always: bool = False,
     ) -> CostArrays:
-        """Return costs over broadcast widths; zero where both agree, unless `always`."""
+        """Return costs over broadcast widths; zero where both agree, unless `always`.
+
+        Infinite where one is needed between tensors that hold no floating numbers.
+        """
         width_in, width_out = np.broadcast_arrays(width_in, width_out)
         needed = np.full(width_in.shape, True) if always else width_in != width_out
         result = CostArrays.zeros(self.layouts.processors, width_in.shape)
+        if not self.spec.is_floating:
+            for us in result.latency_us.values():
+                us[needed] = np.inf
+            return result
         is_narrow = np.full(width_in.shape, False)
         if self.layouts.blocked:
             is_narrow = needed & (np.minimum(width_in, width_out) < BLOCK)

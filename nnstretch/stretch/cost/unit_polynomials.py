@@ -120,7 +120,12 @@ class UnitPolynomials:
     def with_adapter(
         self, width_in: int, width_out: int, ends: BoundaryLayouts
     ) -> KernelPolynomials | None:
-        """Return polynomials of adapter and unit as one graph, over (width in, width out)."""
+        """Return polynomials of adapter and unit as one graph, over (width in, width out).
+
+        None where there are none, or no adapter can be built.
+        """
+        if not self.groups.section.graph.inputs[0].spec.is_floating:
+            return None
         origin = ADAPTED_ORIGIN
         if self.layouts.blocked:
             origin = origin[0] + width_in % BLOCK, origin[1] + width_out % BLOCK

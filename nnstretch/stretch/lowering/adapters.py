@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from nnstretch.errors import BadPlan
 from nnstretch.graph import Argument, Graph, Node, TensorSpec, Value, ValueRef, Weight
 from nnstretch.stretch.lowering.depth_scaling import rename_inputs
 from nnstretch.structure.channel_groups import ShortcutJunction
@@ -17,8 +18,16 @@ ADAPTER_PREFIX = "adapt_"
 def build_adapter(
     label: str, source: str, spec: TensorSpec, width: int, axis: int
 ) -> tuple[list[Node], list[Weight]]:
-    """Build the module `adapt_LABEL` that maps `source` to `width` channels along `axis`."""
+    """Build the module `adapt_LABEL` that maps `source` to `width` channels along `axis`.
+
+    Raises BadPlan where the source holds no floating numbers.
+    """
     module = ADAPTER_PREFIX + label
+    if not spec.is_floating:
+        raise BadPlan(
+            f"adapter {module} is impossible, it would read {source}, which holds {spec.dtype},"
+            " needed are floating numbers, keep the width there"
+        )
     if axis == 1 and len(spec.shape) == 4:
         return conv_adapter(module, source, spec, width)
     return linear_adapter(module, source, spec, width, axis % len(spec.shape))

@@ -14,7 +14,7 @@ from nnstretch.stretch.lowering.section import FeasibleWidths, InnerCut, Section
 from nnstretch.stretch.lowering.width_scaling import inner_groups, output_dimension_of
 from nnstretch.structure.blocks import BlockStage, find_stages
 from nnstretch.structure.channel_groups import ChannelGroups, analyze_channels
-from nnstretch.structure.cuts import INPUT, Cut, cut_named, find_cuts
+from nnstretch.structure.cuts import Cut, cut_named, find_cuts
 
 
 @dataclass
@@ -79,10 +79,8 @@ class NetworkAnalysis:
         """Analyze the channels of a section."""
         axis_out = self.whole_network.axis(end.value)
         channels = analyze_channels(graph, axis_out)
-        if start.name == INPUT:
-            axis_in = channels.input_dim
-        else:
-            axis_in = self.whole_network.axis(start.value)
+        # A section may end before anything in it reads channels, so the whole network says where.
+        axis_in = self.whole_network.axis(start.value)
         entry = channels.roots(channels.shapes[graph.inputs[0].name][0][axis_in])
         last = channels.roots(channels.shapes[graph.outputs[0]][0][axis_out])
         return Section(
