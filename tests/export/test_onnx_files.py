@@ -122,3 +122,14 @@ def test_truth_values_and_whole_numbers_are_compared(kind: type, difference: int
     assert check_close(ones, ones, "s0") == 0
     with pytest.raises(Mismatch, match=f"s0 differs from the module by {difference}, allowed"):
         check_close(zeros, ones, "s0")
+
+
+def test_half_precision_may_differ_by_its_rounding_and_full_may_not() -> None:
+    ones, near, far = np.float16([1, 1, 1]), np.float16([1, 1.003, 1]), np.float16([1, 1.02, 1])
+    assert 0 < check_close(ones, near, "s0") < 0.004
+    with pytest.raises(Mismatch, match=r"s0 differs from the module by 0.0195, allowed are 0.0039"):
+        check_close(ones, far, "s0")
+    with pytest.raises(
+        Mismatch, match=r"s0 differs from the module by 0.00293, allowed are 0.0001"
+    ):
+        check_close(ones.astype(np.float32), near.astype(np.float32), "s0")

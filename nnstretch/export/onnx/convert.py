@@ -29,6 +29,8 @@ STACK_TRACE = "pkg.torch.onnx.stack_trace"
 """Metadata of a node, from PyTorch's exporter."""
 TOLERANCE = 1e-4
 """Largest difference from the module, over the largest magnitude it writes (or 1)."""
+ROUNDINGS = 4
+"""Roundings of float16 in a row that two orders of computing differ by."""
 
 
 def export_model(name: str, module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> onnx.ModelProto:
@@ -189,12 +191,16 @@ def check_close(expected: np.ndarray, actual: np.ndarray, what: str) -> float:
     Raises Mismatch when the difference is more than rounding explains.
     """
     error = max_abs_difference(expected, actual, what)
-    scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
-    if not error <= TOLERANCE * scale:
-        raise Mismatch(
-            f"{what} differs from the module by {error:.3g}, allowed are {TOLERANCE * scale:.3g}"
-        )
+    allowed = tolerance_of(expected.dtype) * max(1.0, float(np.abs(expected).max(initial=0.0)))
+    if not error <= allowed:
+        raise Mismatch(f"{what} differs from the module by {error:.3g}, allowed are {allowed:.3g}")
     return error
+
+
+def tolerance_of(dtype: np.dtype) -> float:
+    """Return what rounding explains, over the largest number: more for those of few digits."""
+    is_short = dtype == np.float16
+    return max(TOLERANCE, ROUNDINGS * float(np.finfo(dtype).eps)) if is_short else TOLERANCE
 
 
 def max_abs_difference(expected: np.ndarray, actual: np.ndarray, what: str) -> float:

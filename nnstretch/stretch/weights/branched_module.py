@@ -107,8 +107,9 @@ def stretch(module: nn.Module, plan: Plan, inherit: bool = True) -> StretchedNet
     """Build the network a plan describes, in training mode.
 
     With `inherit`, it starts from the weights of `module` (rule: stretch/weights/inheritance.py);
-    otherwise from PyTorch's own initialization and the constants of `module`. Raises BadPlan where
-    plan and network disagree, CannotCapture where the network is no fixed graph.
+    otherwise from PyTorch's own initialization and the constants of `module`. All its parameters
+    are trained, also those that `module` keeps frozen. Raises BadPlan where plan and network
+    disagree, CannotCapture where the network is no fixed graph.
     """
     check_plan(plan)
     captured = trace(module, example_input(module, plan), plan.model)
