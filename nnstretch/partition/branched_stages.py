@@ -6,10 +6,10 @@ branches and merges use.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import inf
 
 from nnstretch.bundle.manifest import Manifest
@@ -41,9 +41,14 @@ def group_segments(
     """
     used = [processors_used(cost, host) for cost in trial.segments]
     all_processors = frozenset[str]().union(*used)
-    times_us = [contended_us(cost, soc, all_processors) for cost in trial.segments]
+
+    @cache
+    def stage_us(first: int, last: int) -> float:
+        elsewhere = all_processors.difference(*used[first:last])
+        return sum(contended_us(cost, soc, elsewhere) for cost in trial.segments[first:last])
+
     counts = range(1, len(used) + 1) if stages is None else (stages,)
-    groupings = {count: best_grouping(times_us, used, count) for count in counts}
+    groupings = {count: best_grouping(stage_us, used, count) for count in counts}
     count = min(groupings, key=lambda number: (groupings[number][0], number))
     bottleneck_us, ends = groupings[count]
     if bottleneck_us == inf:
@@ -57,7 +62,7 @@ def group_segments(
     ranges = []
     for first, last in pairwise([0, *ends]):
         processors = tuple(sorted(frozenset[str]().union(*used[first:last])))
-        ranges.append(SegmentRange(first, last, processors, sum(times_us[first:last])))
+        ranges.append(SegmentRange(first, last, processors, stage_us(first, last)))
     return tuple(ranges)
 
 
@@ -67,16 +72,21 @@ def processors_used(cost: SegmentCost, host: str) -> frozenset[str]:
     return processors | {host} if len(cost.branches) > 1 else processors
 
 
-def with_contention(manifest: Manifest, trial: Trial, soc: Soc, host: str) -> Manifest:
+def with_contention(
+    manifest: Manifest, trial: Trial, soc: Soc, ranges: Sequence[SegmentRange]
+) -> Manifest:
     """Return a plan's manifest with the times of branches while the whole pipeline computes."""
-    used = [processors_used(cost, host) for cost in trial.segments]
-    all_processors = frozenset[str]().union(*used)
+    all_processors = frozenset(chain.from_iterable(stage.processors for stage in ranges))
+    elsewhere: dict[int, frozenset[str]] = {}
+    for stage in ranges:
+        segments = range(stage.first, stage.last)
+        elsewhere |= dict.fromkeys(segments, all_processors.difference(stage.processors))
     subgraphs = []
     for sub in manifest.subgraphs:
         cost = trial.segments[sub.segment]
         compute_us = {branch.processor: branch.compute_us for branch in cost.branches}
         if sub.role == "branch" and sub.processor in sub.predicted_us.keys() & compute_us.keys():
-            factor = contention_of(sub.processor, cost, soc, all_processors)
+            factor = contention_of(sub.processor, cost, soc, elsewhere[sub.segment])
             more_us = (factor - 1) * compute_us[sub.processor]
             time_us = sub.predicted_us[sub.processor] + more_us
             sub = replace(sub, predicted_us=sub.predicted_us | {sub.processor: time_us})
@@ -84,48 +94,51 @@ def with_contention(manifest: Manifest, trial: Trial, soc: Soc, host: str) -> Ma
     return replace(manifest, subgraphs=tuple(subgraphs))
 
 
-def contention_of(
-    processor: str, cost: SegmentCost, soc: Soc, all_processors: frozenset[str]
-) -> float:
-    """Return the factor by which a branch's compute grows while the whole pipeline computes.
+def contention_of(processor: str, cost: SegmentCost, soc: Soc, elsewhere: frozenset[str]) -> float:
+    """Return the factor by which a branch's compute grows while other stages compute elsewhere.
 
-    Of a neighbour that the branch did not have in its segment it is the most that it can be.
+    Its own stage holds one item: what of it the segment does not use is idle. Of a neighbour that
+    the branch did not have in its segment it is the most that it can be.
     """
     names = frozenset(cost.processors)
+    busy = names | elsewhere
     slowing = soc.slowing(processor)
-    more_busy = max([1.0, *(n.busy_factor for n in slowing if n.beside in all_processors)])
+    more_busy = max([1.0, *(n.busy_factor for n in slowing if n.beside in busy)])
     less_busy = max([1.0, *(n.busy_factor for n in slowing if n.beside in names)])
     segment_factor = soc.contention_factor(names) if len(names) > 1 else 1.0
-    pipeline_factor = soc.contention_factor(all_processors) if len(all_processors) > 1 else 1.0
+    pipeline_factor = soc.contention_factor(busy) if len(busy) > 1 else 1.0
     return pipeline_factor / segment_factor * more_busy / less_busy
 
 
-def contended_us(cost: SegmentCost, soc: Soc, all_processors: frozenset[str]) -> float:
-    """Return a segment's latency while the whole pipeline computes."""
+def contended_us(cost: SegmentCost, soc: Soc, elsewhere: frozenset[str]) -> float:
+    """Return a segment's latency while other stages compute elsewhere."""
     times_us = []
     for branch in cost.branches:
-        factor = contention_of(branch.processor, cost, soc, all_processors)
+        factor = contention_of(branch.processor, cost, soc, elsewhere)
         times_us.append(branch.transfer_in_us + factor * branch.compute_us + branch.transfer_out_us)
     return max(times_us) + cost.sync_us + cost.merge_us
 
 
 def best_grouping(
-    times_us: Sequence[float], used: Sequence[frozenset[str]], count: int
+    stage_us: Callable[[int, int], float], used: Sequence[frozenset[str]], count: int
 ) -> tuple[float, tuple[int, ...]]:
-    """Return the smallest bottleneck and the end of each stage; infinite where there is none."""
+    """Return the smallest bottleneck and the end of each stage; infinite where there is none.
+
+    `stage_us` is the time of segments first to last - 1 as one stage.
+    """
 
     @cache
     def solve(first: int, taken: frozenset[str], remaining: int) -> tuple[float, tuple[int, ...]]:
-        if first == len(times_us):
+        if first == len(used):
             return (inf, ()) if remaining else (0.0, ())
         best: tuple[float, tuple[int, ...]] = (inf, ())
         processors: frozenset[str] = frozenset()
-        for last in range(first + 1, len(times_us) + 1) if remaining else ():
+        for last in range(first + 1, len(used) + 1) if remaining else ():
             processors |= used[last - 1]
             if processors & taken:
                 break
             bottleneck_us, ends = solve(last, taken | processors, remaining - 1)
-            best = min(best, (max(bottleneck_us, sum(times_us[first:last])), (last, *ends)))
+            best = min(best, (max(bottleneck_us, stage_us(first, last)), (last, *ends)))
         return best
 
     return solve(0, frozenset(), count)

@@ -130,7 +130,7 @@ def export_branched(
     """
     export_bundle(replace(request, progress=progress), path)
     bundle = read_bundle(path)
-    manifest = with_contention(bundle.manifest, trial, soc, request.host)
+    manifest = with_contention(bundle.manifest, trial, soc, ranges)
     pipeline = pipeline_of(manifest, ranges, options.threads, options.capacity, options.cores)
     write_bundle(path, replace(manifest, pipeline=pipeline), bundle.files)
     return manifest.max_abs_error

@@ -161,6 +161,31 @@ def test_a_plan_becomes_stages_that_are_branched(
     assert "its segments share cpu" in error
 
 
+def test_an_idle_processor_of_a_stage_slows_nobody(
+    net: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One stage holds one item: it takes what its plan does, and so does its bundle."""
+    (net / "wide.py").write_text(
+        "from torch import nn\n\n\ndef make():\n    return nn.Sequential(nn.Sequential(nn.Conv2d(64,"
+        " 256, 3), nn.ReLU()), nn.Sequential(nn.Conv2d(256, 256, 3), nn.ReLU()))\n"
+    )
+    (net / "plan.yaml").write_text(
+        f"format: 1\nmodel: {net}/wide.py:make\ninput: [1, 64, 32, 32]\nsegments:\n  - {{end: '0',"
+        " processor: cpu}\n  - end: output\n    branches: [{processor: cpu, width: 64},"
+        " {processor: dsp, width: 192}]\n"
+    )
+    plan, out = str(net / "plan.yaml"), net / "plan.nns"
+    assert run_verb("predict", [plan, "--soc", "mi9", "--json"]) == 0
+    predicted_ms = json.loads(capsys.readouterr().out)["plan_latency_ms"]
+    result = verb(capsys, plan, "--out", str(out))
+    assert [stage["processors"] for stage in result["stages"]] == [["cpu", "dsp"]]
+    assert result["latency_ms"] == pytest.approx(predicted_ms)
+    known = {processor.name: processor for processor in MI9.processors}
+    assert predicted_bottleneck_us(read_bundle(out).manifest, known) == pytest.approx(
+        1000 * predicted_ms
+    )
+
+
 REFUSED: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "split nothing": (
         lambda net: [f"{net}/net.py:Detector", "--split", "conv2d:99"],
