@@ -9,6 +9,7 @@ fusion_probe.py        which operators a backend fuses
 uncertainty.py         which kernels are predicted badly
 check_profile.py       whether a profile still fits this machine
 validation.py          held-out networks
+earlier_profile.py     what earlier runs left, kept where there is no time for it again
 system_costs.py        queue round trips, merges, copies, contention
 contention_worker.py   process that keeps a core busy
 energy.py              RAPL, NVML

@@ -43,6 +43,8 @@ class CardFacts:
     rules: FusionRules
     samples: Mapping[int, Sequence[Sample]]
     rows: Sequence[HeldOutNetwork]
+    earlier_rows: frozenset[HeldOutNetwork]
+    """Of them, those of runs before this one."""
     refused: Mapping[str, str]
     notes: Sequence[str]
     spent_s: float
@@ -190,6 +192,8 @@ def errors(facts: CardFacts) -> str:
             "network | processor | kernels | predicted ms | measured ms | error | spread",
             map(row, facts.rows),
         )
+        if before := len(facts.earlier_rows):
+            text += f"\n{before} of them were predicted and measured by earlier runs.\n"
     text += "".join(f"\nNot told: {name}: {reason}\n" for name, reason in facts.refused.items())
     return text
 

@@ -40,9 +40,11 @@ class FusionProbe:
 
 
 def fused_pairs(
-    meter: Meter, may_probe: Callable[[int], bool] = lambda chains: True
+    meter: Meter,
+    may_probe: Callable[[int], bool] = lambda chains: True,
+    known: frozenset[tuple[str, str]] = frozenset(),
 ) -> FusionRules:
-    """Return which operators the backend fuses; what there is no time to probe is not fused.
+    """Return which operators the backend fuses; what there is no time to probe only if it is known.
 
     `may_probe` is asked before so many chains are measured. Raises BadInput where the backend
     cannot even run a convolution.
@@ -53,16 +55,17 @@ def fused_pairs(
     singles = [(k,) for k in (*firsts.values(), *followers.values())]
     alone = time_probes(meter, singles, may_probe)
     first = dict(zip(firsts, alone, strict=False))
-    second = dict(zip(followers, alone[len(firsts) :], strict=True))
+    second = dict(zip(followers, alone[len(firsts) :], strict=False))
     chains = [(firsts[kind], followers[kind, op]) for kind, op in pairs]
-    both = dict(zip(pairs, time_probes(meter, chains, may_probe), strict=True))
+    both = dict(zip(pairs, time_probes(meter, chains, may_probe), strict=False))
     if first["conv"] is None:
         raise BadInput(
             f"cannot profile {meter.name}, it refuses a 1x1 convolution over"
             f" {'x'.join(map(str, MAP))}"
         )
-    pairs_fused = {pair for pair in pairs if is_fused(first[pair[0]], second[pair], both[pair])}
-    pairs_fused |= {(kind, "batch_norm") for kind in FOLDED}
+    probed = second.keys() & both.keys()
+    pairs_fused = {pair for pair in probed if is_fused(first[pair[0]], second[pair], both[pair])}
+    pairs_fused |= {(kind, "batch_norm") for kind in FOLDED} | (known - probed)
     return FusionRules(
         frozenset(pairs_fused), after_activation(meter, firsts["conv"], pairs_fused), blocked
     )
@@ -135,13 +138,12 @@ def time_probes(
     chains: Sequence[tuple[Kernel, ...]],
     may_probe: Callable[[int], bool] = lambda chains: True,
 ) -> list[FusionProbe | None]:
-    """Lower quartiles of the rounds; None for what is refused or not probed."""
+    """Lower quartiles of the rounds; None for what is refused, and fewer where time is up."""
     probes: list[FusionProbe | None] = []
     for at in range(0, len(chains), BATCH):
         batch = chains[at : at + BATCH]
-        if at and not may_probe(len(batch)):
-            probes += [None] * len(batch)
-            continue
+        if at and not may_probe(len(chains) - at):
+            break
         for chain, times in zip(batch, meter.measure(batch, ROUNDS), strict=True):
             probes.append(
                 FusionProbe(float(np.percentile(times, 25)), meter.launches(chain))

@@ -28,6 +28,13 @@ from nnstretch.profile.backends.meter import Meter
 from nnstretch.profile.backends.registry import cuda_devices, meter_at
 from nnstretch.profile.budget import GROW_FAMILY_S, GROW_SAMPLE_S, Budget, Clock, plan_budget
 from nnstretch.profile.card import CardFacts, card, provenance
+from nnstretch.profile.earlier_profile import (
+    earlier_soc,
+    kept_contention,
+    kept_doubts,
+    kept_networks,
+    kept_predictor,
+)
 from nnstretch.profile.fitting.fit_predictor import fit
 from nnstretch.profile.machine import (
     Cluster,
@@ -42,7 +49,7 @@ from nnstretch.profile.profile_request import (
     Progress,
     prepare_folder,
 )
-from nnstretch.profile.sampling.journal import open_journal, remove_journal
+from nnstretch.profile.sampling.journal import ProfileJournal, open_journal, remove_journal
 from nnstretch.profile.sampling.sample import Sample, normalize_disturbed
 from nnstretch.profile.sampling_phase import Rules, SamplingPhase
 from nnstretch.profile.system_costs import measure_surroundings, representative_kernels
@@ -62,6 +69,10 @@ class ProfileRun:
     clock: Clock = perf_counter
     watch: ActivityWatch = field(default_factory=ActivityWatch)
     budget: Budget = field(init=False)
+    earlier: Soc | None = field(init=False, default=None)
+    """What earlier runs left in the folder."""
+    unchanged: set[int] = field(init=False, default_factory=set)
+    """Clusters of which this run measured no more kernels."""
 
     def __post_init__(self) -> None:
         wanted = self.wanted
@@ -90,12 +101,20 @@ class ProfileRun:
         if self.wanted.fresh:
             remove_journal(folder)
         journal, samples = open_journal(folder, self.journal_head(machine, core_clusters))
-        earlier_s = journal.spent_s
+        earlier_s, earlier_rows = journal.spent_s, tuple(journal.networks)
+        if samples:  # else the folder's chip may be of another backend
+            self.earlier = earlier_soc(folder)
+        counts = {cluster: len(kept) for cluster, kept in samples.items()}
         with self.budget.spend("sampling"):
-            phase = SamplingPhase(self.wanted, self.meter, self.progress, self.budget, self.watch)
+            phase = SamplingPhase(
+                self.wanted, self.meter, self.progress, self.budget, self.watch, self.earlier
+            )
             rules, notes, power_w = phase.run(journal, samples, places)
         samples = {place.cluster: samples[place.cluster] for place in places}
-        soc, rows, refused = self.fit_and_validate(machine, samples, rules, places, journal.noise)
+        self.unchanged = {
+            index for index, kept in samples.items() if counts.get(index) == len(kept)
+        }
+        soc, rows, refused = self.fit_and_validate(machine, samples, rules, places, journal)
         facts = CardFacts(
             soc=soc,
             meter=self.meter,
@@ -105,6 +124,7 @@ class ProfileRun:
             rules=rules[places[0].cluster],
             samples=samples,
             rows=rows,
+            earlier_rows=frozenset(earlier_rows).intersection(rows),
             refused=refused,
             notes=notes,
             spent_s=journal.spent_s,
@@ -122,30 +142,34 @@ class ProfileRun:
         samples: dict[int, list[Sample]],
         rules: Rules,
         places: Sequence[PinnedProcessor],
-        noise: NoiseTally,
+        journal: ProfileJournal,
     ) -> tuple[Soc, list[HeldOutNetwork], dict[str, str]]:
         """Fit, save the chip, validate it, and save it again with the errors on whole networks.
 
         Predictors of a noisy profile are marked as noisy. Raises BadInput when too few kernels were
         measured.
         """
-        count = sum(map(len, samples.values()))
+        count, noise = sum(map(len, samples.values())), journal.noise
+        budget_s = max(self.wanted.budget_s, journal.spent_s)  # of all runs, as the noise is
         with self.budget.spend("fitting"):
             predictors = self.fit_predictors(samples, places, noise)
         with self.budget.spend("surroundings"):
             soc, doubts = self.describe_soc(predictors, rules, samples, places)
-        soc = mark_noisy(
-            soc, noise_line(noise, self.wanted.budget_s, noise_reasons(noise) + doubts)
-        )
-        soc = replace(soc, provenance=provenance(self.meter, machine, predictors, [], count))
-        save_soc(soc, self.wanted.out)
+
+        def save(rows: list[HeldOutNetwork]) -> Soc:
+            reasons = noise_reasons(noise, summary(rows).get("mape")) + doubts
+            marked = mark_noisy(soc, noise_line(noise, budget_s, reasons))
+            told = provenance(self.meter, machine, predictors, rows, count)
+            save_soc(saved := replace(marked, provenance=told), self.wanted.out)
+            return saved
+
+        names = soc.processor_names
+        save(kept_networks(journal.networks, (), names))
         with self.budget.spend("validation"):
             rows, refused = self.validate_networks(predictors, rules, places)
-        reasons = noise_reasons(noise, summary(rows).get("mape")) + doubts
-        soc = mark_noisy(soc, noise_line(noise, self.wanted.budget_s, reasons))
-        soc = replace(soc, provenance=provenance(self.meter, machine, predictors, rows, count))
-        save_soc(soc, self.wanted.out)
-        return soc, rows, refused
+        kept = kept_networks(journal.networks, rows, names)
+        journal.append_networks(rows)
+        return save(kept), kept, refused
 
     def journal_head(self, machine: str, core_clusters: Sequence[Cluster]) -> dict[str, Any]:
         """Return what must be the same for samples to belong together."""
@@ -204,8 +228,14 @@ class ProfileRun:
             steady = normalize_disturbed(cluster_samples)
             by_cluster[index] = fit(steady, "", self.meter.dtype, may_grow=self.may_grow)
         return {
-            place.name: replace(by_cluster[place.cluster], processor=place.name) for place in places
+            place.name: replace(self.fitted(by_cluster, place), processor=place.name)
+            for place in places
         }
+
+    def fitted(self, by_cluster: Mapping[int, Learned], place: PinnedProcessor) -> Learned:
+        """Return the predictor of a processor, the earlier one where it has more to it."""
+        earlier = self.earlier if place.cluster in self.unchanged else None
+        return kept_predictor(earlier, place.name, by_cluster[place.cluster])
 
     def may_grow(self, family: str, count: int) -> bool:
         """Return whether there is time to grow trees for a family of so many samples."""
@@ -224,16 +254,17 @@ class ProfileRun:
         kernels = representative_kernels(samples[places[0].cluster])
         meters = {place.name: meter_at(self.meter, place.device) for place in places}
         costs = measure_surroundings(meters, places, kernels, self.budget, self.watch)
+        names = list(meters)
         soc = Soc(
             name=self.wanted.out.resolve().name,
             processors=costs.processors,
             dtype=self.meter.dtype,
             predictors=predictors,
             merge=costs.merge,
-            contention=costs.contention,
+            contention=kept_contention(self.earlier, costs, names),
             fusion={place.name: rules[place.cluster] for place in places},
         )
-        return soc, list(costs.doubts)
+        return soc, kept_doubts(self.earlier, costs, names)
 
 
 def mark_noisy(soc: Soc, line: str) -> Soc:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 
 from nnstretch.kernel import FusionRules
-from nnstretch.predict.load_soc import load_soc
 from nnstretch.profile import energy
 from nnstretch.profile.activity.activity_watch import PAUSES, ActivityWatch
 from nnstretch.profile.backends.meter import Meter
@@ -24,6 +23,7 @@ from nnstretch.profile.sampling.kernel_sampler import KernelSampler
 from nnstretch.profile.sampling.sample import Sample, normalize_disturbed
 from nnstretch.profile.sampling.targets import target_kernels
 from nnstretch.profile.uncertainty import relative_errors
+from nnstretch.soc import Soc
 
 PROBE_SHARE = 0.4
 """Of the time planned for sampling a cluster, at most, for probing what its backend fuses."""
@@ -42,6 +42,8 @@ class SamplingPhase:
     progress: Progress
     budget: Budget
     watch: ActivityWatch
+    earlier: Soc | None = None
+    """What the folder holds of earlier runs."""
 
     def run(
         self,
@@ -72,7 +74,6 @@ class SamplingPhase:
             sampling_s = min(sampling_s, self.budget.planned_s["sampling"] - journal.spent_s)
         cluster_s = max(0.0, sampling_s) / len(first_places)
         probe_s = PROBE_SHARE * self.budget.planned_s["sampling"] / len(first_places)
-        known = self.known_rules()
         rules: Rules = {}
         notes: list[str] = []
         for place in reversed(first_places.values()):
@@ -84,7 +85,7 @@ class SamplingPhase:
             with pin_process(place.core):
                 for remembered in PER_CORE:
                     vars(meter).pop(remembered, None)
-                probed = known.get(place.name) or self.probe_fusion(meter, journal, probe_s)
+                probed = self.rules_of(place, meter, journal, probe_s)
                 rules[place.cluster] = probed
                 of_cluster = samples.setdefault(place.cluster, [])
                 sampler = self.sampler_of(meter, probed, journal, place, of_cluster)
@@ -124,18 +125,24 @@ class SamplingPhase:
             clock=self.budget.clock,
         )
 
-    def known_rules(self) -> Mapping[str, FusionRules]:
-        """Return the rules in a folder that is only extended, by processor: none where it is new.
+    def rules_of(
+        self, place: PinnedProcessor, meter: Meter, journal: ProfileJournal, allowed_s: float
+    ) -> FusionRules:
+        """Return the fusion rules of a processor: the earlier ones where networks are only added.
 
         Its samples were drawn by them, and a short run has no time to probe them all.
         """
-        if not self.wanted.targets or not (self.wanted.out / "soc.json").is_file():
-            return {}
-        soc = load_soc(self.wanted.out)
-        return {processor.name: soc.rules(processor.name) for processor in soc.processors}
+        if self.earlier is None or place.name not in self.earlier.processor_names:
+            return self.probe_fusion(meter, journal, allowed_s, None)
+        known = self.earlier.rules(place.name)
+        if self.wanted.targets:
+            return known
+        return self.probe_fusion(meter, journal, allowed_s, known)
 
-    def probe_fusion(self, meter: Meter, journal: ProfileJournal, allowed_s: float) -> FusionRules:
-        """Return the backend's fusion rules; what is not probed in time is not fused."""
+    def probe_fusion(
+        self, meter: Meter, journal: ProfileJournal, allowed_s: float, known: FusionRules | None
+    ) -> FusionRules:
+        """Return the backend's fusion rules; what is not probed in time is as it was known."""
         started_s = self.budget.clock()
         unprobed = 0
 
@@ -146,9 +153,11 @@ class SamplingPhase:
             return in_time
 
         self.progress(f"probing what {meter.name} fuses", 0, 1)
-        rules = meter.rules or fused_pairs(meter, may_probe)
+        pairs = known.pairs if known is not None else frozenset()
+        rules = meter.rules or fused_pairs(meter, may_probe, pairs)
         if unprobed:
-            self.budget.skipped.append(f"{unprobed} probes of fusion, taken as not fused")
+            taken = "not fused" if known is None else "before"
+            self.budget.skipped.append(f"{unprobed} probes of fusion, taken as {taken}")
         journal.spend(self.budget.clock() - started_s)
         return rules
 

@@ -75,7 +75,7 @@ def measure_surroundings(
             try:
                 factor = measure_contention(meter, kernels, second.core, watch, left_s)
             except Disturbed:
-                doubts.append(f"{what} could not be measured")
+                doubts.append(contention_doubt(first.name, second.name))
                 continue
             if factor is not None:
                 contention[frozenset((first.name, second.name))] = factor
@@ -83,6 +83,11 @@ def measure_surroundings(
     processors = [Processor(first.name, "cpu", 1, call, asynchronous=False)]
     processors += [describe(place, first, meters[place.name], call) for place in chosen[1:]]
     return Surroundings(tuple(processors), merge, contention, tuple(doubts))
+
+
+def contention_doubt(first: str, second: str) -> str:
+    """Return why a profile is noisy whose processors could not be measured side by side."""
+    return f"contention of {first} and {second} could not be measured"
 
 
 def describe(place: PinnedProcessor, first: PinnedProcessor, meter: Meter, call: Link) -> Processor:

@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from time import perf_counter, perf_counter_ns, process_time_ns
+from typing import Annotated
 
 import numpy as np
 
 from nnstretch.errors import NnstretchError
+from nnstretch.files.limits import Range
 from nnstretch.kernel import FusionRules
 from nnstretch.predict.learned import Learned
 from nnstretch.profile.activity.activity_watch import ActivityWatch
@@ -51,6 +53,7 @@ FEW = (
     "torchvision:resnet50",
 )
 """The light ones first, so that a short budget has time for several."""
+Amount = Annotated[float, Range(0)]
 WARM_UP = 3
 LEAST_RUNS, LEAST_S = 20, 1.0
 
@@ -61,13 +64,13 @@ class HeldOutNetwork:
 
     network: str
     processor: str
-    predicted_ms: float
-    measured_ms: float
+    predicted_ms: Amount
+    measured_ms: Annotated[float, Range(above=0)]
     """Lower quartile of the runs."""
-    fastest_ms: float
-    spread: float
+    fastest_ms: Amount
+    spread: Amount
     """Between the quartiles, as a share."""
-    kernels: int
+    kernels: Annotated[int, Range(0)]
 
     @property
     def error(self) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from nnstretch.files.limits import Range
 from nnstretch.kernel import Kernel
 from nnstretch.profile.activity.noise_tally import NO_NOISE, NoiseTally
 from nnstretch.profile.sampling.sample import Sample
+from nnstretch.profile.validation import HeldOutNetwork
 
 FORMAT = 1
 NAME = "samples.jsonl"
@@ -37,6 +39,8 @@ class BatchRow:
     samples: tuple[SampleRow, ...]
     noise: NoiseTally = NO_NOISE
     """What others cost; nobody counted it in files of earlier versions."""
+    networks: tuple[HeldOutNetwork, ...] = ()
+    """Validated behind the samples before this row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,8 @@ class ProfileJournal:
     unwritten_s: float = 0.0
     noise: NoiseTally = NO_NOISE
     """What others cost all runs together."""
+    networks: list[HeldOutNetwork] = field(default_factory=list)
+    """What all runs validated, in the order in which they did."""
 
     def spend(self, spent_s: float) -> None:
         """Count time that brought no sample: drawing, probing, looking for doubts.
@@ -100,8 +106,19 @@ class ProfileJournal:
         }
         if noise != NO_NOISE:
             row["noise"] = {name: round(amount, 4) for name, amount in asdict(noise).items()}
-        rows = [row]
         self.unwritten_s = 0.0
+        self.write(row)
+
+    def append_networks(self, networks: Sequence[HeldOutNetwork]) -> None:
+        """Append networks that were validated. Raises BadInput when the file cannot be written."""
+        self.networks += networks
+        validated = [asdict(network) for network in networks]
+        if validated:
+            self.write({"cluster": 0, "spent_s": 0.0, "samples": [], "networks": validated})
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Write a row, behind the head where it is the first."""
+        rows = [row]
         if not self.path.exists() or not self.path.stat().st_size:
             rows.insert(0, {"format": FORMAT} | self.head)
         append_rows(self.path, rows)
@@ -143,6 +160,7 @@ def open_journal(
         samples_by_cluster.setdefault(batch.cluster, []).extend(samples_of(batch))
         journal.spent_s += batch.spent_s
         journal.noise += batch.noise
+        journal.networks += batch.networks
     return journal, samples_by_cluster
 
 
@@ -165,7 +183,8 @@ def read_medleys(path: Path) -> tuple[JournalHead, list[Medley]]:
         batch = decode_row(BatchRow, without_unknown(row), path, at)
         if not all(entry.us for entry in batch.samples):
             raise BrokenFile(f"a sample without rounds, {path} line {at}, each has some")
-        medleys.append(Medley(batch.cluster, samples_of(batch)))
+        if batch.samples:
+            medleys.append(Medley(batch.cluster, samples_of(batch)))
     return head, medleys
 
 

@@ -1,0 +1,115 @@
+"""A later run into a folder: what it has no time to measure again stays as it was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from support.fake_meter import FakeMeter
+from support.quiet_watch import quiet_watch
+
+from nnstretch.predict import load_soc
+from nnstretch.predict.learned import Learned
+from nnstretch.profile import profile_run, system_costs, validation
+from nnstretch.profile.machine import Cluster
+from nnstretch.profile.profile_request import ProfileRequest, ProfileResult
+from nnstretch.profile.profile_run import ProfileRun
+from nnstretch.profile.validation import HeldOutNetwork, ProfiledProcessor
+
+PAIR = frozenset(("cpu0", "cpu1"))
+FUSES = frozenset({("conv", "relu"), ("linear", "relu"), ("mul", "relu")})
+
+
+@dataclass
+class Machine:
+    """Two cores whose time passes only in measurements."""
+
+    factor: float | None = 1.3
+    """Of contention; None where others leave no two cores."""
+    network_s: float = 4.0
+    now_s: float = 1000.0
+
+    def clock(self) -> float:
+        self.now_s += 1e-4
+        return self.now_s
+
+    def contention(self, *_: object) -> float:
+        if self.factor is None:
+            raise system_costs.Disturbed
+        return self.factor
+
+    def held_out(self, processor: ProfiledProcessor, name: str, _: object) -> HeldOutNetwork:
+        self.now_s += self.network_s
+        return HeldOutNetwork(name, processor.place.name, 1.07, 1.0, 1.0, 0.0, 9)
+
+    def run(self, out: Path, budget_s: float, **wanted: object) -> ProfileResult:
+        meter = FakeMeter(FUSES)
+        measure = meter.measure
+
+        def slow(*args: object) -> list[tuple[float, ...]]:
+            self.now_s += 0.5
+            times_us = measure(*args)  # type: ignore[arg-type]
+            return [tuple(us**1.2 for us in times) for times in times_us]  # trees find that
+
+        meter.measure = slow  # type: ignore[method-assign]
+        request = ProfileRequest(out, budget_s, networks=("a:b",), most=400, **wanted)  # type: ignore[arg-type]
+        return ProfileRun(request, meter, lambda *_: None, self.clock, quiet_watch()).run()
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine()
+    monkeypatch.setattr(profile_run, "clusters", lambda: (Cluster((0, 1), 2_000_000),))
+    monkeypatch.setattr(system_costs, "queue_round_trip_us", lambda *_: 20.0)
+    monkeypatch.setattr(system_costs, "measure_contention", machine.contention)
+    monkeypatch.setattr(validation, "measure_held_out", machine.held_out)
+    return machine
+
+
+@pytest.mark.slow
+def test_a_shorter_run_keeps_what_it_has_no_time_to_measure(
+    tmp_path: Path, machine: Machine
+) -> None:
+    out = tmp_path / "chip"
+    first = machine.run(out, 80.0)
+    assert first.budget.skipped == []
+    before = load_soc(out)
+    grown = before.predictors["cpu0"]
+    assert isinstance(grown, Learned)
+    assert any(family.forest for family in grown.families.values())
+    result = machine.run(out, 3.0)
+    after = load_soc(out)
+    assert "contention of cpu0 and cpu1" in result.budget.skipped
+    assert "taken as before" in result.budget.skipped[0]
+    assert any(what.startswith("trees of conv") for what in result.budget.skipped)
+    assert after.rules("cpu0") == before.rules("cpu0")
+    assert after.rules("cpu1").pairs >= FUSES
+    assert after.contention == before.contention == {PAIR: 1.3}
+    assert after.predictors == before.predictors
+    assert result.rows == first.rows
+    assert after.provenance == before.provenance
+    card = (out / "CARD.md").read_text()
+    assert "1 of them were predicted and measured by earlier runs." in card
+
+
+@pytest.mark.slow
+def test_what_was_disturbed_stays_noisy_until_it_is_measured_anew(
+    tmp_path: Path, machine: Machine
+) -> None:
+    out, disturbed = tmp_path / "chip", "contention of cpu0 and cpu1 could not be measured"
+    machine.factor = None
+    assert disturbed in machine.run(out, 80.0).soc.noisy
+    assert disturbed in machine.run(out, 5.0).soc.noisy
+    machine.factor = 1.2
+    assert machine.run(out, 80.0).soc.noisy == ""
+    assert load_soc(out).contention == {PAIR: 1.2}
+
+
+@pytest.mark.slow
+def test_a_fresh_run_keeps_nothing(tmp_path: Path, machine: Machine) -> None:
+    out = tmp_path / "chip"
+    machine.run(out, 80.0)
+    result = machine.run(out, 12.0, fresh=True)
+    assert (result.soc.contention, result.rows) == ({}, [])
+    assert "taken as not fused" in result.budget.skipped[0]
