@@ -65,7 +65,7 @@ class ErrorQuantiles:
     high: Annotated[tuple[Annotated[float, Range(0, FAR_OFF)], ...], Classes]
     """log(measured / estimated) that 5% of the kernels exceed."""
     error: Annotated[tuple[Amount, ...], Classes]
-    """Root-mean-square relative error."""
+    """Root-mean-square error, a share of the longer of the measured and the estimated time."""
 
     def classes(self, analytic_us: Numbers) -> NDArray[np.intp]:
         """Return the size class of each kernel."""

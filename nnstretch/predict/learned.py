@@ -54,9 +54,9 @@ class Learned:
     dtype: str
     families: Mapping[str, KernelFamily]
     relative_error: float
-    """Root-mean-square error, a share of the estimate, on kernels that it was not fitted on.
+    """Root-mean-square error on kernels that it was not fitted on.
 
-    Each kernel counts by its time.
+    A share of the longer of the measured and the estimated time; each kernel counts by its time.
     """
     noisy: str = ""
     """Why its measurements are noisy, in one line; empty where they are not."""

@@ -178,7 +178,7 @@ def errors(facts: CardFacts) -> str:
     text = ""
     for name, predictor in facts.soc.predictors.items():
         error = getattr(predictor, "relative_error", 0.0)
-        text += f"- {name}: {error:.1%} (rms) on left-out kernels.\n"
+        text += f"- {name}: {error:.1%} (rms, of the longer time) on left-out kernels.\n"
     if facts.rows:
         totals = summary(facts.rows)
         text += (

@@ -43,5 +43,8 @@ def conformal_interval(residual: Numbers) -> tuple[float, float]:
 
 
 def root_mean_square(residual: Numbers, weight: Numbers | None = None) -> float:
-    """Return the weighted root mean square of relative errors."""
-    return float(np.sqrt(np.average(np.expm1(residual) ** 2, weights=weight)))
+    """Return the weighted root mean square of errors, shares of the longer of both times.
+
+    As a share of an estimate near zero a single error would be all of the mean.
+    """
+    return float(np.sqrt(np.average(np.expm1(-np.abs(residual)) ** 2, weights=weight)))

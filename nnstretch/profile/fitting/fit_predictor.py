@@ -60,9 +60,10 @@ def fit(
         families[name], residuals[name] = fit_family(data.take(rows), growths if grows else ())
         latencies_us.append(data.latency_us[rows])
     pooled = np.concatenate(list(residuals.values()))
+    usual = (root_mean_square(pooled),)
     for name, residual in residuals.items():
         if len(residual) < FOLDS:  # too few to be held out one after the other
-            spread = error_quantiles(2 * pooled, pooled, most=1)
+            spread = replace(error_quantiles(2 * pooled, pooled, most=1), error=usual)
             families[name] = replace(families[name], spread=spread)
     error = root_mean_square(pooled, np.concatenate(latencies_us))
     return Learned(processor, dtype, families, error)
