@@ -14,7 +14,9 @@ VALIDATION = 0.30
 CONTENTION_S = 4.0
 """What starting a second process and measuring beside it takes."""
 NETWORK_S = 5.0
-"""What a network takes to be captured, deployed and measured."""
+"""What a network takes to be captured, deployed and measured, until one was."""
+CONVERTED_S = {"litert": 20.0}
+"""The same by backends that convert networks for longer."""
 GROW_FAMILY_S = 0.9
 GROW_SAMPLE_S = 0.002
 """What trees of a family take to grow and be compared, and what each of its samples adds."""
@@ -77,13 +79,26 @@ class Budget:
         return False
 
 
-def plan_budget(total_s: float, networks: int, clock: Clock, started_s: float) -> Budget:
-    """Return a budget with time to validate on so many networks, as far as their share goes."""
-    validation = min(VALIDATION, NETWORK_S * networks / total_s)
+def network_s(backend: str) -> float:
+    """Return the seconds that a backend is expected to take for a network."""
+    return CONVERTED_S.get(backend, NETWORK_S)
+
+
+def plan_budget(
+    total_s: float, networks: int, clock: Clock, started_s: float, backend: str = ""
+) -> Budget:
+    """Return a budget with time to validate on so many networks, as far as their share goes.
+
+    None where it does not go as far as one; half of what that leaves may go to contention.
+    """
+    most_s, each_s = VALIDATION * total_s, network_s(backend)
+    validation = min(most_s, each_s * networks) / total_s if most_s >= each_s else 0.0
+    contention = 0.0 if validation else min(VALIDATION / 2, CONTENTION_S / total_s)
+    surroundings = max(SURROUNDINGS, contention)
     shares = {
-        "sampling": 1 - FITTING - SURROUNDINGS - validation,
+        "sampling": 1 - FITTING - surroundings - validation,
         "fitting": FITTING,
-        "surroundings": SURROUNDINGS,
+        "surroundings": surroundings,
         "validation": validation,
     }
     return Budget(total_s, shares, clock, started_s)

@@ -76,8 +76,9 @@ class ProfileRun:
 
     def __post_init__(self) -> None:
         wanted = self.wanted
-        networks = len(wanted.networks)
-        self.budget = plan_budget(wanted.budget_s, networks, self.clock, wanted.started_s)
+        self.budget = plan_budget(
+            wanted.budget_s, len(wanted.networks), self.clock, wanted.started_s, self.meter.name
+        )
 
     def run(self) -> ProfileResult:
         """Profile this machine. Raises BadInput for a folder that cannot be used or a budget too

@@ -18,7 +18,7 @@ from nnstretch.profile.activity.activity_watch import ActivityWatch
 from nnstretch.profile.activity.machine_activity import interference_between
 from nnstretch.profile.activity.steady_rounds import is_quiet
 from nnstretch.profile.backends.meter import Meter
-from nnstretch.profile.budget import NETWORK_S, Budget
+from nnstretch.profile.budget import Budget, network_s
 from nnstretch.profile.machine import PinnedProcessor, pin_process
 from nnstretch.structure.kernel_fusion import fuse_kernels
 
@@ -103,13 +103,13 @@ def validate(
     """
     rows: list[HeldOutNetwork] = []
     refused: dict[str, str] = {}
-    expected_s = NETWORK_S
+    expected_s = max((network_s(each.meter.name) for each in processors), default=0.0)
     for done, (name, processor) in enumerate(pairs := list(product(names, processors))):
         progress(done, len(pairs), name)
         subject = name if len(processors) == 1 else f"{name} on {processor.place.name}"
         if not budget.allows("validation", expected_s, f"validating on {subject}"):
             continue
-        before_s = budget.clock()
+        before_s, measured = budget.clock(), bool(rows)
         try:
             rows.append(measure_held_out(processor, name, watch))
         except NnstretchError as error:
@@ -118,7 +118,9 @@ def validate(
             # Runtimes and converters raise what they like: the profile itself must not be lost.
             reason = " ".join(str(error).split())[:200]
             refused[subject] = f"{type(error).__name__}: {reason}"
-        expected_s = max(expected_s if rows[1:] else 0.0, budget.clock() - before_s)
+        taken_s = budget.clock() - before_s
+        # The first one measured is what to expect; a refusal in no time tells nothing.
+        expected_s = taken_s if rows and not measured else max(expected_s, taken_s)
     progress(len(pairs), len(pairs), "")
     return rows, refused
 

@@ -12,11 +12,12 @@ import pytest
 from support.fake_meter import FakeMeter, law_us
 from support.quiet_watch import quiet_watch
 
+from nnstretch.errors import UnsupportedOp
 from nnstretch.graph import Graph, Node, TensorSpec, Value, ValueRef, Weight
 from nnstretch.kernel import MOBILE_FUSION, Kernel
 from nnstretch.predict import load_soc
 from nnstretch.profile import validation
-from nnstretch.profile.budget import NETWORK_S, VALIDATION, Budget, plan_budget
+from nnstretch.profile.budget import CONTENTION_S, NETWORK_S, VALIDATION, Budget, plan_budget
 from nnstretch.profile.machine import PinnedProcessor
 from nnstretch.profile.profile_request import ProfileRequest, ProfileResult
 from nnstretch.profile.profile_run import ProfileRun
@@ -129,6 +130,40 @@ def test_networks_without_time_are_not_validated(monkeypatch: pytest.MonkeyPatch
     assert [row.network for row in rows] == ["a", "b"]
     assert (refused, budget.skipped) == ({}, ["validating on c"])
     assert budget.elapsed_s <= 20
+
+
+@pytest.mark.parametrize(("left_s", "begun"), [(15.0, []), (50.0, ["a", "b", "c"])])
+def test_a_network_that_is_converted_begins_only_in_time(
+    monkeypatch: pytest.MonkeyPatch, left_s: float, begun: list[str]
+) -> None:
+    """LiteRT's converter takes longer than other exports; a refusal in no time is no measure."""
+    clock = FakeClock()
+    budget = Budget(left_s, {"validation": 1.0}, clock)
+    names: list[str] = []
+
+    def converted(processor: ProfiledProcessor, name: str, watch: object) -> HeldOutNetwork:
+        names.append(name)
+        if name == "a":
+            raise UnsupportedOp("no form")
+        clock.now_s += 19
+        return HeldOutNetwork(name, processor.place.name, 1.0, 1.0, 1.0, 0.0, 1)
+
+    monkeypatch.setattr(validation, "measure_held_out", converted)
+    place = PinnedProcessor("cpu0", 0, 0)
+    meter = FakeMeter(name="litert")
+    validate(
+        [ProfiledProcessor(place, meter, None, MOBILE_FUSION)],  # type: ignore[arg-type]
+        ("a", "b", "c", "d"),
+        lambda *_: None,
+        budget,
+        quiet_watch(),
+    )
+    assert names == begun
+    assert budget.elapsed_s <= left_s
+    assert budget.skipped[-1] == "validating on d"
+    assert plan_budget(420.0, 5, clock, -1.0, "litert").planned_s["validation"] == 100
+    short = plan_budget(30.0, 5, clock, -1.0, "litert").planned_s
+    assert (short["validation"], short["surroundings"]) == pytest.approx((0, CONTENTION_S))
 
 
 def test_networks_are_validated_on_every_processor_and_what_fails_says_where(
