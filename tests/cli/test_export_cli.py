@@ -17,10 +17,13 @@ pytest.importorskip("ai_edge_quantizer")
 
 from nnstretch.bundle.bundle import read_bundle
 from nnstretch.bundle.image_task import ImageTask
+from nnstretch.capture import load_model
 from nnstretch.cli import parser_of, run_verb
 from nnstretch.cli.export import export as verb
 from nnstretch.errors import BadInput, UnknownName
 from nnstretch.export.single_file import format_of
+from nnstretch.stretch import read_plan, stretch
+from nnstretch.stretch.weights.weights_file import save_weights
 from nnstretch.train.data.calibration import open_calibration
 from nnstretch.train.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from nnstretch.train.data.decode import encode_png
@@ -140,6 +143,20 @@ def test_the_verb_writes_an_int8_bundle_and_a_single_file(place: Path) -> None:
     assert result["single"]["file"] == str(single)
     assert result["single"]["size_bytes"] == single.stat().st_size
     assert {s["file"] for s in result["subgraphs"]} == set(read_bundle(out).files)
+
+
+def test_int8_is_not_judged_on_other_classes_than_the_weights_were_trained_for(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, weights = place / "plan.yaml", place / "shapes.safetensors"
+    network = stretch(load_model(f"{place}/net.py:make"), read_plan(plan))
+    save_weights(network, weights, ImageTask(("disc", "square"), (0.5,) * 3, (0.5,) * 3))
+    argv = [str(plan), "--weights", str(weights), "--out", str(place / "int8.nns")]
+    argv += ["--format", "litert", "--int8", "--calibration", "digits"]
+    assert run_verb("export", argv) == 1
+    assert capsys.readouterr().err.startswith(
+        f"nnstretch: {weights} was trained for other classes than the data set has, "
+    )
 
 
 @pytest.mark.slow

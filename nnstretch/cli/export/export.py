@@ -163,7 +163,8 @@ def export_request(
     """Return the network with its weights, and what it is predicted to take.
 
     Kernels that --fallback prices are added to `fallbacks`, with the kind that stands for each.
-    Raises BadInput when --processor is given with a plan, UnsupportedOp for a kernel without price.
+    Raises BadInput when --processor is given with a plan, or the weights score other classes than
+    the recipe of --calibration has; UnsupportedOp for a kernel without price.
     """
     from nnstretch.export.subgraph_specs import ExportRequest, check_int8_input
     from nnstretch.stretch import single_processor_plan
@@ -186,12 +187,15 @@ def export_request(
     if args.int8:
         check_int8_input(subject.graph.inputs[0].spec, subject.graph.name)
         from nnstretch.train.data.calibration import open_calibration, open_held_out
+        from nnstretch.train.preflight import check_same_classes
 
         calibration = open_calibration(
             *(args.calibration, args.calibration_images or CALIBRATION_IMAGES, plan.input_shape),
             task=task,
         )
         held_out = open_held_out(args.calibration, HELD_OUT_IMAGES, plan.input_shape[2])
+        if task is not None and held_out is not None:
+            check_same_classes(args.weights, task.classes, held_out.dataset)
     module = subject.build_stretched(lowered, args.weights)
     trial = predicted_trial(args, subject, lowered, soc, fallbacks) if soc else None
     file_format = "onnx" if args.format == FORMAT else args.format
