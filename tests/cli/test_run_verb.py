@@ -142,6 +142,9 @@ def test_a_bundle_without_predictions_is_measured(
     assert run_verb("run", [str(tmp_path / "plain.nns"), "--repeat", "1"]) == 0
     assert "two branches at once" in capsys.readouterr().out
     assert "needs them" in refused(capsys, tmp_path / "plain.nns", "--clock", "virtual")
+    assert refused(capsys, tmp_path / "plain.nns", "--soc", "mi9").startswith(
+        f"--soc mi9 with {tmp_path}/plain.nns, command line, its sub-graphs have no predicted times"
+    )
 
 
 def test_a_backend_is_chosen_by_name(net: Path, capsys: pytest.CaptureFixture[str]) -> None:

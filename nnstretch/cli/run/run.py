@@ -55,8 +55,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--soc",
         help=(
-            "chip: a name under latency_predictors/ or a folder; the bundle's own processors where"
-            " absent"
+            "chip that the bundle's predicted times are of: a name under latency_predictors/ or a"
+            " folder; the bundle's own processors where absent"
         ),
     )
     add(
@@ -121,7 +121,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
     check(args)
     bundle = read_bundle(args.bundle)
-    soc = soc_of(args.soc, bundle.manifest)
+    soc = soc_of(args, bundle.manifest)
     if args.requests is not None:
         result = run_requests_of(args, bundle, soc)
     elif args.mode == "pipeline":
@@ -214,16 +214,25 @@ def clock_of(args: argparse.Namespace, manifest: Manifest) -> str:
     return "virtual" if any(sub.predicted_us for sub in manifest.subgraphs) else "real"
 
 
-def soc_of(name: str | None, manifest: Manifest) -> Soc | None:
-    """Load the chip, with the instances of processors that a bundle names (`cpu1` of `cpu`)."""
-    if name is None:
+def soc_of(args: argparse.Namespace, manifest: Manifest) -> Soc | None:
+    """Load the chip, with the instances of processors that a bundle names (`cpu1` of `cpu`).
+
+    Raises BadInput where no sub-graph has predicted times: there is nothing of a chip to play.
+    """
+    if args.soc is None:
         return None
     from nnstretch.bundle.manifest import all_subgraphs
     from nnstretch.predict import load_soc
     from nnstretch.soc_instances import instances_named_by
 
-    processors = dict.fromkeys(sub.processor for sub in all_subgraphs(manifest))
-    return instances_named_by(load_soc(name), processors)
+    soc, subgraphs = load_soc(args.soc), all_subgraphs(manifest)
+    if not any(sub.predicted_us for sub in subgraphs):
+        raise BadInput(
+            f"--soc {args.soc} with {args.bundle}, command line, its sub-graphs have no predicted"
+            f" times of a chip to play: nnstretch export --soc {args.soc} adds them; leave --soc"
+            " out to measure this host"
+        )
+    return instances_named_by(soc, dict.fromkeys(sub.processor for sub in subgraphs))
 
 
 def run_progress(count: int, expected_s: float) -> Iterable[int]:
