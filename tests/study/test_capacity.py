@@ -69,6 +69,8 @@ def test_a_failure_everywhere_says_so_plainly(
     assert (result["min_depth"], result["min_width"]) == (1.0, 1.0)
     assert verdict(result).startswith("no share of depth or width holds")
     assert "both bounds are 1.0" in verdict(result)
+    limits = "--min-depth 1 --min-width 1"
+    assert result["search"] == f"nnstretch search {model} --input 1,3,16,16 --soc SOC {limits}"
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ def as_json(study: CapacityResult) -> dict[str, Any]:
     from nnstretch.train.data import open_dataset
 
     wanted, bounds = study.request, study.bounds
+    side = wanted.recipe.data.image_px
     dataset = open_dataset(wanted.recipe.data)
     return {
         "model": wanted.model,
@@ -29,8 +30,8 @@ def as_json(study: CapacityResult) -> dict[str, Any]:
         "margin": study.margin * 100,
         "inside": bounds.supporting_variants,
         "search": (
-            f"nnstretch search {shlex.quote(wanted.model)} --soc SOC --min-depth {bounds.depth:g}"
-            f" --min-width {bounds.width:g}"
+            f"nnstretch search {shlex.quote(wanted.model)} --input 1,3,{side},{side} --soc SOC"
+            f" --min-depth {bounds.depth:g} --min-width {bounds.width:g}"
         ),
         "images": len(dataset.held),
         "chance": 1 / len(dataset.classes),
