@@ -4,7 +4,7 @@ For every candidate meeting point, whether branches meet there; for every candid
 processors run behind it; for each of them a share of the depth and a share of the width. The list
 is the same for every trial, so a plan may leave parameters unused. Where there is no work to share
 out, the first of the processors runs alone. Depths, widths and meeting points are those of the
-exact search.
+exact search; merges only concatenate.
 """
 
 from __future__ import annotations

@@ -16,9 +16,11 @@ import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
+from rich.console import Console
 from support.forked_verbs import ForkedVerb
 
 from nnstretch.cli import main, overview, verb_module, verb_of
+from nnstretch.cli.study.show import show
 from nnstretch.files.plan_yaml import read_plan
 from nnstretch.stretch import NetworkAnalysis, lower
 from nnstretch.study.trial_leases import RETRY_HISTORY_KEY, WITHDRAWN_KEY, finished_trials
@@ -77,6 +79,8 @@ def test_a_study_goes_on_where_it_stopped_and_leaves_its_best_plan(
     second = study(capsys, net, "--trials", "5", "--warm", "2", "--name", "s")
     assert second["trials"] == 5
     assert second["best"][0] == first["best"][0]
+    show(second, Console(width=200))
+    assert "among plans whose merges concatenate" in capsys.readouterr().out
     folder = tmp_path / "studies" / "s"
     assert {"study.journal", "study.json", "best.yaml", "artifacts"} <= {
         p.name for p in folder.iterdir()

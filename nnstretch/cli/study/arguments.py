@@ -82,7 +82,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
         type=whole_number,
         default=5,
         metavar="K",
-        help="start from the K best plans of the exact search (default 5)",
+        help="start from the K best plans of the exact search that concatenate (default 5)",
     )
 
 

@@ -29,7 +29,8 @@ def show(result: dict[str, Any], console: Any) -> None:
     if result["gap_to_optimum"] is not None:
         console.print(
             f"{result['gap_to_optimum']:.2%} above the proven optimum of"
-            f" {result['optimum']['latency_ms']:.3f} ms"
+            f" {result['optimum']['latency_ms']:.3f} ms among plans whose merges concatenate;"
+            " nnstretch search projects, too, and may find a faster one"
         )
     warn_uncalibrated(result, console)
     console.print(f"kept in {result['folder']}", soft_wrap=True)

@@ -2,10 +2,11 @@
 
 Any number of workers may take part.
 
-Optuna proposes plans from the space of the exact search, starts from its best ones, and says how
-far its own best is from the proven optimum. The same command again goes on where it stopped; run in
-a second terminal, or on a second machine with the same --storage URL, it helps. --trials counts the
-whole study's trials, whoever ran them.
+Optuna proposes plans whose merges concatenate (`nnstretch search` projects, too, so its plan may be
+faster). It starts from the best of them that the exact search proves, and says how far its own best
+is from their optimum. The same command again goes on where it stopped; run in a second terminal, or
+on a second machine with the same --storage URL, it helps. --trials counts the whole study's trials,
+whoever ran them.
 
   nnstretch study torchvision:resnet18 --soc mi9 --processors cpu,dsp --trials 100
   nnstretch study net.py:make --soc mi9 --trials 20 --objective both --epochs 2
