@@ -122,7 +122,15 @@ def test_what_was_to_go_wrong_later_is_told(net: Path, capsys: pytest.CaptureFix
     options = ["--fail", "dsp@2,gpu@300:400", "--busy", "cpu@200:250"]
     assert ran(capsys, net, "--requests", 5, *options)["not_reached"] == ["cpu@200:250", "gpu@300"]
     assert run_verb("run", [str(net), "--requests", "5", "--fail", "dsp@300"]) == 0
-    assert "not reached: dsp@300, all was answered after" in capsys.readouterr().out
+    assert "not reached: dsp@300, all had ended after" in capsys.readouterr().out
+
+
+def test_what_ended_the_last_requests_was_reached(
+    net: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = ran(capsys, net, "--requests", 50, "--fail", "cpu@10,dsp@10,gpu@10")
+    assert (found["elapsed_ms"], found["not_reached"]) == (10.0, [])
+    assert found["errors"]
 
 
 def test_the_real_clock_serves_the_same(

@@ -223,16 +223,19 @@ def result_json(workload: Workload, result: LoadTestResult) -> dict[str, Any]:
 
 
 def not_reached(disturbances: Disturbances, elapsed_us: float) -> list[str]:
-    """Return what was to begin after the last answer, as `--busy` and `--fail` take it."""
+    """Return what was to begin after the last request ended, as `--busy` and `--fail` take it.
+
+    What begins at that very time may be what ended it.
+    """
     busy = [
         f"{each.processor}@{each.start_us / 1000:g}:{each.end_us / 1000:g}"
         for each in disturbances.busy
-        if each.start_us >= elapsed_us
+        if each.start_us > elapsed_us
     ]
     fails = [
         f"{each.processor}@{each.at_us / 1000:g}"
         for each in disturbances.fails
-        if each.at_us >= elapsed_us
+        if each.at_us > elapsed_us
     ]
     return busy + fails
 
@@ -290,7 +293,7 @@ def show(result: dict[str, Any], console: Console) -> None:
     console.print(table)
     if result["not_reached"]:
         console.print(
-            f"[yellow]not reached:[/yellow] {', '.join(result['not_reached'])}, all was answered"
+            f"[yellow]not reached:[/yellow] {', '.join(result['not_reached'])}, all had ended"
             f" after {result['elapsed_ms']:g} ms"
         )
     warn_uncalibrated(result, console)
