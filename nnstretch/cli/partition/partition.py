@@ -6,21 +6,23 @@ fastest slowest stage is found exactly, and what no split can beat is printed be
 
   nnstretch partition torchvision:resnet18 --soc mi9 --out net.nns     # as many stages as are best
   nnstretch partition torchvision:resnet18 --soc mi9 --stages 2 --processors cpu,dsp --out net.nns
-  nnstretch partition net.py:make --soc host --stages 2 --processors cpu,cpu        # cpu0 and cpu1
-  nnstretch partition net.py:make --soc mi9 --split layer1,conv2d:9 --out net.nns         # by hand
-  nnstretch partition net.py:make --soc mi9 --split add_1+relu_2 --out net.nns           # at a set
+  nnstretch partition net.py:make --input 1,3,64,64 --soc mi9                  # of another size
+  nnstretch partition net.py:make --soc here --stages 2 --processors cpu,cpu        # cpu0 and cpu1
+  nnstretch partition torchvision:resnet18 --soc mi9 --split layer1,conv2d:9              # by hand
+  nnstretch partition torchvision:resnet18 --soc mi9 --split conv2d_5+conv2d_7           # at a set
   nnstretch partition net.py:make --soc mi9 --split conv2d..relu_3,conv2d_4..linear     # by ranges
-  nnstretch partition plan.yaml --soc mi9 --stages 2 --out net.nns       # stages that are branched
+  nnstretch partition stages.yaml --soc mi9 --stages 2 --out net.nns     # stages that are branched
   nnstretch partition net.py:make --soc mi9 --top 3 --out net.nns    # and net.2.nns, and net.3.nns
-  nnstretch partition net.py:make --soc host --measure --out net.nns            # the fastest, here
-  nnstretch partition net.py:make --soc host --stages 2 --cores s0=0 --cores s1=1 --out net.nns
+  nnstretch partition net.py:make --soc here --measure --out net.nns            # the fastest, here
+  nnstretch partition net.py:make --soc here --stages 2 --cores s0=0 --cores s1=1 --out net.nns
   nnstretch partition net.py:make --soc mi9 --before camera:load --python-replicas before=2
 
 --split takes cuts, modules, nodes, OP:N (the N-th call of an operator, counted from 0), sets of
-tensors, or ranges of `inspect`'s operators. --measure streams items through candidates here and
-keeps the fastest. --cores names the cores of a stage. --before and --after name Python stages,
-module:function, of which the bundle holds the names only; with --python-replicas before=2 two
-threads load, items in turn.
+tensors, or ranges of `inspect`'s operators. Stages share no processor, so a plan has as many as it
+has stretches of segments without one in common: mostly a plan written by hand. --measure streams
+items through candidates here and keeps the fastest. --cores names the cores of a stage. --before
+and --after name Python stages, module:function, of which the bundle holds the names only; with
+--python-replicas before=2 two threads load, items in turn.
 """
 
 from __future__ import annotations
