@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch._interpreter import PausedCollector
-from nnstretch.errors import BadInput, BadPlan, Mismatch
+from nnstretch.errors import BadInput, BadPlan, Mismatch, UnknownName
 from nnstretch.files.plan_yaml import read_predicted_plan
 from nnstretch.graph import InputShape
 
@@ -183,6 +184,8 @@ def load_model_argument(
         from nnstretch.capture.model_spec import spec_with
         from nnstretch.capture.torch_export import trace
 
+        if plan is not None:
+            check_model_file(plan.model, f"plan {spec}")
         model = plan.model if plan else spec_with(spec, inputs, outputs)
         module = load_model(model)
         examples = example_inputs(model, module, inputs)
@@ -198,6 +201,20 @@ def check_plan_model(
     for option, values in (("input", inputs), ("outputs", outputs)):
         if values:
             raise BadInput(f"--{option} with {spec}, command line, a plan has its network's own")
+
+
+def check_model_file(model: str, holder: str) -> None:
+    """Refuse a model whose file is not there, by the plan or recipe (`holder`) that names it.
+
+    Raises UnknownName, which says from where its path is taken.
+    """
+    from nnstretch.capture.model_spec import parse_model_spec
+
+    source = parse_model_spec(model).source
+    file = Path(source.rpartition(":")[0] if ".py:" in source else source)
+    if file.suffix in (".py", ".onnx", ".pt2") and not file.exists():
+        where = "" if file.is_absolute() else f" (its path is taken from here, {Path.cwd()})"
+        raise UnknownName(f"no model file {file}, {holder}, the file does not exist{where}")
 
 
 def load_soc_of(name: str) -> Soc:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.arguments import finite_number, recipe_overrides, whole_number
+from nnstretch.cli.loaded_model import check_model_file
 from nnstretch.cli.output_path import check_writable
 from nnstretch.cli.progress import progress_stages
 from nnstretch.errors import NnstretchError, one_line
@@ -109,6 +110,8 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     settings = recipe_overrides(args)
     recipe = load_recipe(args.recipe, [f"{key}={value}" for key, value in settings.items()])
     tell_other_images(recipe, args.weights)
+    if args.plan is None and "model" not in settings:
+        check_model_file(recipe.model, f"recipe {args.recipe}")
     module = load_trained(recipe, args.plan, settings.get("model"), args.weights)
     dataset = open_dataset(recipe.data)
     check_same_classes(args.weights, scored_classes(args.weights), dataset)
@@ -179,6 +182,8 @@ def load_trained(
         from nnstretch.stretch import read_plan, stretch
 
         plan = read_plan(Path(plan_file))
+        if model is None:
+            check_model_file(plan.model, f"plan {plan_file}")
         module = stretch(load_model(model or plan.model), plan, inherit=False)
     load_weights(module, weights)
     return module

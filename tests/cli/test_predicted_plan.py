@@ -133,3 +133,22 @@ def test_what_speaks_against_a_plan_is_told_with_its_latency(
     assert memory.startswith("memory: processor cpu needs")
     plan.with_name("net.py").write_text(NET.replace("nn.ReLU(", "nn.ReLU6("))
     assert doubts() == ["plan or network have changed since the search"]
+
+
+def test_a_plan_or_recipe_whose_network_is_not_in_this_folder_is_named(
+    plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = plan.parent
+    (folder / "recipe.yaml").write_text("model: net.py:make\ndata: {name: digits}\n")
+    (folder / "elsewhere").mkdir()
+    monkeypatch.chdir(folder / "elsewhere")
+    train = ["train", "../recipe.yaml", "--out", "trained"]
+    for words, holder in (
+        (["predict", "../plan.yaml", "--soc", "mi9"], "plan ../plan.yaml"),
+        (train, "recipe ../recipe.yaml"),
+        ([*train, "--plan", "../plan.yaml"], "plan ../plan.yaml"),
+    ):
+        assert main(words) == 1
+        told = capsys.readouterr().err
+        assert told.startswith(f"nnstretch: no model file net.py, {holder}")
+        assert f"its path is taken from here, {folder / 'elsewhere'}" in told

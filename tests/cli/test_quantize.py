@@ -162,6 +162,18 @@ def test_images_of_other_classes_than_the_weights_are_refused(
     assert not list(tmp_path.glob("*.tflite"))
 
 
+def test_a_recipe_or_plan_whose_network_is_not_in_this_folder_is_named(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe, plan = tmp_path / "recipe.yaml", tmp_path / "plan.yaml"
+    recipe.write_text("model: absent.py:make\ndata: {name: digits, image_px: 16}\n")
+    plan.write_text(PLAN.format(model="absent.py:make"))
+    words = ["--weights", str(place / "original.safetensors"), "--out", str(tmp_path / "a.tflite")]
+    for more, holder in (((), f"recipe {recipe}"), (("--plan", str(plan)), f"plan {plan}")):
+        assert run_verb("quantize", [str(recipe), *words, *more]) == 1
+        assert f"no model file absent.py, {holder}, the file " in capsys.readouterr().err
+
+
 @pytest.fixture(scope="module")
 def branched(place: Path) -> dict[str, Any]:
     """What the verb returns for the branched network; its files are in the folder `done`."""

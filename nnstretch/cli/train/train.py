@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.arguments import recipe_overrides
+from nnstretch.cli.loaded_model import check_model_file
 from nnstretch.cli.output_path import check_folder, check_replaceable
 from nnstretch.cli.train.ignored_options import (
     StoreOnce,
@@ -119,6 +120,9 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
             f"--teacher {args.teacher} would not be asked, {teacher_text(recipe)}, set one of them"
         )
     refuse_ignored(settings, recipe, plan_file, args.weights)
+    if "model" not in settings:
+        holder = f"recipe {args.recipe}" if plan_file is None else f"plan {plan_file}"
+        check_model_file(recipe.model, holder)
     files = {"plan": plan_file, "weights": args.weights, "teacher": args.teacher}
     if args.resume:
         refuse_unlike_weights(args.out, args.weights, recipe)
