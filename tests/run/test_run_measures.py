@@ -15,6 +15,7 @@ from nnstretch.bundle.bundle import Bundle
 from nnstretch.errors import Mismatch
 from nnstretch.run import Session, measure
 from nnstretch.run.metrics import dispatch_overhead_us, max_abs_error, median_trace
+from nnstretch.run.results.session_json import repeat_runs
 from nnstretch.schedule import (
     serialize,
     task_graph,
@@ -96,3 +97,19 @@ def test_the_largest_difference_counts_nan_only_when_alone() -> None:
 def test_the_typical_run_is_the_median_one() -> None:
     runs = [Trace((Span(0, us, named_task("a"), "cpu"),)) for us in (9, 1, 5)]
     assert median_trace(runs) == runs[2]
+
+
+@pytest.mark.parametrize("clock", ["real", "virtual"])
+def test_a_cold_run_counts_nowhere(clock: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    traces: list[Trace] = []
+    compute = Session.compute
+
+    def noted(session: Session, values: dict[str, np.ndarray]) -> None:
+        compute(session, values)
+        traces.append(session.trace)
+
+    monkeypatch.setattr(Session, "compute", noted)
+    with Session(branched_bundle(predicted=clock == "virtual"), clock=clock) as session:
+        runs = repeat_runs(session, session.network.random_inputs(0), 3)
+    assert runs.traces == traces[-3:]
+    assert len(traces) == (4 if clock == "real" else 3)
