@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.bundles import branched_bundle
 from support.small_plan import write_plan_of_small_net
 
+from nnstretch.bundle.bundle import write_bundle
 from nnstretch.cli import main
 
 QUEUE = """
@@ -346,3 +348,14 @@ def test_times_that_no_clock_tells_apart_give_finite_numbers(
     app = "{name: a, costs_ms: {cpu: 1e-312}, arrivals: {times_ms: [0]}}"
     queue.write_text(f"pool: {{cpu: 1}}\napplications:\n- {app}\n")
     assert simulate(capsys, queue)["throughput_per_s"] == 0
+
+
+def test_a_bundle_without_times_says_what_it_lacks(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    bundle, path = branched_bundle(predicted=False), tmp_path / "w.yaml"
+    write_bundle(tmp_path / "net.nns", bundle.manifest, bundle.files)
+    app = "{name: detect, model: net.nns, arrivals: {times_ms: [0]}}"
+    path.write_text(f"pool: {{cpu: 2}}\napplications: [{app}]\n")
+    told = "no predicted times, net.nns of detect, workload, export it with --soc, or give"
+    assert told in refusal(capsys, path)

@@ -93,7 +93,12 @@ def source_json(workload: WorkloadFile, soc: Soc | None) -> dict[str, Any]:
 
 
 def check_chip(settings: ApplicationSettings, timed: TimedTasks, pool: Pool) -> None:
-    """Check that a bundle's times are of the pool's chip. Raises BadInput."""
+    """Check that a bundle has times, and of the pool's chip. Raises BadInput."""
+    if not timed.is_predicted:
+        raise BadInput(
+            f"no predicted times, {settings.model} of {settings.name}, workload, export it with"
+            " --soc, or give measured times: --costs"
+        )
     if pool.soc is not None:
         check_predicted_for(settings.model or settings.name, timed.predicted_for, pool.soc.name)
 

@@ -29,6 +29,8 @@ class TimedTasks:
     transfers_us: Mapping[tuple[WorkKey, WorkKey], float]
     predicted_for: str | None = None
     """The chip that a bundle names for its times; None for others."""
+    is_predicted: bool = True
+    """Whether a bundle has times of any chip."""
 
 
 def timed_tasks(
@@ -96,8 +98,8 @@ def bundle_tasks(settings: ApplicationSettings, manifest: Manifest, pool: Pool) 
         for (work, name), time_us in by_original.items():
             if name in (processor.name, pool.original(processor)):
                 times_us[work, processor.name] = time_us
-    timed = TimedTasks(task_graph(manifest), times_us, {}, manifest.predicted_for)
-    return placed(settings, timed)
+    source = (manifest.predicted_for, manifest.is_predicted)
+    return placed(settings, TimedTasks(task_graph(manifest), times_us, {}, *source))
 
 
 def model_tasks(settings: ApplicationSettings, model: str, pool: Pool, soc: Soc) -> TimedTasks:
