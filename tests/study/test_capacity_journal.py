@@ -87,6 +87,14 @@ def test_another_model_recipe_or_start_is_refused_by_name(
     assert run_capacity_study(replace(wanted, recipe=threads)).reused == 4
 
 
+def test_what_was_changed_is_named_before_what_follows_from_it(tmp_path: Path) -> None:
+    before = {"macs": 1, "images_sha256": "a", "recipe.data.held_out": 0.2}
+    capacity_journal.open_journal(tmp_path, before)
+    now = {"macs": 2, "images_sha256": "b", "recipe.data.held_out": 0.4}
+    with pytest.raises(BadInput, match=r"^recipe\.data\.held_out is 0\.4, the study kept in "):
+        capacity_journal.open_journal(tmp_path, now)
+
+
 @pytest.mark.slow
 def test_a_changed_network_of_the_same_name_is_refused(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -134,11 +142,11 @@ def test_another_code_or_other_images_are_refused_where_their_sizes_are_equal(
     run_capacity_study(wanted)
     assert run_capacity_study(wanted).reused == 4
     (root / "dog" / "0.png").rename(root / "dog" / "a.png")
-    with pytest.raises(BadInput, match=r"images_sha256 is .*, the study kept in"):
+    with pytest.raises(BadInput, match=r"the images are others than in the study kept in"):
         run_capacity_study(wanted)
     (root / "dog" / "a.png").rename(root / "dog" / "0.png")
     (tmp_path / "net.py").write_text(FACTORY.replace("nn.Flatten()", "nn.SiLU(), nn.Flatten()"))
-    with pytest.raises(BadInput, match=r"network_sha256 is .*, the study kept in"):
+    with pytest.raises(BadInput, match=r"the network is another than in the study kept in"):
         run_capacity_study(wanted)
 
 

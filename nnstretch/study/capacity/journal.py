@@ -12,8 +12,10 @@ from nnstretch.files.limits import Range
 
 JOURNAL_FORMAT = 1
 JOURNAL_FILE = "capacity.jsonl"
-HASHES = ("network_sha256", "images_sha256")
-"""Settings that journals of before do not say: these go on without."""
+HASHES = {"network_sha256": "the network is another", "images_sha256": "the images are others"}
+"""Settings that journals of before do not say: these go on without. In words, where they differ."""
+DERIVED = ("macs", "params", *HASHES)
+"""Settings that follow from others, which say more where both differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +81,11 @@ def check_same_settings(before: dict[str, Any], now: dict[str, Any], path: Path)
     """
     if "format" not in before:
         raise BrokenFile(f"not a capacity study, {path} line 1, it has no format")
-    for key in [*now, *before]:
+    for key in sorted([*now, *before], key=DERIVED.__contains__):
         if before.get(key) != now.get(key) and (key in before or key not in HASHES):
             old = before.get(key, "not there")
             new = now.get(key, "not there")
-            raise BadInput(
-                f"{key} is {new}, the study kept in {path} has {old}, give the same or another"
-                " --out"
-            )
+            differs = f"{key} is {new}, the study kept in {path} has {old}"
+            if key in HASHES:
+                differs = f"{HASHES[key]} than in the study kept in {path}"
+            raise BadInput(f"{differs}, give the same or another --out")
