@@ -30,6 +30,8 @@ NOT_FINITE = re.compile(r"[-+]?(nan|inf|infinity)", re.I)
 NEGATIVE = re.compile(r"-\d+$|-\d*\.\d+$|-\d+(,-?\d+)+$", re.ASCII)
 """What begins with a minus and is no option: a number, or a shape such as -1,3,224,224."""
 MOST_DIGITS = 18
+LEAST_COUNT = 1000
+"""Of MACs or parameters that limit a network; what is below was meant as a ratio."""
 UNKNOWN_OPTION = re.compile(r"unrecognized arguments: (-[^ =]+)")
 
 
@@ -160,7 +162,10 @@ def names_of(text: str) -> tuple[str, ...]:
 
 
 def quantity(text: str | None, original: float, option: str, otherwise: float) -> float:
-    """Parse a limit: `1.6e9` is absolute, `0.885x` a share of the original's. Raises BadInput."""
+    """Parse a limit: `1.6e9` is absolute, `0.885x` a share of the original's.
+
+    Raises BadInput, also for an absolute one that can only be a ratio without its x.
+    """
     if text is None:
         return otherwise
     number = text.removesuffix("x")
@@ -169,6 +174,11 @@ def quantity(text: str | None, original: float, option: str, otherwise: float) -
     if not 0 <= value < inf:
         raise BadInput(
             f"{option} is {text!r:.80}, command line, write a number or a ratio such as 0.885x"
+        )
+    if number == text and 0 < value < LEAST_COUNT:
+        raise BadInput(
+            f"{option} is {text:.80}, command line, a count starts at {LEAST_COUNT}, write"
+            f" {text:.80}x for a share of the original's"
         )
     return value
 

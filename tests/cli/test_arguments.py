@@ -112,6 +112,13 @@ def test_numbers_as_people_write_them() -> None:
     ]
     assert quantity("0.5x", 100.0, "--min-macs", 0.0) == 50
     assert quantity("1.6e9", 100.0, "--min-macs", 0.0) == 1.6e9
+    assert quantity("0", 100.0, "--min-macs", 1.0) == 0
+
+
+@pytest.mark.parametrize("text", ["0.9", "1", "999"])
+def test_a_ratio_without_its_x_is_no_count(text: str) -> None:
+    with pytest.raises(BadInput, match=rf"--max-macs is {text}, .*, write {text}x for a share"):
+        quantity(text, 1e9, "--max-macs", 0.0)
 
 
 def test_close_verbs_and_options_are_suggested(capsys: pytest.CaptureFixture[str]) -> None:

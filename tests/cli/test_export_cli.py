@@ -193,6 +193,10 @@ def test_a_plan_without_trained_weights_says_so(place: Path) -> None:
             ["--out", "a.nns", "--calibration", "digits"],
             "--calibration digits without --int8, command line, float needs no calibration",
         ),
+        (
+            ["--single", "a.onnx", "--format", "litert"],
+            "--format litert with --single a.onnx, command line, its name says what the file is",
+        ),
         (["--out", "a.nns", "--max-drop", "3"], "--max-drop 3.0 without --int8, command line"),
         (
             [

@@ -198,6 +198,9 @@ def test_equal_seeds_give_equal_outputs(
     a, b, c = (np.load(tmp_path / f"{name}.npy") for name in "abc")
     assert np.array_equal(a, b)
     assert not np.array_equal(a, c)
+    assert refused(capsys, net, "--input", tmp_path / "a.npy", "--seed", 3).startswith(
+        f"--seed 3 with --input {tmp_path}/a.npy, command line, it draws a random input"
+    )
 
 
 def test_for_people_it_is_a_table(net: Path, capsys: pytest.CaptureFixture[str]) -> None:

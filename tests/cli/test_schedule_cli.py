@@ -115,6 +115,13 @@ def test_a_picture_has_a_bar_for_every_task_and_stands_alone(
     assert sum(" on P" in title for title in titles) == 10
 
 
+def test_a_time_limit_without_a_solver_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schedule", TOPCUOGLU, "--time-limit", "3"]) == 1
+    told = "nnstretch: --time-limit 3 with --policy heft, command line, only `optimal` and "
+    assert capsys.readouterr().err.startswith(told)
+    assert main(["schedule", TOPCUOGLU, "--time-limit", "3", "--optimum"]) == 0
+
+
 def test_a_time_limit_that_is_none_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     for text in ("0", "-1", "nan", "inf", "soon"):
         with pytest.raises(SystemExit) as wrong:

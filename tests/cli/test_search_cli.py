@@ -220,6 +220,9 @@ def test_views_that_cannot_be_are_refused(
     assert "--pareto-steps is 1" in refused(
         capsys, "search", model, *COMMON, "--pareto", "macs", "--pareto-steps", "1"
     )
+    assert "--pareto-steps 3 without --pareto" in refused(
+        capsys, "search", model, *COMMON, "--pareto-steps", "3"
+    )
     same = str(tmp_path / "a.svg")
     assert "is written twice" in refused(
         capsys, "search", model, *COMMON, "--pareto", "macs", "--picture", same, "--out", same

@@ -141,6 +141,11 @@ def check_destinations(args: argparse.Namespace) -> None:
             raise BadInput(
                 f"--int8 with --single {args.single}, command line, only a .tflite can be int8"
             )
+        if format_of(args.single) == "onnx" and args.format == "litert" and args.out is None:
+            raise BadInput(
+                f"--format litert with --single {args.single}, command line, its name says what"
+                " the file is: name a .tflite, or add --out"
+            )
 
 
 def check_int8(args: argparse.Namespace) -> None:

@@ -137,7 +137,7 @@ def stream_request(
     request = StreamRequest(
         bundle,
         sequential,
-        sequential.random_inputs(args.seed) if inputs is None else inputs,
+        sequential.random_inputs(args.seed or 0) if inputs is None else inputs,
         args.repeat or ITEMS,
         {} if soc is None else {processor.name: processor for processor in soc.processors},
         functions,

@@ -165,7 +165,7 @@ def run_load_test(
             soc,
             clock,
             inputs=inputs,
-            seed=args.seed,
+            seed=args.seed or 0,
             backend=args.backend,
             plan=args.plan,
             progress=progress,

@@ -82,7 +82,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="one of several; without it the main plan, and of many requests the best now",
     )
     add_files(parser)
-    add("--seed", type=seed_of, default=0, help="of the random input (0)")
+    add("--seed", type=seed_of, help="of the random input (0)")
     run_requests.add_arguments(parser)
     run_pipeline.add_arguments(parser)
 
@@ -134,6 +134,11 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 def check(args: argparse.Namespace) -> None:
     """Refuse arguments that do not go together, before anything is loaded. Raises BadInput."""
     check_writable(args.trace, args.bundle, args.soc)
+    if args.seed is not None and args.input:
+        raise BadInput(
+            f"--seed {args.seed} with --input {args.input[0]}, command line, it draws a random"
+            " input, and this one is given"
+        )
     run_requests.check(args)
     run_pipeline.check(args)
 
@@ -165,7 +170,7 @@ def run_repeatedly(args: argparse.Namespace, bundle: Bundle, soc: Soc | None) ->
         inputs = (
             read_inputs(sources, lambda path: read_input(path, bundle.manifest))
             if sources
-            else session.network.random_inputs(args.seed)
+            else session.network.random_inputs(args.seed or 0)
         )
         runs = repeat_runs(session, inputs, args.repeat or REPEATS, run_progress)
         result = {

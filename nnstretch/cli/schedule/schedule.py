@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from nnstretch.task_graph import TaskGraph
     from nnstretch.trace import Trace
 
+TIME_LIMIT_S = 60.0
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments to its parser."""
@@ -72,9 +74,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--time-limit",
         type=seconds_of,
-        default=60.0,
         metavar="S",
-        help="seconds for the solver of `optimal` and --optimum (60); then it prints its bound",
+        help=(
+            f"seconds for the solver of `optimal` and --optimum ({TIME_LIMIT_S:g}); then it prints"
+            " its bound"
+        ),
     )
 
 
@@ -89,6 +93,11 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.cli.schedule.policies import find_policy
 
     policy = find_policy(args.policy)
+    if args.time_limit is not None and policy.make is not None and not args.optimum:
+        raise BadInput(
+            f"--time-limit {args.time_limit:g} with --policy {args.policy}, command line, only"
+            " `optimal` and --optimum have a solver to end"
+        )
     from nnstretch.files.task_graphs.read_task_graph import read_task_graph
 
     graph = read_task_graph(args.file, args.processors)
@@ -125,7 +134,8 @@ def make_schedule(
 
     optimum = None
     if args.optimum or policy.make is None:
-        optimum = optimal(graph, args.time_limit)
+        limit_s = TIME_LIMIT_S if args.time_limit is None else args.time_limit
+        optimum = optimal(graph, limit_s)
     if policy.make is None:
         assert optimum is not None
         trace = optimum.trace

@@ -18,6 +18,7 @@ from nnstretch.cli.arguments import (
 
 MERGES = {"concat": ("concat",), "project": ("project",), "both": ("concat", "project")}
 MEASURES = ("macs", "params", "meetings")
+PARETO_STEPS = 8
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -234,9 +235,8 @@ def add_views(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--pareto-steps",
         type=whole_number,
-        default=8,
         metavar="N",
-        help="searches behind a front (default 8)",
+        help=f"searches behind a front (default {PARETO_STEPS})",
     )
     group.add_argument("--picture", metavar="FILE.svg", help="draw the fronts of --pareto")
 

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.output_path import check_apart, check_writable
 from nnstretch.cli.progress import progress_stages
+from nnstretch.cli.search.arguments import PARETO_STEPS
 from nnstretch.cli.search.arguments import arguments as arguments
 from nnstretch.cli.search.picture import draw_front
 from nnstretch.cli.search.plan_files import check_folder, write_plans
@@ -112,7 +113,8 @@ def views(
     for measure in () if stopped else args.pareto:
         if not stopped:
             original = original_amount(question, measure)
-            front = trace_front(question, measure, original, args.pareto_steps, tick)
+            steps = args.pareto_steps or PARETO_STEPS
+            front = trace_front(question, measure, original, steps, tick)
             fronts.append(front)
             stopped = front.interrupted
     if args.pareto:
@@ -156,8 +158,14 @@ def outputs(args: argparse.Namespace) -> tuple[Path | None, Path | None]:
         raise BadInput(f"cannot draw {args.picture}, --picture, its name must end in .svg")
     if args.top < 1:
         raise BadInput(f"--top is {args.top}, command line, it must be 1 or more")
-    if not 2 <= args.pareto_steps <= 1000:
-        raise BadInput(f"--pareto-steps is {args.pareto_steps}, command line, it must be 2 to 1000")
+    steps = args.pareto_steps
+    if steps is not None and not args.pareto:
+        raise BadInput(
+            f"--pareto-steps {steps} without --pareto, command line, there is no front, ask for one"
+            " with --pareto macs"
+        )
+    if steps is not None and not 2 <= steps <= 1000:
+        raise BadInput(f"--pareto-steps is {steps}, command line, it must be 2 to 1000")
     if "meetings" in args.pareto and args.processors and len(args.processors) == 1:
         raise BadInput(
             f"--pareto meetings with --processors {args.processors[0]}, command line, nothing"
