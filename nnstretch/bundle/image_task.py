@@ -14,6 +14,8 @@ from nnstretch.files.decode import decode
 from nnstretch.files.json_text import parse_json
 from nnstretch.files.limits import Length, Range
 
+IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")
+"""Of files in folders of images."""
 MAX_CLASSES = 100_000
 MAX_PX = 1 << 16
 MOST_LETTERS = 200
@@ -35,6 +37,15 @@ class ImageTask:
     """Deviation of the colors; it is divided by."""
     resize_px: Annotated[int, Range(0, MAX_PX)] = 0
     """Length of the shorter side before the middle is cropped; 0 where it is the crop's."""
+
+
+def is_image_name(path: str) -> bool:
+    """Return whether a path below a folder is taken for an image: by its ending, and not hidden.
+
+    Notebooks and file managers keep copies and notes of images under names that begin with a dot.
+    """
+    hidden = any(part.startswith(".") for part in path.split("/"))
+    return not hidden and path.lower().endswith(IMAGE_ENDINGS)
 
 
 def task_text(task: ImageTask) -> str:

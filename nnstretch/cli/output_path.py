@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from nnstretch.bundle.image_task import is_image_name
 from nnstretch.errors import BadInput
 from nnstretch.files.atomic import link_target
 from nnstretch.files.read import as_path
@@ -46,10 +47,25 @@ def check_ending(path: Path | None, ending: str, option: str) -> None:
         raise BadInput(f"cannot write {path}, {option}, its name must end in {ending}")
 
 
-def check_folder(path: Path | None, option: str) -> None:
-    """Refuse a folder of results that is something else. Raises BadInput."""
-    if path is not None and as_path(path, option).exists() and not path.is_dir():
-        raise BadInput(f"{option} is {path}, command line, it is a file, name a folder")
+def check_folder(path: str | Path | None, option: str) -> None:
+    """Refuse a folder of results that is a file, or holds folders of images and nothing else.
+
+    Raises BadInput.
+    """
+    if path is None or not (folder := as_path(path, option)).exists():
+        return
+    if not folder.is_dir():
+        raise BadInput(f"{option} is {folder}, command line, it is a file, name a folder")
+    inside = [*folder.glob("[!.]*")]
+    if not all(below.is_dir() for below in inside):
+        return
+    for below in (*inside, *folder.glob("[!.]*/[!.]*/")):
+        names = [file.name for file in below.glob("[!.]*")]
+        if names and all(map(is_image_name, names)):
+            raise BadInput(
+                f"{option} is {folder}, command line, it is a data set ({below} holds images), name"
+                " another folder"
+            )
 
 
 def check_makeable(folder: Path) -> None:

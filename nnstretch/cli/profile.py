@@ -36,6 +36,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.arguments import plain_number, seed_of, whole_number
+from nnstretch.cli.output_path import check_folder
 from nnstretch.errors import BadInput
 
 if TYPE_CHECKING:
@@ -151,6 +152,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     started_s = perf_counter()
     if args.check is not None:
         return check(args)
+    check_folder(args.out, "--out")
     from nnstretch.cli.progress import progress_stages
     from nnstretch.profile import profile
 

@@ -108,6 +108,30 @@ def test_what_cannot_be_written_is_refused_before_anything_is_read(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+FOLDERS = [
+    (verb, action)
+    for verb, action in WRITTEN
+    if str(action.metavar) == "FOLDER" and action.option_strings[0] == "--out"
+]
+
+
+@pytest.mark.parametrize("split", ["", "train"])
+@pytest.mark.parametrize(BOTH, FOLDERS, ids=shown(FOLDERS))
+def test_a_data_set_is_no_folder_of_results(
+    verb: str,
+    action: argparse.Action,
+    split: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "photos" / split / "disc").mkdir(parents=True)
+    (tmp_path / "photos" / split / "disc" / "0.jpg").touch()
+    before = sorted(tmp_path.rglob("*"))
+    assert main(command(verb, "--out", tmp_path / "photos", tmp_path)) == 1
+    assert "photos, command line, it is a data set (" in capsys.readouterr().err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 @pytest.mark.parametrize(BOTH, READERS, ids=shown(READERS))
 def test_what_is_there_is_no_reason_to_refuse_and_stays_until_the_new_is_complete(
     verb: str,

@@ -33,7 +33,7 @@ from nnstretch.accelerate.engines.dependencies import OVERLAPS
 from nnstretch.accelerate.policies import POLICIES
 from nnstretch.cli.accelerate.schedule_rules import HELP, options_with_rules
 from nnstretch.cli.arguments import add_inputs, add_model
-from nnstretch.cli.output_path import check_apart, check_makeable, check_writable
+from nnstretch.cli.output_path import check_apart, check_folder, check_makeable, check_writable
 from nnstretch.errors import BadInput, UnsupportedOp, one_line
 
 if TYPE_CHECKING:
@@ -181,6 +181,7 @@ def outputs_of(args: argparse.Namespace) -> tuple[Path | None, Path | None]:
     files = [] if out is None else [out / "schedule.yaml", out / "chip.json"]
     if out is not None:
         check_makeable(out)
+        check_folder(out, "--out")
     if out is not None and out.is_dir():
         for file in files:
             check_writable(file, *sources)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nnstretch.bundle.image_task import ImageTask
+from nnstretch.bundle.image_task import IMAGE_ENDINGS, ImageTask, is_image_name
 from nnstretch.errors import BadInput
 from nnstretch.train.data.batches import no_readable_image_error, prepare_images
 from nnstretch.train.data.catalog import open_dataset
@@ -22,9 +22,7 @@ from nnstretch.train.data.dataset import (
     InMemoryImages,
 )
 from nnstretch.train.data.decode import (
-    IMAGE_ENDINGS,
     decode_image,
-    is_image_name,
     read_image_bytes,
 )
 from nnstretch.train.data.transforms import ResizeAndCrop, normalize_images

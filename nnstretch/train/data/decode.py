@@ -22,8 +22,6 @@ from nnstretch.train.data.dataset import UnreadableImage
 
 IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """Formats by content, not by file name; EPS is left out because Pillow would start a program."""
-IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")
-"""Of files in folders of images."""
 MOST_IMAGE_BYTES = 256 << 20
 MAX_PIXELS = 64_000_000
 """Limit of 192 MB decoded: a file of a few kB can claim more than a machine holds."""
@@ -31,15 +29,6 @@ MAX_PIXELS = 64_000_000
 # Pillow warns of odd metadata, of which photographs are full. Filtered for the whole process,
 # because catch_warnings is not safe in threads.
 warnings.filterwarnings("ignore", module=r"PIL\.")
-
-
-def is_image_name(path: str) -> bool:
-    """Return whether a path below a folder is taken for an image: by its ending, and not hidden.
-
-    Notebooks and file managers keep copies and notes of images under names that begin with a dot.
-    """
-    hidden = any(part.startswith(".") for part in path.split("/"))
-    return not hidden and path.lower().endswith(IMAGE_ENDINGS)
 
 
 def decode_image(data: bytes, where: str) -> Tensor:

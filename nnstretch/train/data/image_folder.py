@@ -12,14 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nnstretch.bundle.image_task import IMAGE_ENDINGS, is_image_name
 from nnstretch.errors import BadInput
 from nnstretch.train.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, arrays_digest
-from nnstretch.train.data.decode import (
-    IMAGE_ENDINGS,
-    decode_image,
-    is_image_name,
-    read_image_bytes,
-)
+from nnstretch.train.data.decode import decode_image, read_image_bytes
 
 HELD_OUT_FOLDERS = ("val", "validation", "test")
 """Names of the folder beside `train`, in order of preference."""
