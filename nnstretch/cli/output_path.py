@@ -2,12 +2,14 @@
 
 A file takes the place of an older one in one step, when it is complete; a verb that fails or is
 interrupted leaves the older one whole. A folder of finished work (a training) is replaced with
---overwrite only. `profile` and `study` go on with what lies in theirs.
+--overwrite only. `profile` and `study` go on with what lies in theirs. A data set of images is no
+folder of results.
 """
 
 from __future__ import annotations
 
 import os
+from itertools import chain
 from pathlib import Path
 
 from nnstretch.bundle.image_task import is_image_name
@@ -48,7 +50,7 @@ def check_ending(path: Path | None, ending: str, option: str) -> None:
 
 
 def check_folder(path: str | Path | None, option: str) -> None:
-    """Refuse a folder of results that is a file, or holds folders of images and nothing else.
+    """Refuse a folder of results that is a file, or a data set: two folders of images alone in it.
 
     Raises BadInput.
     """
@@ -56,15 +58,15 @@ def check_folder(path: str | Path | None, option: str) -> None:
         return
     if not folder.is_dir():
         raise BadInput(f"{option} is {folder}, command line, it is a file, name a folder")
-    inside = [*folder.glob("[!.]*")]
-    if not all(below.is_dir() for below in inside):
-        return
-    for below in (*inside, *folder.glob("[!.]*/[!.]*/")):
+    classes: list[Path] = []
+    for below in chain(folder.glob("[!.]*/"), folder.glob("[!.]*/[!.]*/")):
         names = [file.name for file in below.glob("[!.]*")]
         if names and all(map(is_image_name, names)):
+            classes.append(below)
+        if len(classes) > 1:
             raise BadInput(
-                f"{option} is {folder}, command line, it is a data set ({below} holds images), name"
-                " another folder"
+                f"{option} is {folder}, command line, it is a data set ({classes[0]} and {below}"
+                " hold images), name another folder"
             )
 
 

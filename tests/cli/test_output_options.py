@@ -124,8 +124,10 @@ def test_a_data_set_is_no_folder_of_results(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (tmp_path / "photos" / split / "disc").mkdir(parents=True)
-    (tmp_path / "photos" / split / "disc" / "0.jpg").touch()
+    for name in ("disc", "square"):
+        (tmp_path / "photos" / split / name).mkdir(parents=True)
+        (tmp_path / "photos" / split / name / "0.jpg").touch()
+    (tmp_path / "photos" / "README").touch()
     before = sorted(tmp_path.rglob("*"))
     assert main(command(verb, "--out", tmp_path / "photos", tmp_path)) == 1
     assert "photos, command line, it is a data set (" in capsys.readouterr().err
