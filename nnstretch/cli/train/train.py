@@ -124,11 +124,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         holder = f"recipe {args.recipe}" if plan_file is None else f"plan {plan_file}"
         check_model_file(recipe.model, holder)
     files = {"plan": plan_file, "weights": args.weights, "teacher": args.teacher}
-    if args.resume:
-        refuse_unlike_weights(args.out, args.weights, recipe)
-    else:
-        check_replaceable(args.out, finished_training(args.out), args.overwrite)
-        refuse_own_input(args.out, {"weights": args.weights, "teacher": args.teacher})
+    check_training_folder(args, recipe)
     begun = resumed_recipe(recipe) if args.resume else recipe
     from nnstretch.train.failures import explain_failures
 
@@ -144,6 +140,15 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         {what: describe_file(file) for what, file in files.items() if file is not None},
         results,
     )
+
+
+def check_training_folder(args: argparse.Namespace, recipe: Recipe) -> None:
+    """Check that a training may begin, or go on, in the folder of its results. Raises BadInput."""
+    if args.resume:
+        refuse_unlike_weights(args.out, args.weights, recipe)
+        return
+    check_replaceable(args.out, finished_training(args.out), args.overwrite)
+    refuse_own_input(args.out, {"weights": args.weights, "teacher": args.teacher})
 
 
 def finished_training(out: Path) -> str | None:
