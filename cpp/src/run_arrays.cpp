@@ -28,14 +28,19 @@ void refuse_non_finite(const std::string& path, const std::vector<float>& number
            " numbers are NaN or infinite");
 }
 
-// How far an output is from a file, over the largest magnitude in it.
+// Whether two numbers are equal, or both none.
+bool is_same(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
+// How far an output is from a file, over the largest finite magnitude in it.
 double difference(const std::vector<float>& output, const std::vector<float>& expected) {
   double apart = 0.0, largest = 1e-30;
   for (std::size_t i = 0; i < output.size(); ++i) {
+    if (std::isfinite(expected[i]))
+      largest = std::max(largest, std::abs(static_cast<double>(expected[i])));
+    if (is_same(output[i], expected[i])) continue;
     const double error = std::abs(static_cast<double>(output[i]) - expected[i]);
-    if (std::isnan(error)) return kNever;
+    if (!std::isfinite(error)) return kNever;
     apart = std::max(apart, error);
-    largest = std::max(largest, std::abs(static_cast<double>(expected[i])));
   }
   return apart / largest;
 }

@@ -29,6 +29,8 @@ from nnstretch.structure.macs import count_macs
 
 SCATTER_OPERATORS = {"slice.Tensor": "slice_scatter", "select.int": "select_scatter"}
 """How to write a slice back into the tensor it was taken from."""
+WHOLE_VIEWS = frozenset({"alias", "detach"})
+"""Views of all of a tensor, in its shape: `x[...]`, `x.detach()`."""
 IN_TRAINING = "it is in training mode (training=True), was .eval() left out?"
 IGNORED_KEYWORDS = ("device", "pin_memory", "layout")
 
@@ -209,6 +211,9 @@ class ProgramReader:
         Raises CannotCapture when the view has no inverse.
         """
         op, _ = operator_name(view.target)
+        if op in WHOLE_VIEWS:
+            self.redirect_readers(self.names[behind.name], value)
+            return value
         if op not in SCATTER_OPERATORS:
             raise self.overwrite_error(
                 fx_node, f"{view.name}, a view of {behind.name} that is read later"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import resource
 import select
 import socket
 from collections import deque
@@ -43,6 +41,8 @@ class TimedConnection(HttpToolsProtocol):
     """What has come since the parser last told of something."""
     _is_refused = False
     """Whether what comes is only read so that its sender comes to read why it was refused."""
+    _refusal: tuple[bytes, str, float] | None = None
+    """Status, message and seconds to read on of an error that waits for answers before it."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin a connection."""
@@ -117,6 +117,8 @@ class TimedConnection(HttpToolsProtocol):
         Over TCP a client that ended only its own side (`nc -N`) and one that has gone look alike,
         so a whole request is answered, but not waited for long.
         """
+        if self._refusal is not None:
+            return not is_hung_up(self.transport)
         if self._is_refused or not self._is_answering() or self.cycle.more_body:
             return False
         if is_hung_up(self.transport):
@@ -160,6 +162,8 @@ class TimedConnection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Hear that an answer is written."""
         super().on_response_complete()
+        if self._refusal is not None and not self._answers_to_come():
+            self._refuse(*self._refusal)
         self._watch_last_answer()
 
     def _watch_last_answer(self) -> None:
@@ -199,6 +203,10 @@ class TimedConnection(HttpToolsProtocol):
         """Return whether a request is there that has not been answered."""
         return self.cycle is not None and not self.cycle.response_complete
 
+    def _answers_to_come(self) -> bool:
+        """Return whether requests are there, whole, that have not been answered."""
+        return any(not (cycle.response_complete or cycle.disconnected) for cycle in self._cycles)
+
     def _refuse_headers(self) -> None:
         self._is_refused = True
         message = f"the headers are longer than {MOST_HEAD_BYTES} bytes, the limit"
@@ -207,8 +215,6 @@ class TimedConnection(HttpToolsProtocol):
     def _refuse_body(self) -> None:
         """Refuse a body whose extensions of chunks, or headers behind them, do not end."""
         self._is_refused = True
-        self.cycle.disconnected = True  # Whoever waits for the body answers no more.
-        self.cycle.message_event.set()
         message = f"more than {MOST_HEAD_BYTES} bytes between the parts of the body, the limit"
         self._refuse(b"400 Bad Request", message, SKIP_S)
 
@@ -231,7 +237,19 @@ class TimedConnection(HttpToolsProtocol):
             self._close()
 
     def _refuse(self, status: bytes, message: str, skip_s: float = 0.0) -> None:
-        """Answer with an error, and close; what comes in the next `skip_s` is read on."""
+        """Answer with an error, and close; what comes in the next `skip_s` is read on.
+
+        Whole requests that came before are answered first: a client tells answers apart by order.
+        """
+        if self._is_answering() and self.cycle.more_body:
+            self.cycle.disconnected = True  # Whoever waits for the body answers no more.
+            self.cycle.message_event.set()
+        if self._answers_to_come():
+            self._is_refused = True
+            self._refusal = status, message, skip_s
+            self._end_timer()
+            return
+        self._refusal = None
         body = json.dumps({"error": message}).encode()
         head = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
         self.transport.write(head % (status, len(body)) + b"connection: close\r\n\r\n" + body)
@@ -277,14 +295,3 @@ def is_hung_up(transport: asyncio.Transport) -> bool:
 def connection_class(headers_s: float, most: int) -> type[Any]:
     """Return the class of connections with a time limit, of which so many may be open."""
     return type("TimedConnection", (TimedConnection,), {"headers_s": headers_s, "most": most})
-
-
-def most_connections() -> int:
-    """Return how many connections may be open: three quarters of the files that the process may
-    still open, beyond which the system refuses any.
-    """
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return MOST_CONNECTIONS
-    free = soft - len(os.listdir("/dev/fd"))
-    return max(1, min(MOST_CONNECTIONS, free * 3 // 4))

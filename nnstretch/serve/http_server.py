@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import resource
 import signal
 import socket
 import stat
@@ -17,7 +19,7 @@ import uvicorn
 
 from nnstretch.errors import BadInput, describe_error, one_line
 from nnstretch.serve.application import InferenceApplication
-from nnstretch.serve.connections import HEADERS_S, connection_class, most_connections
+from nnstretch.serve.connections import HEADERS_S, MOST_CONNECTIONS, connection_class
 
 LOG = logging.getLogger("nnstretch")
 KEEP_ALIVE_S = 75
@@ -197,3 +199,14 @@ def remove_stale(path: Path) -> None:
         except OSError as error:  # such as that of a server of another user
             raise BadInput(f"cannot listen on {path}, {error.strerror}, name another") from None
     raise BadInput(f"cannot listen on {path}, another process does, name another")
+
+
+def most_connections() -> int:
+    """Return how many connections may be open: three quarters of the files that the process may
+    still open, beyond which the system refuses any.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return MOST_CONNECTIONS
+    free = soft - len(os.listdir("/dev/fd"))
+    return max(1, min(MOST_CONNECTIONS, free * 3 // 4))

@@ -200,6 +200,19 @@ def test_writing_into_a_slice_writes_into_the_tensor_behind_it() -> None:
     assert {"slice_scatter", "select_scatter"} <= {node.kind for node in graph.nodes}
 
 
+def test_writing_into_a_view_of_all_of_a_tensor_writes_into_it() -> None:
+    def written(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        y = layer(x).clone()
+        y[...] += x
+        y[..., :] *= 2
+        shown = y.detach()
+        shown -= 1
+        y[:, :4].mul_(3)
+        return y + shown
+
+    assert rebuilt(Of(written), torch.randn(2, 4))[1] <= 1e-6
+
+
 def test_what_is_computed_is_written_into_a_slice_of_a_constant() -> None:
     def filled(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
         y = torch.zeros(2, 4)

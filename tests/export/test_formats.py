@@ -297,9 +297,9 @@ def test_the_whole_network_in_one_file(
     for int8, allowed in ((False, 1e-4), (True, 0.2)):
         path = tmp_path / f"{int8}.tflite"
         with conversions_shared():
-            one = export_single(
-                replace(request, format="litert", int8=int8, calibration=iter(images(20))), path
-            )
+            calibration = iter(images(20)) if int8 else None
+            asked = replace(request, format="litert", int8=int8, calibration=calibration)
+            one = export_single(asked, path)
         found = LiteRTRunner(path.read_bytes(), "net").run(x.numpy())
         np.testing.assert_allclose(found, exact, atol=allowed)
         assert (one.int8_snr_db is not None and one.int8_snr_db > 15) == int8

@@ -124,6 +124,21 @@ def test_truth_values_and_whole_numbers_are_compared(kind: type, difference: int
         check_close(zeros, ones, "s0")
 
 
+def test_what_is_infinite_or_nan_on_both_sides_does_not_differ() -> None:
+    odd, near = (
+        np.float32([np.nan, np.inf, -np.inf, 2]),
+        np.float32([np.nan, np.inf, -np.inf, 2.0001]),
+    )
+    assert 0 < check_close(odd, near, "s0") < 2e-4
+    for number in range(4):
+        changed = odd.copy()
+        changed[number] = np.nan if number else 1
+        with pytest.raises(Mismatch, match="one of them has NaN or infinite numbers"):
+            check_close(odd, changed, "s0")
+    with pytest.raises(Mismatch, match=r"s0 differs from the module by 1, allowed are 0.0002$"):
+        check_close(odd, np.float32([np.nan, np.inf, -np.inf, 3]), "s0")
+
+
 def test_half_precision_may_differ_by_its_rounding_and_full_may_not() -> None:
     ones, near, far = np.float16([1, 1, 1]), np.float16([1, 1.003, 1]), np.float16([1, 1.02, 1])
     assert 0 < check_close(ones, near, "s0") < 0.004

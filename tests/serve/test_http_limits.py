@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import http.client
 import io
+import json
 import logging
+import re
 import resource
 import socket
 import time
@@ -13,14 +15,10 @@ from pathlib import Path
 
 import pytest
 from support.http_answers import POST, answer_to, error_of
-from support.serving import (
-    HttpService,
-    http_service,
-)
+from support.serving import HttpService, http_service, image, json_request
 
 from nnstretch.serve import http_server
-from nnstretch.serve.connections import most_connections
-from nnstretch.serve.http_server import log_in_one_line
+from nnstretch.serve.http_server import log_in_one_line, most_connections
 
 
 def test_a_body_beyond_the_limit_is_not_read_to_its_end(service: HttpService) -> None:
@@ -60,6 +58,30 @@ def test_whole_headers_beyond_the_limit_are_refused(service: HttpService, header
     head = b"GET /v2 HTTP/1.1\r\nHost: x\r\n" + header.strip() + b"\r\n\r\n"
     status, message = answer_to(service, head)
     assert (status, "headers are longer than" in message) == (431, True)
+
+
+GET = b"GET /v2 HTTP/1.1\r\nHost: x\r\n"
+
+
+@pytest.mark.parametrize("end", [False, True], ids=["waits", "has sent all"])
+@pytest.mark.parametrize(
+    ("last", "status"),
+    [
+        (b"BAD\r\n\r\n", b"400"),
+        (GET + b"A: " + b"a" * 90_000 + b"\r\n\r\n", b"431"),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b"400"),
+    ],
+    ids=["no request", "long headers", "no chunk"],
+)
+def test_what_is_no_request_is_refused_behind_the_answers_before_it(
+    service: HttpService, last: bytes, status: bytes, end: bool
+) -> None:
+    text = json.dumps(json_request(image(0))).encode()
+    infer = POST + b"Content-Length: %d\r\n\r\n" % len(text) + text
+    answers = service.send((GET + b"\r\n") * 2 + infer + last, end=end)
+    told = re.findall(rb"HTTP/1.1 (\d+)", answers)
+    assert told == [b"200", b"200", b"200", status]
+    assert service.ask("GET", "/v2/health/ready")[0] == 200
 
 
 @pytest.mark.parametrize("rest", [b"\r\n", b"x"], ids=["no request", "the rest of a body"])

@@ -191,7 +191,8 @@ def check_close(expected: np.ndarray, actual: np.ndarray, what: str) -> float:
     Raises Mismatch when the difference is more than rounding explains.
     """
     error = max_abs_difference(expected, actual, what)
-    allowed = tolerance_of(expected.dtype) * max(1.0, float(np.abs(expected).max(initial=0.0)))
+    largest = float(np.abs(expected).max(initial=0.0, where=np.isfinite(expected)))
+    allowed = tolerance_of(expected.dtype) * max(1.0, largest)
     if not error <= allowed:
         raise Mismatch(f"{what} differs from the module by {error:.3g}, allowed are {allowed:.3g}")
     return error
@@ -204,14 +205,17 @@ def tolerance_of(dtype: np.dtype) -> float:
 
 
 def max_abs_difference(expected: np.ndarray, actual: np.ndarray, what: str) -> float:
-    """Return largest absolute difference, whatever it is.
+    """Return the largest absolute difference, whatever it is.
 
-    Raises Mismatch where shapes differ or a number is none.
+    Equal infinities do not differ, nor does NaN from NaN. Raises Mismatch where shapes differ, or
+    where a number is NaN or infinite in one of both.
     """
     if expected.shape != actual.shape:
         raise Mismatch(f"{what} writes {actual.shape}, the module writes {expected.shape}")
     # As float64, as unsigned numbers wrap around below 0, and truth values know no difference.
-    difference = np.subtract(expected, actual, dtype=np.float64)
+    same = (expected == actual) | ((expected != expected) & (actual != actual))
+    difference = np.zeros(expected.shape)
+    np.subtract(expected, actual, dtype=np.float64, out=difference, where=~same)
     error = float(np.abs(difference).max(initial=0.0))
     if not math.isfinite(error):
         raise Mismatch(

@@ -52,6 +52,13 @@ def test_activations_also_far_from_zero(cpp_runtime: CppRuntime, tmp_path: Path)
     compare(cpp_runtime, Layers(*ACTIVATIONS), tmp_path, x)
 
 
+def test_gates_close_for_the_smallest_numbers(cpp_runtime: CppRuntime, tmp_path: Path) -> None:  # noqa: F811
+    gates = nn.SiLU(), nn.Mish(), nn.GELU(), nn.GELU("tanh"), nn.Hardswish(), nn.Sigmoid()
+    x = torch.randn(2, 5, 7, 33)
+    x.view(-1)[:4] = torch.tensor([torch.finfo(torch.float32).min, -3e38, -1e4, -79.0])
+    compare(cpp_runtime, Layers(*gates), tmp_path, x)
+
+
 def test_activations_inside_convolutions_and_products(
     cpp_runtime: CppRuntime,  # noqa: F811
     tmp_path: Path,
