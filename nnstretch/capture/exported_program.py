@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from nnstretch.capture.checks.source_lines import line_of_error
+from nnstretch.capture.memory_views import MemoryViews
 from nnstretch.errors import CannotCapture, NnstretchError
 
 BATCH_ARITHMETIC = {
@@ -148,6 +149,17 @@ def operator_name(target: Any) -> tuple[str, bool]:
     return ("" if namespace == "aten" else f"{namespace}::") + base + overload, in_place
 
 
+def writes_into_parameters(program: Any) -> bool:
+    """Return whether an operator of a program writes into a parameter, or into a view of one."""
+    parameters, views = program.graph_signature.inputs_to_parameters, MemoryViews()
+    for node in program.graph.nodes:
+        views.record(node)
+        target = node.args[0] if node.args and is_in_place(node.target) else None
+        if isinstance(target, torch.fx.Node) and views.chain(target)[-1].name in parameters:
+            return True
+    return False
+
+
 def is_in_place(target: Any) -> bool:
     """Return whether an operator writes into one of its arguments."""
     return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
@@ -194,8 +206,8 @@ def is_faithful(program: Any, module: nn.Module, examples: tuple[torch.Tensor, .
     drawn = draw_like(examples)
     first = tuple(x[:MOST_TRIED] if x.dim() else x for x in drawn)
     tensors = dict(module.named_buffers())
-    if any(is_in_place(node.target) for node in program.graph.nodes):
-        tensors |= module.named_parameters()  # to write into them is refused, but only later
+    if writes_into_parameters(program):  # to do so is refused, but only later
+        tensors |= module.named_parameters()
     for inputs in (first, drawn):
         written = {name: tensor.clone() for name, tensor in tensors.items()}
         with torch.random.fork_rng(devices=[]):
