@@ -160,8 +160,7 @@ class ExportRequest:
 
 def is_same_plan(first: Plan, second: Plan) -> bool:
     """Return whether two plans branch a network of one input alike, whatever they are called."""
-    shapes = first.input_shape, second.input_shape
-    return first.segments == second.segments and shapes[0] == shapes[1]
+    return (first.segments, first.input_shape) == (second.segments, second.input_shape)
 
 
 def check_int8_input(spec: TensorSpec, model: str) -> None:

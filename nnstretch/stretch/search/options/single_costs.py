@@ -15,7 +15,7 @@ def single_costs(options: Sequence[SegmentOption]) -> OptionCosts:
     entries = map(np.array, zip(*map(single_entry, options), strict=True))
     behind = map(np.array, zip(*map(behind_entry, options), strict=True))
     pairs = zip(entries, behind, strict=True)
-    return OptionCosts(*(entry + rest.reshape(len(options), -1) for entry, rest in pairs))
+    return OptionCosts(*(first + later.reshape(len(options), -1) for first, later in pairs))
 
 
 def behind_entry(option: SegmentOption) -> OptionCosts:
