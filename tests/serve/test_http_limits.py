@@ -82,6 +82,10 @@ def test_what_is_no_request_is_refused_behind_the_answers_before_it(
     told = re.findall(rb"HTTP/1.1 (\d+)", answers)
     assert told == [b"200", b"200", b"200", status]
     assert service.ask("GET", "/v2/health/ready")[0] == 200
+    ends_s = time.monotonic() + 10
+    while service.http.server_state.connections:
+        assert time.monotonic() < ends_s, "a connection stays open"
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("rest", [b"\r\n", b"x"], ids=["no request", "the rest of a body"])
@@ -155,8 +159,10 @@ def test_the_second_part_of_an_answer_does_not_wait_for_the_first(service: HttpS
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
     connection.request("GET", "/v2")
     assert connection.getresponse().read()
-    (accepted,) = service.http.server_state.connections
-    transport = accepted.transport  # type: ignore[union-attr]
+    here = connection.sock.getsockname()
+    transports = [each.transport for each in service.http.server_state.connections]  # type: ignore[union-attr]
+    # Those of tests before may be closing still.
+    (transport,) = [each for each in transports if each.get_extra_info("peername") == here]
     assert transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     connection.close()
 
