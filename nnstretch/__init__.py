@@ -40,7 +40,7 @@ accelerate/ inside one accelerator: instances on chip
 bench/      fair comparisons
 report/     one HTML page
 cli/        one module a verb
-testing/    suites that authors of predictors, backends and policies inherit
+testing/    suites that authors of predictors, backends, policies and data sets inherit
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A network of the user's own FILE.py."""
+"""What a FILE.py of the user's own makes: a network, a data set."""
 
 from __future__ import annotations
 
@@ -25,20 +25,28 @@ def load_from_factory(path: Path, factory: str, settings: dict[str, Any]) -> nn.
 
     Raises UnknownName when file or factory do not exist; BadInput when no module is returned.
     """
-    check_file(path, "model file", MOST_TEXT_BYTES)
-    with imports_from(path.parent.resolve()):
-        module = run_model_file(path)
-        make = getattr(module, factory, None)
-        if not callable(make):
-            public = ", ".join(name for name in vars(module) if not name.startswith("_"))
-            raise UnknownName(f"no factory {factory!r}, model file {path}, it defines {public}")
-        network = call_factory(f"{path}:{factory}", make, settings)
+    network = call_in_file(path, factory, "model file", settings)
     if not isinstance(network, nn.Module):
         raise BadInput(
             f"no network from {path}:{factory}, it returned a {type(network).__name__}, not a"
             " torch.nn.Module"
         )
     return network
+
+
+def call_in_file(path: Path, factory: str, kind: str, settings: dict[str, Any], *args: Any) -> Any:
+    """Run a FILE.py and return what its factory does; `kind` names the file in messages.
+
+    Raises UnknownName when file or factory do not exist, BrokenFile or BadInput when they fail.
+    """
+    check_file(path, kind, MOST_TEXT_BYTES)
+    with imports_from(path.parent.resolve()):
+        module = run_python_file(path, kind)
+        make = getattr(module, factory, None)
+        if not callable(make):
+            public = ", ".join(name for name in vars(module) if not name.startswith("_"))
+            raise UnknownName(f"no factory {factory!r}, {kind} {path}, it defines {public}")
+        return call_factory(f"{path}:{factory}", make, settings, *args)
 
 
 @contextmanager
@@ -83,7 +91,7 @@ class SourceLoader(importlib.machinery.SourceFileLoader):
         return code
 
 
-def run_model_file(path: Path) -> ModuleType:
+def run_python_file(path: Path, kind: str) -> ModuleType:
     """Run a Python file as a module and return it. Raises BrokenFile when it fails."""
     name = f"nnstretch_model_{path.stem}"
     loader = SourceLoader(name, str(path))
@@ -98,21 +106,18 @@ def run_model_file(path: Path) -> ModuleType:
         raise
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise BrokenFile(
-            f"cannot run model file {path}, {type(error).__name__}, {error}"
-        ) from error
+        raise BrokenFile(f"cannot run {kind} {path}, {type(error).__name__}, {error}") from error
     return module
 
 
-def call_factory(what: str, make: Any, settings: dict[str, Any], *args: Any) -> nn.Module:
-    """Call a model's factory. Raises BadInput, with the reason in one line, when it fails."""
+def call_factory(what: str, make: Any, settings: dict[str, Any], *args: Any) -> Any:
+    """Call a factory. Raises BadInput, with the reason in one line, when it fails."""
     try:
-        return make(*args, **settings)  # type: ignore[no-any-return]
+        return make(*args, **settings)
     except NnstretchError:
         raise
     except (Exception, SystemExit) as error:
-        settings_text = ", ".join(f"{k}={v}" for k, v in settings.items()) or "no settings"
+        given = ", ".join(f"{k}={v}" for k, v in settings.items())
+        called = f", called with {given}" if given else ""
         reason = " ".join(str(error).split())[:300]
-        raise BadInput(
-            f"cannot make {what}, called with {settings_text}, {type(error).__name__}: {reason}"
-        ) from error
+        raise BadInput(f"cannot make {what}{called}, {type(error).__name__}: {reason}") from error

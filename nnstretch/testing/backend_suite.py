@@ -1,8 +1,10 @@
 """Tests that every backend passes.
 
-class TestMine(BackendSuite):
-@pytest.fixture
-def case(self): return BackendCase(lambda: Mine(model), inputs, outputs, reference)
+Inherit the suite and give it its fixtures:
+
+    class TestMine(BackendSuite):
+        @pytest.fixture
+        def case(self): return BackendCase(lambda: Mine(model), inputs, outputs, reference)
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Tests that every scheduling policy passes.
 
-class TestMine(PolicySuite):
-@pytest.fixture
-def make_policy(self): return lambda processors, times_us: Mine(processors)
+Inherit the suite and give it its fixtures:
+
+    class TestMine(PolicySuite):
+        @pytest.fixture
+        def make_policy(self): return lambda processors, times_us: Mine(processors)
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """Tests that every predictor passes.
 
-class TestMine(PredictorSuite):
-@pytest.fixture
-def predictor(self): return Mine("cpu")
+Inherit the suite and give it its fixtures:
 
-@pytest.fixture
-def forms(self): return (KernelForm("conv", "conv2d", window=3),)
+    class TestMine(PredictorSuite):
+        @pytest.fixture
+        def predictor(self): return Mine("cpu")
+
+        @pytest.fixture
+        def forms(self): return (KernelForm("conv", "conv2d", window=3),)
 """
 
 from __future__ import annotations

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from nnstretch.train.branched_start import branched_network as branched_network
     from nnstretch.train.branched_start import initialize_network as initialize_network
     from nnstretch.train.data.datamodule import load_held_out as load_held_out
+    from nnstretch.train.data.dataset import Dataset as Dataset
+    from nnstretch.train.data.dataset import InMemoryImages as InMemoryImages
+    from nnstretch.train.data.dataset import UnreadableImage as UnreadableImage
+    from nnstretch.train.recipe import DataSettings as DataSettings
     from nnstretch.train.recipe import Recipe as Recipe
     from nnstretch.train.recipe_loader import load_recipe as load_recipe
     from nnstretch.train.recipe_loader import recipe_yaml as recipe_yaml
@@ -43,9 +47,13 @@ if TYPE_CHECKING:
 
 _WEIGHTS = "nnstretch.stretch.weights.weights_file"
 _HOMES = {
+    "DataSettings": "recipe",
+    "Dataset": "data.dataset",
     "EpochRecord": "training_folder",
+    "InMemoryImages": "data.dataset",
     "Recipe": "recipe",
     "TrainResult": "trainer",
+    "UnreadableImage": "data.dataset",
     "branched_network": "branched_start",
     "evaluate": "trainer",
     "fit": "trainer",

@@ -11,7 +11,21 @@ from typing import Annotated, Literal
 
 from nnstretch.errors import BadInput
 from nnstretch.files.decode import check_fields
-from nnstretch.files.limits import Range
+from nnstretch.files.limits import Range, shorten
+
+DATASET_NAMES = ("digits", "shapes", "folder", "cifar10", "cifar100", "shards")
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetName:
+    """A data set that the package opens, or `FILE.py:FUNCTION` of the user's own."""
+
+    def defect(self, value: str, name: str) -> str | None:
+        """Return why a text names no data set, or None."""
+        if value in DATASET_NAMES or ".py:" in value:
+            return None
+        known = ", ".join(DATASET_NAMES)
+        return f"unknown {name} {shorten(value)}, it is one of {known} or FILE.py:FUNCTION"
 
 
 def check_settings(section: str, settings: object) -> None:
@@ -26,8 +40,9 @@ def check_settings(section: str, settings: object) -> None:
 class DataSettings:
     """Training and held-out images, and how they are read."""
 
-    name: Literal["digits", "shapes", "folder", "cifar10", "cifar100", "shards"] = "digits"
-    """Data set: scikit-learn's digits, drawn shapes, a folder of images, CIFAR, litData shards."""
+    name: Annotated[str, DatasetName()] = "digits"
+    """Data set: scikit-learn's digits, drawn shapes, a folder of images, CIFAR, litData shards, or
+    FILE.py:FUNCTION, which takes these settings and returns a Dataset of your own."""
     root: str = ""
     """Folder of the data set; `folder`: train/CLASS/*.jpg and val/CLASS/*.jpg, or CLASS/*.jpg."""
     image_px: Annotated[int, Range(8, 1024)] = 64

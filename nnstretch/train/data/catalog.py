@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from nnstretch.capture.model_file import call_in_file
 from nnstretch.errors import BadInput, one_line
 from nnstretch.files.read import as_path
-from nnstretch.train.data.dataset import Dataset
+from nnstretch.train.data.dataset import Dataset, check_dataset
 from nnstretch.train.recipe import DataSettings
 
 
@@ -29,6 +32,9 @@ def open_named_dataset(data: DataSettings) -> Dataset:
             f"data.root is {data.root}, data set {data.name}, it reads no folder (name `folder` for"
             " one of images)"
         )
+    if ".py:" in data.name:
+        path, _, function = data.name.rpartition(":")
+        return check_dataset(call_in_file(Path(path), function, "data set", {}, data), data.name)
     if data.name == "digits":
         from nnstretch.train.data.digits import open_digits
 

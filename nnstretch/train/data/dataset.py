@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nnstretch.errors import BadInput
+from nnstretch.errors import BadInput, one_line
 
 Color = tuple[float, float, float]
 """Red, green, blue, each from 0 to 1."""
@@ -80,3 +82,125 @@ def arrays_digest(*arrays: NDArray[Any]) -> str:
         digest.update(f"{array.shape} {array.dtype} ".encode())
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedImages:
+    """Images of a stranger's code: one that fails or has another form counts as unreadable."""
+
+    images: Images
+    classes: int
+    source: str
+    """The data set, for messages: `FILE.py:FUNCTION`."""
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Return the sizes of files that hold many images each, where the code names any."""
+        return tuple(getattr(self.images, "chunks", ()))
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        try:
+            image, label = self.images[index]
+        except UnreadableImage:
+            raise
+        except Exception as error:
+            why = f"{type(error).__name__}, {one_line(error)}"
+            raise UnreadableImage(
+                f"cannot read image {index}, data set {self.source}, {why}"
+            ) from error
+        defect = image_defect(image) or labels_defect([label], self.classes)
+        if defect:
+            raise UnreadableImage(f"cannot use image {index}, data set {self.source}, {defect}")
+        return image, int(label)
+
+    def digest(self) -> str:
+        """Return the digest of the images. Raises BadInput where it fails, or is no text."""
+        try:
+            digest = self.images.digest()
+        except Exception as error:
+            why = f"{type(error).__name__}, {one_line(error)}"
+            raise BadInput(f"no digest of images, data set {self.source}, {why}") from error
+        if not isinstance(digest, str):
+            kind = type(digest).__name__
+            raise BadInput(
+                f"no digest of images, data set {self.source}, it is of type {kind}, needed is text"
+            )
+        return digest
+
+
+def image_defect(image: object) -> str:
+    """Return why something is no image; empty if it is one."""
+    if not isinstance(image, Tensor):
+        return f"it is a {type(image).__name__}, needed is a tensor, uint8 [3, height, width]"
+    if image.dtype != torch.uint8 or image.dim() != 3 or len(image) != 3 or 0 in image.shape:
+        form = f"{str(image.dtype).removeprefix('torch.')} {list(image.shape)}"
+        return f"it is {form}, needed is uint8 [3, height, width]"
+    return ""
+
+
+def labels_defect(labels: Sequence[Any], classes: int) -> str:
+    """Return why labels are no numbers of classes; empty if they are."""
+    for label in labels:
+        is_number = isinstance(label, int | np.integer) or (
+            isinstance(label, Tensor) and label.dim() == 0 and not label.is_floating_point()
+        )
+        if not is_number or not 0 <= int(label) < classes:
+            return f"its class is {one_line(label)[:60]}, classes are numbered 0 to {classes - 1}"
+    return ""
+
+
+def check_dataset(dataset: object, source: str) -> Dataset:
+    """Return a data set of a stranger's code, with images that are checked when they are read.
+
+    Raises BadInput where it is none, has no images, or its classes and colors are no such.
+    """
+    if not isinstance(dataset, Dataset):
+        kind = type(dataset).__name__
+        raise BadInput(f"no data set from {source}, it returned a {kind}, needed is a Dataset")
+    classes = dataset.classes
+    defect = classes_defect(classes) or colors_defect(dataset.mean, dataset.std)
+    parts: list[Images] = []
+    for name, images in (("train", dataset.train), ("held", dataset.held)):
+        defect = defect or images_defect(name, images, len(classes))
+        whole = isinstance(images, InMemoryImages)
+        parts.append(images if whole else CheckedImages(images, len(classes), source))
+    if defect:
+        raise BadInput(f"cannot use data set {source}, {defect}")
+    return Dataset(parts[0], parts[1], tuple(classes), dataset.mean, dataset.std)
+
+
+def classes_defect(classes: object) -> str:
+    """Return why something is no list of classes; empty if it is one."""
+    if not isinstance(classes, tuple | list) or not classes:
+        return f"its classes are {one_line(classes)[:60]}, needed is a tuple of names"
+    if not all(isinstance(name, str) and name for name in classes):
+        return f"its classes are {one_line(classes)[:60]}, needed are names"
+    return "two of its classes have one name" if len(set(classes)) < len(classes) else ""
+
+
+def colors_defect(mean: Color, std: Color) -> str:
+    """Return why mean and deviation are no colors; empty if they are."""
+    for name, color, least in (("mean", mean, 0.0), ("std", std, 1e-6)):
+        values = np.asarray(color, dtype=object)
+        if values.shape != (3,) or not all(isinstance(c, float) and least <= c <= 1 for c in color):
+            return f"its {name} is {one_line(color)[:60]}, needed are three numbers, 0 to 1"
+    return ""
+
+
+def images_defect(name: str, images: object, classes: int) -> str:
+    """Return why a part of a data set cannot be used; empty if it can."""
+    needed = ("__len__", "__getitem__", "digest")
+    if missing := [method for method in needed if not hasattr(images, method)]:
+        return f"its {name} has no {missing[0]}, needed are {', '.join(needed)}"
+    if not len(images):  # type: ignore[arg-type]
+        return f"its {name} has no images"
+    if not isinstance(images, InMemoryImages):
+        return ""
+    stack, labels = images.images, images.labels
+    defect = image_defect(stack[0]) or labels_defect(labels.unique().tolist(), classes)
+    if not defect and len(stack) != len(labels):
+        defect = f"it has {len(stack)} images and {len(labels)} labels"
+    return defect and f"its {name} cannot be used, {defect}"
