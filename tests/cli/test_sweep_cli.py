@@ -168,6 +168,21 @@ def test_a_service_that_is_no_scheduler_is_refused(
     assert f"no scheduler at {address}, --dask" in capsys.readouterr().err
 
 
+def test_a_client_that_asserts_is_refused(
+    sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dask asserts that its thread has started after ten seconds."""
+    distributed = pytest.importorskip("distributed")
+
+    def client(*args: object, **settings: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(distributed, "Client", client)
+    call = ["simulate", "sweep", str(sweep), "--out", str(tmp_path / "out"), "--dask", "here:1"]
+    assert main(call) == 1
+    assert "no scheduler at here:1, --dask, AssertionError\n" in capsys.readouterr().err
+
+
 def test_the_journal_of_another_sweep_is_not_continued(
     sweep: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -175,9 +175,11 @@ def workers_of(args: argparse.Namespace) -> Iterator[None]:
         ) from None
     try:
         client = Client(args.dask, timeout="10s")
-    # Of what another service answers it takes the first bytes for a size.
-    except (OSError, ValueError, MemoryError) as error:
-        raise BadInput(f"no scheduler at {args.dask}, --dask, {one_line(error)[:200]}") from None
+    # Of what another service answers it takes the first bytes for a size; on a machine so busy that
+    # a thread does not start in ten seconds, it asserts that it did.
+    except (OSError, ValueError, MemoryError, AssertionError) as error:
+        why = one_line(error)[:200] or type(error).__name__
+        raise BadInput(f"no scheduler at {args.dask}, --dask, {why}") from None
     with client, joblib.parallel_config(backend="dask"):
         yield
 
