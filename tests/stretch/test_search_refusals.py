@@ -5,23 +5,27 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 import torch
 from support.brute_force import BruteForce
 from support.search_bounds import search_by_arrays
 from support.search_instances import NETWORK, chip, random_instance
+from support.toy_network import residual
 from torch import nn
 
 from nnstretch.capture.torch_export import capture
 from nnstretch.errors import BadInput, NoPlan, UnknownName
 from nnstretch.predict import load_soc
+from nnstretch.stretch.search import search_problem
 from nnstretch.stretch.search.constraints import (
     NetworkLimits,
     SegmentLimits,
     constraints_of,
 )
 from nnstretch.stretch.search.search import search
+from nnstretch.trial import Trial
 
 
 def test_shares_above_one_are_refused() -> None:
@@ -178,3 +182,25 @@ def test_an_unknown_fallback_is_refused() -> None:
     graph = capture(Tied(), torch.zeros(1, 3, 32, 32))
     with pytest.raises(BadInput, match="fallback is 'foo', search settings"):
         search(graph, load_soc("mi9"), fallback="foo")
+
+
+def test_an_original_that_is_the_best_plan_is_listed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where tables and lowered plans disagree, the original is tried, too."""
+    monkeypatch.setattr(search_problem, "agrees", lambda *_: False)
+    result = search(residual(((16, 1),)), chip(1e4), ("cpu", "dsp"), top=9)
+    plans = [plan.trial.plan.segments for plan in result.plans]
+    assert not result.optimal
+    assert all(plan not in plans[:n] for n, plan in enumerate(plans))
+
+
+def test_a_plan_whose_work_is_overstated_is_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_problem, "agrees", lambda *_: False)
+    estimate = search_problem.estimate_plan
+
+    def estimate_less(*args: Any) -> Trial:
+        trial = estimate(*args)
+        return replace(trial, macs=trial.macs // 2)
+
+    monkeypatch.setattr(search_problem, "estimate_plan", estimate_less)
+    with pytest.raises(NoPlan, match="bounds MACs"):
+        search(NETWORK, chip(), ("cpu", "dsp"), min_macs=NETWORK.macs)

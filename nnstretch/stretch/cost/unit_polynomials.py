@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from math import lcm
+from math import ceil, lcm
 
 import numpy as np
 
@@ -30,7 +30,9 @@ from nnstretch.stretch.lowering.resize_graph import resize_graph
 ADAPTED_ORIGIN = 64, 1024
 """Widths in and out around which a unit is fitted together with the adapter before it."""
 SPREAD = 20
-"""Strides between the origins of groups, so that no two widths become equal on the way."""
+"""Strides between the origins of groups, so that no two widths become equal on the way.
+
+All begin above the fixed channels that a shortcut may meet."""
 
 
 @dataclass
@@ -88,8 +90,11 @@ class UnitPolynomials:
         if identity:
             return self.fit_identity(first, strides, ends)
         base = first if self.layouts.blocked else strides
+        fixed = max((self.groups.fixed_width(main) for _, main in self.groups.junctions), default=0)
         pairs = enumerate(zip(base, strides, strict=True))
-        origin = tuple(width + i * SPREAD * stride for i, (width, stride) in pairs)
+        origin = tuple(
+            width + (i * SPREAD + ceil(fixed / stride)) * stride for i, (width, stride) in pairs
+        )
         return fit_polynomials(lambda point: self.lower(point, ends), origin, strides)
 
     def strides(self) -> Point:
@@ -105,11 +110,15 @@ class UnitPolynomials:
     def fit_identity(
         self, first: Point, strides: Point, ends: BoundaryLayouts
     ) -> KernelPolynomials | None:
-        """Fit where the entry is as wide as the end, so that no adapter goes into the shortcut."""
-        roots = self.groups.roots
-        (end,) = self.groups.ends
-        entry = roots.index(self.groups.entry[0])
-        source = roots.index(end) - (entry < roots.index(end))
+        """Fit where the entry is as wide as the main path, so that no adapter is in the shortcut.
+
+        None where that is so at single widths.
+        """
+        joined = self.groups.joined_roots
+        if joined is None:
+            return None
+        entry, main = map(self.groups.roots.index, joined)
+        source = main - (entry < main)
 
         def lower(point: Point) -> LoweredPoint:
             return self.lower((*point[:entry], point[source], *point[entry:]), ends)

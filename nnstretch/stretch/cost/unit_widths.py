@@ -13,6 +13,7 @@ from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.lowering.channel_allocation import CHANNEL_MULTIPLE, allocate_channels
 from nnstretch.stretch.lowering.section import Section
 from nnstretch.stretch.lowering.width_scaling import InnerGroup, output_dimension_of
+from nnstretch.structure.channel_slices import ChannelSlice, Dim, total
 
 
 @dataclass
@@ -31,6 +32,7 @@ class UnitWidths:
             if group.root not in channels.pinned and group.root not in self.ends:
                 self.widths[group.root] = group.width
         self.roots = tuple(self.widths)
+        self.junctions = tuple(section.junction_dims(each) for each in channels.junctions)
 
     @property
     def regular(self) -> bool:
@@ -131,11 +133,47 @@ class UnitWidths:
         return np.where(is_whole, scaled // den, np.maximum(count, 1) * unit)
 
     def shortcut_is_identity(self, columns: Mapping[int, Array]) -> Array | None:
-        """Return where an addition needs no adapter, because entry and end are as wide.
+        """Return where additions need no adapter, because both their operands are as wide.
 
-        None where nothing is added to the unit's own input.
+        None where nothing is added to the unit's own input. `columns` are group widths by root.
         """
-        if not self.section.channels.junctions or len(self.entry) != 1 or len(self.ends) != 1:
+        if not self.junctions:
             return None
-        (end,) = self.ends
-        return columns[self.entry[0]] == columns[end]
+        equal = np.ones(1, dtype=bool)
+        for shortcut, main in self.junctions:
+            equal = equal & (self.dim_width(shortcut, columns) == self.dim_width(main, columns))
+        return equal
+
+    def dim_width(self, dim: Dim, columns: Mapping[int, Array]) -> Array:
+        """Return how wide a dimension is where groups have these widths, by root."""
+        width = np.full(1, self.fixed_width(dim))
+        for part in dim:
+            root = self.scaled_root(part)
+            if root is not None:
+                width = width + part.size * columns[root] // self.widths[root]
+        return width
+
+    def fixed_width(self, dim: Dim) -> int:
+        """Return the channels of a dimension that never scale."""
+        return sum(part.size for part in dim if self.scaled_root(part) is None)
+
+    def scaled_root(self, part: ChannelSlice) -> int | None:
+        """Return the root of a slice that scales; None where it never does."""
+        root = None if part.group is None else self.section.channels.root[part.group]
+        return root if root in self.widths else None
+
+    @property
+    def joined_roots(self) -> tuple[int, int] | None:
+        """Return the two groups, entry first, that are as wide where the only junction is the
+        identity; None where other groups or fixed channels are added.
+        """
+        if len(self.junctions) != 1:
+            return None
+        roots = []
+        for dim in self.junctions[0]:
+            of_dim = {self.scaled_root(part) for part in dim}
+            root = of_dim.pop()
+            if of_dim or root is None or total(dim) != self.widths[root]:
+                return None
+            roots.append(root)
+        return roots[0], roots[1]

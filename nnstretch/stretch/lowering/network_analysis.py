@@ -95,10 +95,11 @@ class NetworkAnalysis:
     def inner_cuts(
         self, graph: Graph, channels: ChannelGroups, start: Cut, end: Cut, last: set[int]
     ) -> tuple[InnerCut, ...]:
-        """Return ends of blocks inside a section whose width is not fixed by its `last` groups.
+        """Return inner ends of blocks with widths of their own, which `last` groups do not decide.
 
         Of cuts of the same groups, the last alone: a depthwise convolution with more outputs than
-        inputs makes them wider, but they scale by one ratio.
+        inputs makes them wider, but they scale by one ratio. Of cuts that never scale, all: what
+        lies before each keeps its width, too.
         """
         position = graph.positions()
         cuts: list[InnerCut] = []
@@ -108,7 +109,7 @@ class NetworkAnalysis:
                 continue
             dim = channels.shapes[cut.value][0][self.whole_network.axis(cut.value)]
             free = channels.roots(dim) - channels.pinned.keys()
-            if free and not free <= last and free not in seen:
+            if not free or (not free <= last and free not in seen):
                 cuts.append(InnerCut(position[cut.value], dim, self.feasible_widths(cut)))
                 seen.append(free)
         return tuple(reversed(cuts))

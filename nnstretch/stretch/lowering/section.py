@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from nnstretch.graph import Graph
+from nnstretch.graph import Graph, ValueRef
 from nnstretch.plan import Branch
 from nnstretch.stretch.lowering.adapters import with_input_adapter
 from nnstretch.stretch.lowering.channel_allocation import nearest_sum
@@ -20,7 +20,7 @@ from nnstretch.stretch.lowering.width_scaling import (
     solve_end,
     wanted_width,
 )
-from nnstretch.structure.channel_groups import ChannelGroups, Dim
+from nnstretch.structure.channel_groups import ChannelGroups, Dim, ShortcutJunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +89,20 @@ class Section:
     def width_out(self) -> int:
         """Return the channels of the section's output."""
         return self.graph.specs()[self.graph.outputs[0]].shape[self.axis_out]
+
+    def junction_ends(self, junction: ShortcutJunction) -> tuple[str, str]:
+        """Return the names of the shortcut and of the main path that a junction adds."""
+        args = next(node.args for node in self.graph.nodes if node.name == junction.node)
+        shortcut, main = args[junction.argument], args[1 - junction.argument]
+        assert isinstance(shortcut, ValueRef)
+        assert isinstance(main, ValueRef)
+        return shortcut.name, main.name
+
+    def junction_dims(self, junction: ShortcutJunction) -> tuple[Dim, Dim]:
+        """Return the dimensions of the shortcut and of the main path that meet at a junction."""
+        shortcut, main = self.junction_ends(junction)
+        shapes, axis = self.channels.shapes, junction.axis
+        return shapes[shortcut][0][axis], shapes[main][0][axis]
 
 
 def resize_section(

@@ -189,6 +189,12 @@ class NetworkLimits:
         is_within &= (params >= self.min_params) & (meetings >= self.min_meetings)
         return is_within & self.fits(params_held)
 
+    def allow(self, trial: Trial) -> bool:
+        """Return whether a plan keeps the limits, those on memory apart."""
+        is_within = self.min_macs <= trial.macs <= self.max_macs
+        meetings = len(branched_segments(trial))
+        return is_within and trial.params >= self.min_params and meetings >= self.min_meetings
+
     def fits(self, params_held: np.ndarray) -> np.ndarray:
         """Return which plans keep the limits on memory."""
         if not self.max_held:

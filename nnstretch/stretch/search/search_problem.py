@@ -114,9 +114,14 @@ class SearchProblem:
         if search.is_proven(0.0) and agrees(search, best):
             scored[1:] = sorted(scored[1:], key=latency_us)
         else:  # the original, or another plan, may be faster
-            originals = self.original_as_fallback()
-            scored += [self.score(plan) for plan in originals if plan not in plans]
+            originals = [self.score(plan) for plan in self.original_as_fallback()]
+            known = [each.trial.plan.segments for each in scored]
+            scored += [each for each in originals if each.trial.plan.segments not in known]
+            # Where tables overstate the work of a plan, it may have too little.
+            scored = [each for each in scored if self.limits.allow(each.trial)]
             scored.sort(key=latency_us)
+        if not scored:
+            raise NoPlan(self.explain_no_plan(search))
         return self.result(scored[:top], search, best)
 
     def other_plans(self, search: ExactSearch, top: int) -> list[Plan]:
@@ -231,11 +236,8 @@ class SearchProblem:
 
     def original_as_fallback(self) -> list[Plan]:
         """Return the fastest original that keeps the limits, for an early interrupt."""
-        limits = self.limits
         for trial in sorted(self.originals.values(), key=lambda trial: trial.latency_us):
-            is_within = limits.min_macs <= trial.macs <= limits.max_macs
-            is_large = trial.params >= limits.min_params and not limits.min_meetings
-            if is_within and is_large and self.fits(trial.plan):
+            if self.limits.allow(trial) and self.fits(trial.plan):
                 return [trial.plan]
         return []
 

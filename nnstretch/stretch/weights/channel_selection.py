@@ -9,12 +9,11 @@ from functools import cached_property
 
 import torch
 
-from nnstretch.graph import ValueRef
 from nnstretch.stretch.lowering.adapters import ADAPTER_PREFIX
 from nnstretch.stretch.lowering.depth_scaling import original_weight
 from nnstretch.stretch.lowering.lower import LoweredBranch
 from nnstretch.stretch.weights.channel_blocks import NO_BLOCK, ChannelBlocks, Index, Run
-from nnstretch.structure.channel_groups import Dim, ShortcutJunction, size_at
+from nnstretch.structure.channel_groups import Dim, size_at
 from nnstretch.structure.channel_slices import ChannelSlice, total
 
 Weights = Mapping[str, torch.Tensor]
@@ -111,17 +110,8 @@ class ChannelSelection:
         """Keep on main paths what shortcuts from the input add to them without an adapter."""
         for junction in self.channels.junctions:
             if f"{ADAPTER_PREFIX}{junction.node}" not in self.adapters:
-                ends = self.junction_ends(junction)
-                added, main = (self.channels.shapes[end.name][0][junction.axis] for end in ends)
+                added, main = self.section.junction_dims(junction)
                 self.keep(main, self.original_positions(added))
-
-    def junction_ends(self, junction: ShortcutJunction) -> tuple[ValueRef, ValueRef]:
-        """Return the shortcut and the main path that a junction adds."""
-        args = next(n.args for n in self.section.graph.nodes if n.name == junction.node)
-        shortcut, main = args[junction.argument], args[1 - junction.argument]
-        assert isinstance(shortcut, ValueRef)
-        assert isinstance(main, ValueRef)
-        return shortcut, main
 
     def keep_best_inputs(self) -> None:
         """Keep channels that an adapter makes: those of the merged tensor first, then any."""
@@ -182,10 +172,10 @@ class ChannelSelection:
             return self.inside
         return torch.arange(size) % max(1, part.size)
 
-    def positions_along(self, value: ValueRef) -> Index:
+    def positions_along(self, value: str) -> Index:
         """Return original position of every channel of a value."""
-        shape = self.channels.shapes[value.name][0]
-        axis = self.section.axis_out if len(shape) == 4 else self.channels.axis(value.name)
+        shape = self.channels.shapes[value][0]
+        axis = self.section.axis_out if len(shape) == 4 else self.channels.axis(value)
         return self.original_positions(shape[axis])
 
     def kept_places(self, block: int) -> Index:

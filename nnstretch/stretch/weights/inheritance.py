@@ -139,7 +139,7 @@ def adapter_ends(selection: ChannelSelection, module: str) -> tuple[Index, Index
     """Return the original channels that an adapter reads and writes."""
     for junction in selection.channels.junctions:
         if module == f"{ADAPTER_PREFIX}{junction.node}":
-            shortcut, main = selection.junction_ends(junction)
+            shortcut, main = selection.section.junction_ends(junction)
             return selection.positions_along(shortcut), selection.positions_along(main)
     if module.endswith("_in"):
         return selection.incoming, selection.inside
