@@ -14,11 +14,13 @@ from support.search_instances import chip
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nnstretch import stretch
 from nnstretch.capture.torch_export import capture
 from nnstretch.graph import Graph
 from nnstretch.soc import Soc
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.cost.layout_costs import PLAIN_BOUNDARY
+from nnstretch.stretch.lowering.lower import single_processor_plan
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.constraints import SegmentLimits
 from nnstretch.stretch.search.search import search
@@ -39,6 +41,7 @@ class Unit(nn.Module):
     def __init__(self, join: Callable[[Unit, Tensor], Tensor], a: nn.Module, b: nn.Module) -> None:
         super().__init__()
         self.join, self.a, self.b = join, a, b
+        self.bound = nn.Parameter(torch.rand(C, 1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.join(self, x)
@@ -80,18 +83,53 @@ UNITS: dict[str, Callable[[], Unit]] = {
     "shortcut of half the input": lambda: Unit(
         lambda u, x: x[:, : C // 2] + u.a(x), half(), nn.Identity()
     ),
+    "bounded": lambda: Unit(
+        lambda u, x: torch.clamp(u.a(x), min=u.bound, max=1 + u.bound), conv(C, C), nn.Identity()
+    ),
+    "bounded below": lambda: Unit(
+        lambda u, x: x + u.a(x).clamp_min(u.bound), conv(C, C), nn.Identity()
+    ),
+    "raised": lambda: Unit(
+        lambda u, x: u.a(x).pow(2 + u.bound).mean(3, keepdim=True) + x, conv(C, C), nn.Identity()
+    ),
+    "larger of two": lambda: Unit(
+        lambda u, x: torch.max(*u.a(x).chunk(2, 1)), conv(C, 2 * C), nn.Identity()
+    ),
+    "smaller of input and path": lambda: Unit(
+        lambda u, x: torch.min(u.a(x), x) + torch.max(u.a(x), u.bound), conv(C, C), nn.Identity()
+    ),
+    "blurred": lambda: Unit(
+        lambda u, x: F.conv2d(u.a(x), torch.full((C, 1, 3, 3), 1 / 9), padding=1, groups=C),
+        conv(C, C),
+        nn.Identity(),
+    ),
+    "cut into pairs": lambda: Unit(
+        lambda u, x: u.a(x).unflatten(1, (C, 2)).amax(2), conv(C, 2 * C), nn.Identity()
+    ),
+    "cut into rows": lambda: Unit(
+        lambda u, x: u.a(x).unflatten(-1, (-1, 2)).amax(4) + u.b(x)[..., :1],
+        conv(C, C),
+        conv(C, C),
+    ),
     "two sums": lambda: Unit(lambda u, x: x + u.b(x + u.a(x)), conv(C, C), conv(C, C)),
 }
 
 
-def network(kind: str) -> Graph:
+IMAGE = torch.linspace(-1, 1, 3 * 12 * 12).view(1, 3, 12, 12)
+
+
+def module(kind: str) -> nn.Module:
     torch.manual_seed(0)
     unit = UNITS[kind]().eval()
     with torch.no_grad():
         wide = unit(torch.zeros(1, C, 12, 12)).shape[1]
     layers = [conv(3, 24), conv(24, C), unit, conv(wide, 24), conv(24, C)]
     head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(C, 10))
-    return capture(nn.Sequential(*layers, *head).eval(), torch.zeros(1, 3, 12, 12), kind)
+    return nn.Sequential(*layers, *head).eval()
+
+
+def network(kind: str) -> Graph:
+    return capture(module(kind), IMAGE, kind)
 
 
 @pytest.mark.parametrize("make", [chip, blocked], ids=["plain", "blocked"])
@@ -133,3 +171,18 @@ def test_a_search_keeps_its_limits_and_proves_its_plan(kind: str) -> None:
 @pytest.mark.parametrize("kind", UNITS)
 def test_branches_cost_what_their_tables_say(kind: str) -> None:
     assert check_space(network(kind), chip(), None, 0) > 0
+
+
+@pytest.mark.parametrize("kind", UNITS)
+def test_narrow_plans_compute_and_the_original_is_equal(kind: str) -> None:
+    net, graph = module(kind), network(kind)
+    limits = SegmentLimits(1e3, 1e3, min_width=0.2, main_macs=0.05, segment_macs=0.1)
+    found = search(
+        graph, chip(), ("cpu", "dsp"), limits, max_macs=0.8 * graph.macs, fallback="nearest"
+    )
+    branched = stretch(net, found.plans[0].trial.plan).eval()
+    whole = stretch(net, single_processor_plan(graph, kind, "cpu")).eval()
+    with torch.no_grad():
+        assert branched(IMAGE).shape == net(IMAGE).shape
+        assert torch.equal(whole(IMAGE), net(IMAGE))
+    assert sum(weight.numel() for weight in branched.parameters()) == found.plans[0].trial.params

@@ -86,6 +86,33 @@ def test_depthwise_and_grouped_convolutions_come_in_whole_groups() -> None:
     assert "group width" in found.pinned[root(found, "c", 1).pop()]
 
 
+def test_a_constant_depthwise_kernel_keeps_the_channels_that_it_filters() -> None:
+    kernel = torch.full((16, 1, 3, 3), 1 / 9)
+    net = Of(lambda x, a, b: b(F.conv2d(a(x), kernel, groups=16)), a=conv(8, 16), b=conv(16, 8))
+    _, found = analysed(net)
+    assert "a size that does not scale" in found.pinned[root(found, "a").pop()]
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        lambda y, low: torch.clamp(y, min=low),
+        lambda y, low: y.clamp(max=low),
+        lambda y, low: y.clamp_max(low),
+        torch.max,
+        torch.pow,
+    ],
+)
+def test_a_tensor_that_bounds_values_scales_with_them(
+    bound: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> None:
+    net = Of(lambda x, a: bound(a(x), net.low), a=conv(8, 16))
+    net.register_parameter("low", nn.Parameter(torch.zeros(16, 1, 1)))
+    _, found = analysed(net)
+    assert found.roots(found.shapes["low"][0][0]) == root(found, "a")
+    assert not root(found, "a") & found.pinned.keys()
+
+
 def test_squeeze_and_excitation_follows_what_it_gates() -> None:
     layers = {"a": conv(8, 16), "d": conv(16, 4), "u": conv(4, 16)}
     net = Of(

@@ -14,11 +14,19 @@ import numpy as np
 
 from nnstretch.stretch.cost.adapter_costs import AdapterCosts
 from nnstretch.stretch.cost.cost_arrays import Array, CostArrays, add_costs, select_costs
-from nnstretch.stretch.cost.layout_costs import PLAIN_BOUNDARY, BoundaryLayouts, LayoutModel
+from nnstretch.stretch.cost.layout_costs import (
+    BLOCK,
+    PLAIN_BOUNDARY,
+    BoundaryLayouts,
+    LayoutModel,
+)
 from nnstretch.stretch.cost.unit_lowering import LoweredUnit
 from nnstretch.stretch.cost.unit_polynomials import UnitPolynomials
 from nnstretch.stretch.cost.unit_widths import UnitWidths
 from nnstretch.stretch.lowering.section import Section
+
+NARROW = -1
+"""Class of widths below a block, which look like no others and are lowered one by one."""
 
 
 @dataclass
@@ -172,9 +180,13 @@ class UnitCostModel:
         rows = np.flatnonzero(outside != np.broadcast_to(entry, shape).ravel())
         result = plain.broadcast_copy(shape)
         classes = self.layouts.pair_residues(outside, out)[rows]
+        if self.layouts.blocked:
+            classes[np.minimum(outside, out)[rows] < BLOCK] = NARROW
         for number in np.unique(classes).tolist():
             part = rows[classes == number]
-            form = self.polynomials.with_adapter(int(outside[part[0]]), int(out[part[0]]), ends)
+            form = None
+            if number != NARROW:
+                form = self.polynomials.with_adapter(int(outside[part[0]]), int(out[part[0]]), ends)
             if form is None:
                 costs = self.lowered.costs(outside[part], out[part], ends)
             else:

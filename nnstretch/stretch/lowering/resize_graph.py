@@ -148,7 +148,8 @@ class GraphResizer:
             return (args[0], replace_sizes(args[1], shape), *args[2:])
         if node.kind == "unflatten":
             axis = int(str(args[1])) % len(self.input_shape(node))
-            return (*args[:2], replace_sizes(args[2], shape[axis:]), *args[3:])
+            sizes = shape[axis : len(shape) - len(self.input_shape(node)) + axis + 1]
+            return (*args[:2], replace_sizes(args[2], sizes), *args[3:])
         if node.kind == "split":
             return (args[0], shape[self.axis_argument(node, 2)], *args[2:])
         if node.kind == "split_with_sizes":

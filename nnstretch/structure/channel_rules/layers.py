@@ -74,8 +74,8 @@ def grouped(a: ChannelAnalysis, node: Node, x: Dim, weight: Shape, groups: int) 
         share = part.size * total(weight[0]) // cin
         piece = a.cut(weight[0], at, at + share)
         at += share
-        if part.group is None:
-            a.pin([piece], f"{node.name}: tied to a size that does not scale")
+        if part.group is None or len(groups_in(piece)) < len(piece):
+            a.pin([(part,), piece], f"{node.name}: tied to a size that does not scale")
             continue
         a.need_whole(part.group, part.size // width_in)
         for group in groups_in(piece):

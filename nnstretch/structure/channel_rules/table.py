@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nnstretch.graph import Node
+from nnstretch.graph import Node, ValueRef
 from nnstretch.structure.arguments import argument
 from nnstretch.structure.channel_analysis import ChannelAnalysis, fixed_outputs, unknown
 from nnstretch.structure.channel_rules import layers, moves, reshapes
@@ -33,9 +33,14 @@ def apply_rule(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 
 def same(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
-    """Pass the shape of the first input on."""
+    """Pass the shape of the first input on, joined with tensors that bound or scale its values."""
     shape = a.arg(node, 0)
-    return unknown(a, node) if shape is None else (shape,)
+    if shape is None:
+        return unknown(a, node)
+    operands = () if node.kind in TYPE_ONLY else node.inputs[1:]
+    for name in filter(a.is_tensor, operands):
+        shape = broadcast(a, node, shape, a.shape_of(name))
+    return (shape,)
 
 
 def binary(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
@@ -45,6 +50,11 @@ def binary(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
     if x is None or y is None:
         known = x if x is not None else y
         return unknown(a, node) if known is None else (known,)
+    return (broadcast(a, node, x, y),)
+
+
+def broadcast(a: ChannelAnalysis, node: Node, x: Shape, y: Shape) -> Shape:
+    """Unify the dimensions of two operands; return those of the result."""
     rank = max(len(x), len(y))
     x = (fixed_dim(1),) * (rank - len(x)) + x
     y = (fixed_dim(1),) * (rank - len(y)) + y
@@ -56,7 +66,7 @@ def binary(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
             out.append(x_dim)
         else:
             out.append(unify_operands(a, node, x_dim, y_dim, axis))
-    return (tuple(out),)
+    return tuple(out)
 
 
 def unify_operands(a: ChannelAnalysis, node: Node, x_dim: Dim, y_dim: Dim, axis: int) -> Dim:
@@ -91,7 +101,12 @@ def pooling(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 
 def reduction(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
-    """Propagate through mean, sum, amax ...: reduced dimensions go or become 1, the others pass."""
+    """Propagate through mean, sum, amax ...: reduced dimensions go or become 1, the others pass.
+
+    The largest of two tensors reduces none.
+    """
+    if isinstance(argument(node, 1), ValueRef):
+        return binary(a, node)
     x = a.tensor_arg(node)
     axes = argument(node, 2 if node.kind in ("linalg_vector_norm", "norm") else 1)
     if isinstance(axes, int) and not isinstance(axes, bool):
@@ -113,6 +128,8 @@ _POINTWISE_NAMES = """
     zeros_like ones_like
 """
 POINTWISE = ACTIVATIONS | PASSING | frozenset(_POINTWISE_NAMES.split())
+TYPE_ONLY = frozenset({"type_as", "to"})
+"""Operators that read of a second tensor nothing but its type."""
 _POOLING_NAMES = """
     max_pool1d max_pool2d max_pool3d max_pool2d_with_indices avg_pool1d avg_pool2d avg_pool3d
     lp_pool2d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool2d
