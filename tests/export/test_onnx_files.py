@@ -66,6 +66,19 @@ class Windows(nn.Module):
         return nn.functional.scaled_dot_product_attention(x, x, x, mask)
 
 
+def test_an_operator_without_an_onnx_form_is_named_with_its_module() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.AdaptiveMaxPool2d(3)).eval()
+    image = torch.zeros(1, 3, 8, 8)
+    captured = trace(net, image, "net")
+    rebuilt = build(captured.graph, captured.weights)
+    with pytest.raises(UnsupportedOp) as refusal:
+        export_model("s0", rebuilt, (image,))
+    assert str(refusal.value) == (
+        "cannot export s0 to ONNX, adaptive_max_pool2d (adaptive_max_pool2d_default) in 1 has no"
+        " ONNX form in PyTorch's exporter"
+    )
+
+
 def test_a_refusal_of_the_exporter_says_the_first_cause() -> None:
     with pytest.raises(UnsupportedOp, match="cannot export s0 to ONNX, AssertionError, only 4D"):
         export_model("s0", Windows(), (torch.zeros(1, 2, 2, 4, 8),))

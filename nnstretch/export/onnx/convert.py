@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -53,11 +54,7 @@ def export_model(name: str, module: nn.Module, inputs: tuple[torch.Tensor, ...])
     except ModuleNotFoundError:
         raise  # a package is missing, not an operator
     except Exception as error:
-        cause = first_cause(error)
-        reason = next((line.strip() for line in str(cause).splitlines() if line.strip()), "")
-        raise UnsupportedOp(
-            f"cannot export {name} to ONNX, {type(cause).__name__}, {reason[:200]}"
-        ) from error
+        raise UnsupportedOp(f"cannot export {name} to ONNX, {refusal(module, error)}") from error
     assert program is not None
     model = program.model_proto
     close_shapes(model, inputs)
@@ -79,6 +76,23 @@ def check_divisors(name: str, module: nn.Module) -> None:
                     f" ({node.name}) in {where} has divisor_override={node.args[DIVISOR]}, which"
                     " ONNX's AveragePool has not; average without it and multiply the result"
                 )
+
+
+def refusal(module: nn.Module, error: Exception) -> str:
+    """Return why PyTorch's exporter refuses a module: the operator and where it is called, or its
+    own first line.
+    """
+    cause = first_cause(error)
+    operator = re.search(r"No ONNX function found for .*\bop='\w+\.(\w+)'", str(cause))
+    if operator is None:
+        reason = next((line.strip() for line in str(cause).splitlines() if line.strip()), "")
+        return f"{type(cause).__name__}, {reason[:200]}"
+    called = operator[1]
+    for part in module.modules():
+        for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
+            if str(node.target).split(".")[1:2] == [operator[1]]:
+                called = f"{operator[1]} ({node.name}) in {node.meta.get(MODULE) or 'forward'}"
+    return f"{called} has no ONNX form in PyTorch's exporter"
 
 
 def first_cause(error: BaseException) -> BaseException:
