@@ -11,12 +11,12 @@ from itertools import pairwise
 from typing import Annotated, Any
 
 from nnstretch.files.decode import decode
-from nnstretch.files.limits import Length, shorten
+from nnstretch.files.limits import Length, OneOf, shorten
 from nnstretch.predict.boosted_trees import STEEPEST, Forest
 from nnstretch.predict.fusion_rules_json import NamedOrRow
 from nnstretch.predict.kernel_family import ErrorQuantiles, KernelFamily
 from nnstretch.predict.learned import Learned
-from nnstretch.predict.predictor_file import FileUnits, FormName
+from nnstretch.predict.predictor_file import FileUnits
 from nnstretch.predict.sampled_range import RelativeError
 
 
@@ -33,7 +33,7 @@ class LearnedFile:
 
     format: int
     processor: str
-    form: FormName
+    form: Annotated[str, OneOf(("learned",))]
     dtype: str
     unit: FileUnits
     relative_error: RelativeError

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from nnstretch.errors import BrokenFile, UnknownName
 from nnstretch.files.checked import checked
 from nnstretch.files.decode import decode, require_format
 from nnstretch.files.json_text import read_json
+from nnstretch.files.limits import OneOf, shorten
 from nnstretch.files.package_data import package_data
 from nnstretch.files.read import MOST_JSON_BYTES, as_path, read_bytes
 from nnstretch.kernel import MOBILE_FUSION, FusionRules
@@ -21,7 +23,6 @@ from nnstretch.predict.predictor_file import (
     AcceleratorForm,
     AnalyticFile,
     FirstAnalyticFile,
-    FormName,
 )
 from nnstretch.predict.roofline import Roofline
 from nnstretch.predict.soc_file import (
@@ -128,30 +129,35 @@ def load_predictor(folder: Path, processor: str, dtype: str) -> tuple[Predictor,
         predictor, rules = decode_predictor(data, folder)
     except ValueError as error:
         raise BrokenFile(f"{path}, {error}") from None
-    if predictor.processor != processor or predictor.dtype != dtype:
+    if predictor.processor != processor or data.get("dtype") != dtype:
         raise BrokenFile(
-            f"processor {predictor.processor[:40]!r} with {predictor.dtype[:40]!r}, {path}, the"
-            f" chip expects {processor!r} with {dtype!r}"
+            f"processor {shorten(predictor.processor)} with {shorten(data.get('dtype'))}, {path},"
+            f" the chip expects {processor!r} with {dtype!r}"
         )
     return predictor, rules
 
 
-def decode_predictor(data: Any, folder: Path) -> tuple[Any, FusionRules]:
+def decode_predictor(data: Any, folder: Path) -> tuple[Predictor, FusionRules]:
     """Decode the file of a predictor of any form. Raises ValueError."""
-    file: Any
     if require_format(data, (1, PREDICTOR_FORMAT)) == 1:
-        file = decode(FirstAnalyticFile, data, "predictor")
+        file: FirstAnalyticFile = decode(FirstAnalyticFile, data, "predictor")
         rates = Roofline(file.processor, file.dtype, file.rates, file.relative_error)
         return rates, MOBILE_FUSION
     if "form" not in data:
         raise ValueError("predictor, key 'form' is missing")
-    form = decode(FormName, data["form"], "predictor.form")
-    if form == "accelerator":
-        return described(decode(AcceleratorForm, data, "predictor"), folder)
-    if form == "analytic":
-        file = decode(AnalyticFile, data, "predictor")
-        rates = Roofline(file.processor, file.dtype, file.rates, file.relative_error, file.sampled)
-        return rates, rules_of(file.fusion)
+    form = decode(Annotated[str, OneOf(tuple(FORM_READERS))], data["form"], "predictor.form")
+    return FORM_READERS[form](data, folder)
+
+
+def read_analytic(data: Any, folder: Path) -> tuple[Predictor, FusionRules]:
+    """Decode the file of an analytic predictor. Raises ValueError."""
+    file: AnalyticFile = decode(AnalyticFile, data, "predictor")
+    rates = Roofline(file.processor, file.dtype, file.rates, file.relative_error, file.sampled)
+    return rates, rules_of(file.fusion)
+
+
+def read_learned(data: Any, folder: Path) -> tuple[Predictor, FusionRules]:
+    """Decode the file of a learned predictor. Raises ValueError."""
     # numpy: only who has such a file needs it
     from nnstretch.predict.learned import Learned
     from nnstretch.predict.learned_json import decode_learned
@@ -162,16 +168,18 @@ def decode_predictor(data: Any, folder: Path) -> tuple[Any, FusionRules]:
     return learned, rules_of(file.fusion)
 
 
-def described(file: AcceleratorForm, folder: Path) -> tuple[Predictor, FusionRules]:
-    """Return the predictor of a processor that a description of an accelerator prices.
+def read_described(data: Any, folder: Path) -> tuple[Predictor, FusionRules]:
+    """Decode the file of a processor that a description of an accelerator prices.
 
-    Raises UnknownName, BrokenFile or BadInput for a machine that is not there, wrong or incomplete.
+    Raises ValueError, and UnknownName, BrokenFile or BadInput for a machine that is not there,
+    wrong or incomplete.
     """
     # numpy: only who has such a file needs it
     from nnstretch.accelerate.machine.load_accelerator import load_accelerator, require_type
     from nnstretch.accelerate.machine.rates import ChipRates
     from nnstretch.predict.described import BRANCH_ERROR, DescribedAccelerator
 
+    file: AcceleratorForm = decode(AcceleratorForm, data, "predictor")
     name = file.accelerator
     if name.endswith((".yaml", ".yml")):
         name = str(folder / Path(name).name)
@@ -183,3 +191,12 @@ def described(file: AcceleratorForm, folder: Path) -> tuple[Predictor, FusionRul
         file.processor, file.dtype, rates, file.accelerator, error, serial
     )
     return predictor, rules_of(file.fusion)
+
+
+FORM_READERS: dict[str, Callable[[Any, Path], tuple[Predictor, FusionRules]]] = {
+    "analytic": read_analytic,
+    "learned": read_learned,
+    "accelerator": read_described,
+}
+"""By form, what returns the predictor of a file's JSON data and what its backend fuses; the folder
+is the chip's, for other files in it."""

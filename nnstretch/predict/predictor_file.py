@@ -18,7 +18,6 @@ PREDICTOR_FORMAT = 2
 UNIT = {"latency": "us", "size": "bytes"}
 CHIP_TYPES = {"int8": "int8", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
 """Names of element types in descriptions of accelerators."""
-FormName = Annotated[str, OneOf(("analytic", "learned", "accelerator"))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class AnalyticFile:
 
     format: int
     processor: str
-    form: FormName
+    form: Annotated[str, OneOf(("analytic",))]
     dtype: str
     unit: FileUnits
     relative_error: RelativeError
@@ -63,7 +62,7 @@ class AcceleratorForm:
 
     format: int
     processor: str
-    form: FormName
+    form: Annotated[str, OneOf(("accelerator",))]
     dtype: Annotated[str, OneOf(tuple(CHIP_TYPES))]
     unit: FileUnits
     accelerator: Annotated[str, Length(1, 200)]

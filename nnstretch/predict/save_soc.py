@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nnstretch.errors import BadInput
 from nnstretch.files.atomic import write_text
@@ -16,11 +17,10 @@ from nnstretch.predict.soc_file import soc_document
 from nnstretch.predictor import Predictor
 from nnstretch.soc import Soc
 
-if TYPE_CHECKING:
-    from nnstretch.predict.described import DescribedAccelerator
-
 EXPANDED = 3
 """Levels of a file that have a line for each field; what lies deeper is for programs."""
+Parts = tuple[dict[str, Any], float]
+"""What a file says of a predictor beside what all say, and its relative error."""
 
 
 def save_soc(soc: Soc, folder: str | Path) -> None:
@@ -57,36 +57,48 @@ def predictor_document(soc: Soc, processor: str) -> dict[str, Any]:
 
 def parts_of(predictor: Predictor) -> tuple[str, dict[str, Any], float]:
     """Return form, body and error of a predictor. Raises BadInput for one without a file form."""
-    if isinstance(predictor, Roofline):
-        body: dict[str, Any] = {"rates": asdict(predictor.rates)}
-        if predictor.sampled:
-            body["sampled"] = dict(predictor.sampled)
-        return "analytic", body, predictor.relative_error
-    from nnstretch.predict.learned import Learned  # numpy: only who has such a predictor needs it
-    from nnstretch.predict.learned_json import model_document
-
-    if isinstance(predictor, Learned):
-        learned: dict[str, Any] = {"noisy": predictor.noisy} if predictor.noisy else {}
-        return "learned", learned | {"model": model_document(predictor)}, predictor.relative_error
-    from nnstretch.predict.described import DescribedAccelerator
-
-    if isinstance(predictor, DescribedAccelerator):
-        return "accelerator", accelerator_body(predictor), predictor.relative_error
+    for form, write in FORM_WRITERS.items():
+        if parts := write(predictor):
+            return form, *parts
     raise BadInput(
-        f"a {type(predictor).__name__}, processor {predictor.processor}, files hold analytic and"
-        " learned predictors, and descriptions of accelerators"
+        f"a {type(predictor).__name__}, processor {predictor.processor}, forms of files are"
+        f" {', '.join(FORM_WRITERS)}"
     )
 
 
-def accelerator_body(predictor: DescribedAccelerator) -> dict[str, Any]:
-    """Return what a file says of a described accelerator.
+def write_analytic(predictor: Predictor) -> Parts | None:
+    """Return body and error of an analytic predictor, None for another."""
+    if not isinstance(predictor, Roofline):
+        return None
+    body: dict[str, Any] = {"rates": asdict(predictor.rates)}
+    if predictor.sampled:
+        body["sampled"] = dict(predictor.sampled)
+    return body, predictor.relative_error
+
+
+def write_learned(predictor: Predictor) -> Parts | None:
+    """Return body and error of a learned predictor, None for another."""
+    from nnstretch.predict.learned import Learned  # numpy: only who has such a predictor needs it
+    from nnstretch.predict.learned_json import model_document
+
+    if not isinstance(predictor, Learned):
+        return None
+    noisy: dict[str, Any] = {"noisy": predictor.noisy} if predictor.noisy else {}
+    return noisy | {"model": model_document(predictor)}, predictor.relative_error
+
+
+def write_described(predictor: Predictor) -> Parts | None:
+    """Return body and error of a described accelerator, None for another.
 
     Raises BadInput for one whose description is a file of its own.
     """
     from nnstretch.accelerate.machine.load_accelerator import load_accelerator, require_type
     from nnstretch.accelerate.machine.rates import ChipRates
+    from nnstretch.predict.described import DescribedAccelerator
     from nnstretch.predict.predictor_file import CHIP_TYPES
 
+    if not isinstance(predictor, DescribedAccelerator):
+        return None
     if predictor.machine.endswith((".yaml", ".yml")):
         raise BadInput(
             f"cannot write {predictor.machine}, processor {predictor.processor}, its description is"
@@ -99,7 +111,7 @@ def accelerator_body(predictor: DescribedAccelerator) -> dict[str, Any]:
             " the machine of that name, copy the chip's folder"
         )
     overlap = "none" if predictor.serial else "layers"
-    return {"accelerator": predictor.machine, "overlap": overlap}
+    return {"accelerator": predictor.machine, "overlap": overlap}, predictor.relative_error
 
 
 def dump_json(value: Any, levels: int = EXPANDED, pad: str = "") -> str:
@@ -110,3 +122,12 @@ def dump_json(value: Any, levels: int = EXPANDED, pad: str = "") -> str:
     items = value.items()
     fields = [f"{inner}{json.dumps(k)}: {dump_json(item, levels - 1, inner)}" for k, item in items]
     return "{\n" + ",\n".join(fields) + f"\n{pad}}}"
+
+
+FORM_WRITERS: dict[str, Callable[[Predictor], Parts | None]] = {
+    "analytic": write_analytic,
+    "learned": write_learned,
+    "accelerator": write_described,
+}
+"""By form, what returns a predictor's own keys of a file and its usual relative error; None for a
+predictor of another form."""
