@@ -133,6 +133,20 @@ class PredictorSuite:
         for form in forms:
             assert predictor.estimate(kernel_of_form(form, smallest)).latency_us > 0, form
 
+    @SETTINGS
+    @given(data=st.data())
+    def test_kernels_of_unknown_shapes_take_time(
+        self, predictor: Predictor, forms: Forms, data: st.DataObject
+    ) -> None:
+        """Check kernels of which a search knows the counts, as of concatenations, and no shapes."""
+        kernel = data.draw(kernels(forms))
+        for unknown in (
+            replace(kernel, shapes_in=()),
+            replace(kernel, shape_out=()),
+            replace(kernel, shapes_in=(), shape_out=()),
+        ):
+            assert 0 < predictor.estimate(unknown).latency_us < math.inf, unknown
+
     def test_an_unmeasured_kind_is_refused_by_name(
         self, predictor: Predictor, forms: Forms
     ) -> None:

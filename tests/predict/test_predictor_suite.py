@@ -79,6 +79,24 @@ def test_a_predictor_that_reads_names_is_always_caught() -> None:
             PredictorSuite().test_equal_kernels_have_equal_estimates(predictor, FORMS)
 
 
+@dataclass(frozen=True)
+class ByShapes:
+    """Times by the channels of a shape."""
+
+    field: str
+    processor: str = "cpu"
+
+    def estimate(self, kernel: Kernel, /) -> Estimate:
+        shapes = {"shapes_in": lambda: kernel.shapes_in[0], "shape_out": lambda: kernel.shape_out}
+        return Estimate(5.0 + shapes[self.field]()[1], 0.5)
+
+
+@pytest.mark.parametrize("field", ["shapes_in", "shape_out"])
+def test_a_predictor_that_needs_shapes_is_always_caught(field: str) -> None:
+    with pytest.raises(IndexError):
+        PredictorSuite().test_kernels_of_unknown_shapes_take_time(ByShapes(field), FORMS)
+
+
 class TestLearned(PredictorSuite):
     @pytest.fixture
     def predictor(self, fitted: Any) -> Any:
