@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from support.cuda_stand_in import stand_in
 
 from nnstretch.bundle.archive import digest
 from nnstretch.bundle.manifest import Port, Subgraph
+from nnstretch.errors import BrokenFile
 from nnstretch.graph import TensorSpec
 from nnstretch.run.backends.registry import load_backend
 from nnstretch.run.tensor_io import from_port, to_port
@@ -70,6 +71,48 @@ def test_a_backend_whose_results_are_not_the_callers_is_caught(is_read_only: boo
     case = BackendCase(lambda: Kept(is_read_only), INPUTS, OUTPUTS, reference)
     with pytest.raises(AssertionError):
         BackendSuite().test_a_caller_may_write_on_results(case)
+
+
+class Doubled:
+    """A backend of numpy that doubles whatever shape it reads."""
+
+    def run(self, inputs: Arrays, /) -> Sequence[np.ndarray]:
+        if "a" not in inputs:
+            raise BrokenFile("sub-graph s, input a is missing")
+        return [np.array(inputs["a"] + inputs["a"])]
+
+    def bind(self, reads: Arrays, writes: Sequence[np.ndarray], /) -> Callable[[], object]:
+        return lambda: np.copyto(writes[0], self.run(reads)[0])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bool"])
+@pytest.mark.parametrize("shape", [(), (4,), (4, 6)], ids=str)
+class TestOfAnyRank(BindableBackendSuite):
+    @pytest.fixture
+    def case(self, shape: tuple[int, ...], dtype: str) -> BackendCase:
+        spec = TensorSpec(shape, dtype)
+        return BackendCase(
+            Doubled,
+            (Port("a", spec),),
+            (Port("y", spec),),
+            lambda values: [values["a"] + values["a"]],
+        )
+
+
+class WritesAllOver(Doubled):
+    """One that fills its memory beyond the part that it was given."""
+
+    def bind(self, reads: Arrays, writes: Sequence[np.ndarray], /) -> Callable[[], object]:
+        whole = writes[0] if writes[0].base is None else writes[0].base
+        return lambda: whole.fill(0)
+
+
+def test_a_write_beyond_the_only_axis_is_caught() -> None:
+    spec = TensorSpec((4,))
+    ports = (Port("a", spec),), (Port("y", spec),)
+    case = BackendCase(WritesAllOver, *ports, lambda values: [values["a"] + values["a"]])
+    with pytest.raises(AssertionError):
+        BindableBackendSuite().test_a_bound_call_leaves_the_gaps_in_its_memory_alone(case, -1)
 
 
 class TestOnnxRuntime(BindableBackendSuite):
