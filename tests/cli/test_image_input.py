@@ -16,7 +16,7 @@ from nnstretch.bundle.bundle import Bundle, read_bundle, write_bundle
 from nnstretch.bundle.image_task import ImageTask, read_task, task_text
 from nnstretch.bundle.manifest import Manifest, Port
 from nnstretch.cli import main
-from nnstretch.cli.run.image_input import best_classes, read_image, square_side
+from nnstretch.cli.run.image_input import best_classes, read_image, read_input, square_side
 from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.graph import TensorSpec
 
@@ -109,6 +109,27 @@ def test_what_is_no_image_or_cannot_be_seen_is_refused(
     assert square_side(Port("x", TensorSpec((1, 8, 8, 3)), "NHWC")) == 8
     assert square_side(Port("x", TensorSpec((1, 8, 8, 3)), "NCHW")) is None
     assert best_classes(np.zeros((1, 7)), TASK) == []
+
+
+@pytest.mark.parametrize("task", [TASK, None])
+@pytest.mark.parametrize(
+    ("ports", "takes"),
+    [
+        ([Port("x", TensorSpec((1, 3, 48, 96)), "NCHW")], "1x3x48x96"),
+        ([Port("x", TensorSpec((1, 48, 96, 3)), "NHWC")], "1x48x96x3"),
+        ([Port("x", TensorSpec((2, 3, 16, 16)), "NCHW")], "2x3x16x16"),
+        ([Port("x", TensorSpec((1, 1, 16, 16)), "NCHW")], "1x1x16x16"),
+        ([Port(name, TensorSpec((1, 3, 8, 8))) for name in "xy"], "1x3x8x8 and 1x3x8x8"),
+    ],
+)
+def test_what_a_network_takes_that_is_no_photograph_is_named(
+    ports: list[Port], takes: str, task: ImageTask | None
+) -> None:
+    manifest = Manifest("net", None, tuple(ports), (), (), 0.0, image_task=task)
+    with pytest.raises(
+        BadInput, match=f"cannot feed a.jpg, net takes {takes}, .* one square image of 3 channels"
+    ):
+        read_input(Path("a.jpg"), manifest)
 
 
 def test_weights_say_how_they_see_images(tmp_path: Path) -> None:

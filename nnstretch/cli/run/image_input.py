@@ -25,13 +25,19 @@ BEST = 5
 def read_input(path: Path, manifest: Manifest) -> Any:
     """Read --input: an array, or an image seen as the network was trained to see images.
 
-    Raises BadInput for an image where the bundle does not say how it sees them.
+    Raises BadInput for an image where the network takes something else, or the bundle does not say
+    how it sees them.
     """
     if path.suffix.lower() not in SUFFIXES:
         return read_npy(path)
-    port = manifest.inputs[0]
-    side_px = square_side(port)
-    if manifest.image_task is None or len(manifest.inputs) > 1 or side_px is None:
+    side_px = square_side(manifest.inputs[0])
+    if len(manifest.inputs) > 1 or side_px is None:
+        takes = " and ".join(str(port.spec) for port in manifest.inputs)
+        raise BadInput(
+            f"cannot feed {path}, {manifest.model} takes {takes}, images are read only where that"
+            " is one square image of 3 channels; give a .npy"
+        )
+    if manifest.image_task is None:
         raise BadInput(
             f"cannot feed {path}, {manifest.model}, its bundle does not say how it sees images;"
             " export with --weights of `nnstretch train`, or give a .npy"
