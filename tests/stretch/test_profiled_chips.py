@@ -101,12 +101,13 @@ def test_a_search_under_blocked_layouts_prices_its_plans_as_predict_does() -> No
 def test_what_was_never_measured_is_refused_unless_a_fallback_is_named() -> None:
     graph, soc = network(nn.Mish), chip()
     soc = replace(soc, fusion={"cpu": FusionRules(frozenset({("conv", "batch_norm")}))})
-    names = uncovered_kernels(graph, soc, ("cpu", "npu"))
+    names = [kernel.name for kernel in uncovered_kernels(graph, soc, ("cpu", "npu"))]
     assert len(names) == 5
+    named = ", ".join(f"activation {name}" for name in names)
     with pytest.raises(
         UnsupportedOp,
         match=(
-            rf"^5 kernels were never measured \({', '.join(names)}\), net on bench, allow"
+            rf"^5 kernels were never measured \({named}\), net on bench, allow"
             r" --fallback nearest$"
         ),
     ):

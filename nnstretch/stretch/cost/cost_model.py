@@ -262,14 +262,14 @@ def unmeasured_kinds(kernels: Iterable[Kernel], soc: Soc, processor: str) -> tup
 
 def uncovered_kernels(
     graph: Graph, soc: Soc, processors: Sequence[str], cost_model: CostModel | None = None
-) -> tuple[str, ...]:
-    """Return kernels that some processor's predictor refuses, by name."""
+) -> tuple[Kernel, ...]:
+    """Return kernels that some processor's predictor refuses, one of each name."""
     cost_model = cost_model or CostModel(soc)
-    names: dict[str, None] = {}
+    refused: dict[str, Kernel] = {}
     for processor in processors:
         for kernel in cost_model.fuse_kernels(graph, processor):
             try:
                 cost_model.estimate_kernel(kernel, processor)
             except UnsupportedOp:
-                names[kernel.name] = None
-    return tuple(names)
+                refused.setdefault(kernel.name, kernel)
+    return tuple(refused.values())

@@ -195,7 +195,8 @@ def check_covered(
 ) -> None:
     """Check that every kernel can be predicted. Raises UnsupportedOp naming those that cannot."""
     if missing := uncovered_kernels(analysis.graph, soc, processors, cost_model):
-        named = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+        named = ", ".join(f"{kernel.kind} {kernel.name}" for kernel in missing[:5])
+        named += ", ..." if len(missing) > 5 else ""
         where = f"{analysis.graph.name} on {soc.name}"
         raise UnsupportedOp(
             f"{len(missing)} kernels were never measured ({named}), {where}, allow --fallback"
