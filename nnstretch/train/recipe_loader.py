@@ -64,11 +64,23 @@ def load_recipe(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Reci
                 f" {', '.join(keys)}"
             )
     refuse_unknown(flatten_keys(tree), f"recipe {path}")
+    try:
+        return build_recipe(changed_tree(tree, overrides), "an override")
+    except BadInput:
+        build_recipe(tree, f"recipe {path}")  # where the file alone is refused, it is to blame
+        raise
+
+
+def changed_tree(tree: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Return a recipe's keys and values with overrides. Raises BadInput for no such key."""
+    changed: dict[str, Any] = {}
+    for section, value in tree.items():
+        changed[section] = dict(value) if isinstance(value, dict) else value
     for key, text in split_overrides(overrides):
         refuse_unknown([key], "an override")
         section, dot, name = key.rpartition(".")
-        (tree.setdefault(section, {}) if dot else tree)[name] = parse_override(key, text)
-    return build_recipe(tree, f"recipe {path}")
+        (changed.setdefault(section, {}) if dot else changed)[name] = parse_override(key, text)
+    return changed
 
 
 def split_overrides(words: Sequence[str]) -> Iterator[tuple[str, str]]:
