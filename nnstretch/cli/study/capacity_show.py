@@ -51,7 +51,7 @@ def show(result: dict[str, Any], console: Any) -> None:
     console.print(
         f"margin {result['margin']:.2f} points: tolerance {result['tolerance']:g} + {widened:.2f},"
         f" one standard error over the seeds; one of {result['images']} held-out images is"
-        f" {100 / result['images']:.2f}"
+        f" {100 / result['images']:.2f} points"
     )
     for line in sorted(set(chain.from_iterable(row["sequential"] for row in result["variants"]))):
         console.print(f"[yellow]not branched:[/yellow] {line}")
