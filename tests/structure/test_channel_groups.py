@@ -18,6 +18,7 @@ from nnstretch.capture import build, trace
 from nnstretch.graph import Graph
 from nnstretch.stretch.lowering.resize_graph import resize_graph
 from nnstretch.structure.channel_groups import ChannelGroups, analyze_channels
+from nnstretch.structure.channel_rules.table import RULES, same
 
 
 class Of(nn.Module):
@@ -51,6 +52,27 @@ def test_a_chain_has_a_group_between_every_two_layers() -> None:
     assert root(found, "a") == root(found, "b", 1)
     assert root(found, "a") != root(found, "b")
     assert found.axis(graph.inputs[0].name) == 1
+
+
+@torch.library.custom_op("nnstretch_tests::soft_gate", mutates_args=())
+def soft_gate(x: torch.Tensor) -> torch.Tensor:
+    return x * torch.tanh(x)
+
+
+@soft_gate.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def test_a_custom_operator_has_its_rule_by_namespace_and_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = Of(lambda x, a, b: b(soft_gate(a(x))), a=conv(8, 16), b=conv(16, 24))
+    _, found = analysed(module)
+    assert root(found, "a") != root(found, "b", 1)
+    monkeypatch.setitem(RULES, "nnstretch_tests::soft_gate", same)
+    _, found = analysed(module)
+    assert root(found, "a") == root(found, "b", 1)
 
 
 def test_an_addition_ties_its_operands() -> None:

@@ -167,7 +167,10 @@ FAMILIES: dict[str, Rule] = {
     "expand": reshapes.expand,
     "expand_as": reshapes.expand_as,
 }
-"""Operators that share a rule, and the rule."""
+"""Operators that share a rule, and the rule.
+
+They are named as in `Node.kind`: PyTorch's without overload, a custom one `NAMESPACE::NAME`.
+"""
 RULES: dict[str, Rule] = dict.fromkeys(POINTWISE, same)
 for _names, _rule in FAMILIES.items():
     RULES.update(dict.fromkeys(_names.split(), _rule))
