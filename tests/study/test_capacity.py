@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 from support.capacity_study import FEW, QUICK, Fits, wanted_of
 
 from nnstretch.cli import main as command
 from nnstretch.cli.study.capacity_json import as_json
-from nnstretch.cli.study.capacity_show import verdict
+from nnstretch.cli.study.capacity_show import show, verdict
 from nnstretch.stretch import NetworkAnalysis
 from nnstretch.study.capacity import journal as capacity_journal
 from nnstretch.study.capacity import plans as capacity_plans
@@ -69,6 +72,9 @@ def test_a_failure_everywhere_says_so_plainly(
     assert (result["min_depth"], result["min_width"]) == (1.0, 1.0)
     assert verdict(result).startswith("no share of depth or width holds")
     assert "both bounds are 1.0" in verdict(result)
+    shown = StringIO()
+    show(result, Console(file=shown, width=300))
+    assert re.search(r"one of \d+ held-out images is \d+\.\d\d points\n", shown.getvalue())
     limits = "--min-depth 1 --min-width 1"
     assert result["search"] == f"nnstretch search {model} --input 1,3,16,16 --soc SOC {limits}"
 
