@@ -217,9 +217,9 @@ def spill_json(spill: Spill) -> dict[str, Any]:
 def bound_of(result: AccelerateResult) -> tuple[float, str]:
     """Return the inputs a second that no schedule beats, and the resource that binds."""
     request = result.request
-    times = least_times_us(result.chip, request.rates, result.iterations)
-    binding = max(times, key=lambda name: times[name])
     passes = request.share / result.per_cluster
+    times = least_times_us(result.chip, request.rates, passes)
+    binding = max(times, key=lambda name: times[name])
     return request.batch / (times[binding] * passes) * SECOND_US, binding
 
 

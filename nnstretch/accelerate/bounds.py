@@ -1,12 +1,13 @@
 """The rate that no schedule of a machine beats, and what binds it.
 
 The matrix and vector units at their peak, each weight once through DDR for a cluster's whole share
-of the batch, inputs and outputs once, and everything that DDR delivers once through the ports.
+of the batch, inputs and outputs once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from math import prod
 
 from nnstretch.accelerate.chip_graph import ChipGraph, whole_box
 from nnstretch.accelerate.machine.rates import (
@@ -18,15 +19,16 @@ from nnstretch.accelerate.machine.rates import (
     VECTOR,
     ChipRates,
 )
-from nnstretch.accelerate.operator_work import matrix_shape, vector_operations, weight_bytes
+from nnstretch.accelerate.operator_work import matrix_shape, vector_operations
 from nnstretch.accelerate.steps.split import boxes_behind
-from nnstretch.chip.boxes import Box, box_elements
+from nnstretch.chip.boxes import Box, box_elements, box_shape, intersect
 
 
-def least_times_us(chip: ChipGraph, rates: ChipRates, iterations: int = 1) -> Mapping[str, float]:
+def least_times_us(chip: ChipGraph, rates: ChipRates, passes: float = 1.0) -> Mapping[str, float]:
     """Return the least time of each resource of a cluster for one pass of a graph.
 
-    Weights are shared over the iterations in which a cluster computes its part of the batch.
+    Weights are shared over the passes in which a cluster computes its part of the batch: a fraction
+    where a pass computes more than that.
     """
     machine = rates.accelerator
     needed = needed_boxes(chip)
@@ -44,14 +46,9 @@ def least_times_us(chip: ChipGraph, rates: ChipRates, iterations: int = 1) -> Ma
         lanes = machine.vector.lanes * machine.cores
         vector_s += box_elements(box) * cycles / lanes / machine.clock_hz
     times = {MATRIX: matrix_s * SECOND_US, VECTOR: vector_s * SECOND_US}
-    weights = total_weight_bytes(chip) / iterations
-    inputs = sum(
-        chip.bytes_of(value.name, needed[value.name])
-        for value in chip.graph.inputs
-        if value.name in needed
-    )
+    weights, inputs = read_bytes(chip, needed, passes)
     outputs = sum(chip.bytes_of(name) for name in stored_outputs(chip))
-    in_us = (weights + inputs) / machine.ddr.bytes_per_s * SECOND_US
+    in_us = (weights / passes + inputs) / machine.ddr.bytes_per_s * SECOND_US
     out_us = outputs / machine.ddr.bytes_per_s * SECOND_US
     if machine.ddr.both_directions:
         times |= {DMA_IN: in_us, DMA_OUT: out_us}
@@ -71,17 +68,29 @@ def stored_outputs(chip: ChipGraph) -> list[str]:
     return [name for name in chip.outputs if name in chip.position]
 
 
-def total_weight_bytes(chip: ChipGraph) -> int:
-    """Return the bytes of all weights that are read, each once; of tables, the rows."""
-    total = 0
-    seen: set[str] = set()
+def read_bytes(chip: ChipGraph, needed: Mapping[str, Box], passes: float) -> tuple[float, int]:
+    """Return the bytes of weights that all passes read, and those of inputs that one pass reads.
+
+    What several operators read counts once; of tables, the rows count, the whole table at most.
+    """
+    weights = 0.0
+    parts: dict[str, set[Box]] = {}
     for node in chip.operators:
-        weights = [chip.roots[name] for name in node.inputs if chip.roots[name] in chip.weights]
-        if node.kind == "embedding":
-            total += weight_bytes(chip, node.name)
-            continue
-        for name in weights:
-            if name not in seen:
-                seen.add(name)
-                total += chip.bytes_of(name)
-    return total
+        for root, box in chip.read_boxes(node.name, needed[node.name]).items():
+            if node.kind == "embedding" and root in chip.weights and root == node.inputs[0]:
+                count, rows = prod(box_shape(needed[node.name][:-1])), chip.specs[root].shape[0]
+                weights += min(count * passes, rows) / rows * chip.bytes_of(root, box)
+            elif root not in chip.position:
+                parts.setdefault(root, set()).add(box)
+    sizes = {root: least_bytes(chip, root, boxes) for root, boxes in parts.items()}
+    read = sum(size for root, size in sizes.items() if root in chip.weights)
+    return weights + read, sum(sizes.values()) - read
+
+
+def least_bytes(chip: ChipGraph, name: str, boxes: Iterable[Box]) -> int:
+    """Return the bytes of parts of a tensor, the largest first and only such as share nothing."""
+    counted: list[Box] = []
+    for box in sorted(boxes, key=box_elements, reverse=True):
+        if all(intersect(box, other) is None for other in counted):
+            counted.append(box)
+    return sum(chip.bytes_of(name, box) for box in counted)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,11 +11,13 @@ import torch
 from support.tiny_networks import answer
 from torch import nn
 
+from nnstretch.accelerate.accelerate import AccelerateRequest, accelerate, result_json
 from nnstretch.accelerate.bounds import least_times_us
 from nnstretch.accelerate.chip_graph import chip_graph
 from nnstretch.accelerate.machine.load_accelerator import load_accelerator
 from nnstretch.accelerate.machine.rates import ChipRates
 from nnstretch.accelerate.network_batches import NetworkBatches
+from nnstretch.accelerate.policies import POLICIES, ScheduleOptions
 
 WIDENED = """
 import torch
@@ -87,3 +91,69 @@ def test_outputs_that_nothing_computes_are_no_part_of_the_least_times(machine: s
         chip = chip_graph(network.graph(2), rates.element_type)
         least.append(dict(least_times_us(chip, rates)))
     assert least[0] == least[1]
+
+
+def two_layers() -> NetworkBatches:
+    """Two layers whose weights take far longer over DDR than their inputs."""
+    layers = nn.Sequential(nn.Linear(64, 128, bias=False), nn.Linear(128, 32, bias=False))
+    return NetworkBatches(layers, (torch.zeros(1, 64),), "two layers")
+
+
+class Words(nn.Module):
+    """A layer of the rows of a short and a long table, as many as the tokens of an input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.short, self.long = nn.Embedding(5, 32), nn.Embedding(900, 32)
+        self.layer = nn.Linear(32, 8)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Compute the layer."""
+        return self.layer(self.short(ids) + self.long(ids))
+
+
+def words() -> NetworkBatches:
+    ids = torch.arange(3).unsqueeze(0) + 2
+    return NetworkBatches(Words(), (ids,), "words")
+
+
+class Ends(nn.Module):
+    """A layer of both ends of a long input, and the first rows of a long weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.rows = nn.Linear(16, 16), nn.Parameter(torch.ones(512, 16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Compute the layer."""
+        return self.layer(x[:, :16] + x[:, -16:]) + self.rows[:1]
+
+
+def ends() -> NetworkBatches:
+    return NetworkBatches(Ends(), (torch.zeros(1, 4096),), "ends")
+
+
+@pytest.mark.parametrize("make", [two_layers, words, ends])
+@pytest.mark.parametrize("batch", [1, 5, 8])
+def test_a_batch_has_one_bound_that_no_policy_beats_with_any_images_a_cluster(
+    make: Callable[[], NetworkBatches], batch: int
+) -> None:
+    machine = replace(load_accelerator("stcp920"), clusters=4)
+    rates, network = ChipRates(machine, "int8"), make()
+    bounds: set[tuple[float, str]] = set()
+    for images in range(1, batch + 1):
+        for policy in POLICIES:
+            request = AccelerateRequest(rates, batch, ScheduleOptions(policy), images, 0.0)
+            result = result_json(accelerate(network.graph, request), network.name)
+            assert result["throughput_per_s"] <= result["bound_per_s"] * (1 + 1e-9)
+            bounds.add((float(f"{result['bound_per_s']:.9g}"), result["bound_by"]))
+    assert len(bounds) == 1, bounds
+
+
+def test_the_bound_counts_each_weight_once_for_the_share_of_a_cluster() -> None:
+    described = load_accelerator("nvdla-64")
+    ddr = replace(described.ddr, bytes_per_s=1e9, both_directions=False)
+    rates = ChipRates(replace(described, clusters=4, ddr=ddr), "int8")
+    result = accelerate(two_layers().graph, AccelerateRequest(rates, 8, per_cluster=8))
+    moved_bytes = 64 * 128 + 128 * 32 + 2 * (64 + 32)
+    assert result_json(result, "two layers")["bound_per_s"] == pytest.approx(8e9 / moved_bytes)
