@@ -192,6 +192,25 @@ def test_the_journal_of_another_sweep_is_not_continued(
     assert "another sweep is in" in capsys.readouterr().err
 
 
+def test_a_journal_whose_rows_are_not_those_of_its_configurations_is_not_continued(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = sweep.parent / "out"
+    run(capsys, sweep, out)
+    journal = out / "journal.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    changed = {
+        2: [lines[0], lines[2], lines[1], *lines[3:]],
+        5: [*lines[:4], lines[3]],
+        26: [*lines, lines[-1]],
+    }
+    for number, rows in changed.items():
+        journal.write_bytes(b"".join(rows))
+        assert main(["simulate", "sweep", str(sweep), "--out", str(out), "--workers", "1"]) == 1
+        assert f"{journal} line {number}, " in capsys.readouterr().err
+        assert journal.read_bytes() == b"".join(rows)
+
+
 FILES = {
     "graph.json": '{"tasks": ["a"], "processors": ["cpu"], "cost": {"a": {"cpu": 1}}}',
     "times.csv": "0\n5\n",

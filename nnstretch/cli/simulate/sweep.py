@@ -26,7 +26,6 @@ import argparse
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +91,7 @@ def swept(
     `head` is the journal's first line. Raises BadInput for a journal of something else.
     """
     from nnstretch.cli.progress import progress
-    from nnstretch.cli.simulate.sweep_files import check_same_sweep
+    from nnstretch.cli.simulate.sweep_files import check_rows, check_same_sweep
     from nnstretch.cli.simulate.sweep_tables import write_tables
     from nnstretch.files.journal import append_rows, read_journal, resume_journal
     from nnstretch.report.simulations.sweep_data import DECISIONS, JOURNAL, sweep_data
@@ -103,6 +102,7 @@ def swept(
         check_same_sweep(rows[0], head, args.out)
     resume_journal(decisions)
     done = rows[1:]
+    check_rows(done, configurations, journal)
     waiting = configurations[len(done) :]
     if args.decision_times and not waiting and not decisions.exists():
         raise BadInput(
@@ -213,12 +213,12 @@ def simulate_one(
     from nnstretch.cli.loaded_model import load_soc_of
     from nnstretch.cli.simulate.applications import simulation_settings
     from nnstretch.cli.simulate.result_json import result_json
+    from nnstretch.cli.simulate.sweep_files import configuration_row
     from nnstretch.files.workload.sweep_yaml import configured
     from nnstretch.schedule.simulation.round_times import RoundTimes
     from nnstretch.schedule.simulation.simulate import Simulation
 
-    row, rounds = asdict(configuration), RoundTimes()
-    del row["absent"]
+    row, rounds = configuration_row(configuration), RoundTimes()
     try:
         soc = None if workload.soc is None else load_soc_of(workload.soc)
         settings = simulation_settings(configured(workload, configuration), soc, folder)

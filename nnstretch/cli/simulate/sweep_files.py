@@ -1,14 +1,16 @@
-"""Which state a sweep is of, so that no journal holds results of two."""
+"""Which sweep a journal is of, and which configuration each of its rows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from nnstretch.cli.simulate.workload_files import named_files
-from nnstretch.errors import BadInput
+from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.files.read import MOST_MODEL_BYTES, file_sha256
+from nnstretch.files.workload.sweep_yaml import Configuration
 from nnstretch.files.workload.workload import WorkloadFile
 
 
@@ -35,3 +37,26 @@ def check_same_sweep(before: Mapping[str, Any], head: Mapping[str, Any], out: Pa
                     f"{name} has changed since {out} was begun, --out, name another folder"
                 )
     raise BadInput(f"another sweep is in {out}, --out, name another folder")
+
+
+def configuration_row(configuration: Configuration) -> dict[str, Any]:
+    """Return what a journal's row says of its configuration."""
+    row = asdict(configuration)
+    del row["absent"]
+    return row
+
+
+def check_rows(
+    rows: Sequence[Mapping[str, Any]], configurations: Sequence[Configuration], journal: Path
+) -> None:
+    """Check that the rows behind a journal's first are those of the configurations, in order.
+
+    Raises BrokenFile naming the line that is not.
+    """
+    for number, row in enumerate(rows, 2):
+        if number - 2 == len(configurations):
+            raise BrokenFile(f"a row too many, {journal} line {number}, cut it off")
+        known = configuration_row(configurations[number - 2])
+        if {name: row.get(name) for name in known} != known:
+            where = ", ".join(f"{name} {value}" for name, value in known.items())
+            raise BrokenFile(f"another row, {journal} line {number}, needed is {where}")
