@@ -167,6 +167,50 @@ def test_a_window_draws_what_runs_in_it(workload: Path) -> None:
     assert "Open instances over time" in page.read_text()
 
 
+ONE_CPU = """\
+pool: {cpu: 1}
+applications:
+- {name: a, costs_ms: {cpu: 1}, arrivals: {times_ms: [0, 100]}}
+"""
+
+
+@pytest.mark.parametrize("more", [[], ["--check"]])
+@pytest.mark.parametrize(
+    ("window", "axis", "busy"),
+    [("0:50", (0, 50), "2"), ("10:50", (10, 50), "0"), ("0:200", (0, 100), "2")],
+)
+def test_a_window_is_drawn_to_its_end_or_that_of_the_run(
+    window: str, axis: tuple[int, int], busy: str, more: list[str], tmp_path: Path
+) -> None:
+    workload, svg = tmp_path / "workload.yaml", tmp_path / "g.svg"
+    workload.write_text(ONE_CPU)
+    assert main(["simulate", str(workload), "--svg", str(svg), "--window", window, *more]) == 0
+    drawing = svg.read_text()
+    ticks = re.findall(r'class="small" text-anchor="middle">([\d.]+)<', drawing)
+    assert (float(ticks[0]), float(ticks[-1])) == axis
+    assert set(re.findall(r"cpu busy (\d+)\s%", drawing)) == {busy}
+
+
+def test_a_page_of_several_replications_says_which_of_them_it_shows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workload = tmp_path / "workload.yaml"
+    workload.write_text(ONE_CPU.replace("times_ms: [0, 100]}", "exponential_ms: 2}, instances: 10"))
+    titles: list[str] = []
+    for count in (1, 5):
+        svg, page = tmp_path / f"{count}.svg", tmp_path / f"{count}.html"
+        command = ["simulate", str(workload), "--svg", str(svg), "--report", str(page)]
+        assert main([*command, "--replications", str(count), "--json"]) == 0
+        result = json.loads(capsys.readouterr().out)
+        titles += re.findall(r"makespan ([\d.]+) ms", svg.read_text())[:1]
+        assert (f"first of {count} replications" in svg.read_text()) == (count > 1)
+        text = page.read_text()
+        assert f"{10 * count} of {10 * count}" in text
+        assert text.count(f"Means of {count} replications.") == 2 * (count > 1)
+        assert text.count(f"Drawn is the first of {count} replications.") == 3 * (count > 1)
+    assert titles[0] == titles[1] != f"{result['makespan_ms']:.3g}"
+
+
 def test_what_simulate_prints_is_a_page_too(
     workload: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -237,5 +281,35 @@ def test_trials_in_which_nothing_ended_have_no_part_in_a_mean() -> None:
     key = ("as described", "eft", 1.0)
     trials: Any = {key: (3.0, math.nan, 5.0)}
     data = SweepData(cast("Any", None), (), trials)
-    assert data.mean(key, cast("Any", float)).mean == 4.0
-    assert data.mean(key, lambda _: math.nan).mean == 0.0
+    mean = data.mean(key, cast("Any", float))
+    assert mean is not None
+    assert mean.mean == 4.0
+    assert data.mean(key, lambda _: math.nan) is None
+
+
+LATE = """\
+pool: {cpu: 1}
+policy: least_slack_drop
+applications:
+- {name: late, costs_ms: {cpu: 5}, arrivals: {period_ms: 10}, instances: 10, deadline_ms: 4}
+"""
+
+
+def test_where_nothing_ended_no_latency_is_shown(tmp_path: Path) -> None:
+    workload, out, page = (tmp_path / name for name in ("workload.yaml", "out", "p.html"))
+    workload.write_text(LATE)
+    (tmp_path / "sweep.yaml").write_text(
+        "workload: workload.yaml\npolicies: [eft, least_slack_drop]\nrates: [1, 2]\ntrials: 2\n"
+    )
+    sweep = ["simulate", "sweep", str(tmp_path / "sweep.yaml"), "--workers", "1"]
+    assert main([*sweep, "--out", str(out)]) == 0
+    table = (out / "sweep.md").read_text()
+    assert table.count("| least_slack_drop | 1 | 2 | – |  | – | 0 | 0 |") == 1
+    assert "| eft | 1 | 2 | 5 | 0 | 5 |" in table
+    for picture in ("policies.svg", "latency_0.svg"):
+        drawing = (out / picture).read_text()
+        assert ("eft" in drawing, ", least_slack_drop: 0" in drawing) == (True, False)
+        assert "least_slack_drop, 1: 0" not in drawing
+    assert main(["simulate", str(workload), "--report", str(page)]) == 0
+    assert "0 of 10" in (text := page.read_text())
+    assert ">0.000<" not in text

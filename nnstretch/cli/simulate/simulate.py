@@ -67,7 +67,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--replications", type=int, default=1, metavar="N", help="runs, of seed, seed + 1, ... (1)")
     add("--trace", type=Path, metavar="FILE.json", help="write the first run as a Perfetto trace")
     add("--log", type=Path, metavar="FOLDER", help="CEDR's logs of the first run, kept in memory")
-    add("--report", type=Path, metavar="FILE.html", help="write a page of the first run")
+    add("--report", type=Path, metavar="FILE.html", help="write a page, its chart of the first run")
     add("--svg", type=Path, metavar="FILE.svg", help="write a Gantt chart of the first run")
     add("--window", metavar="START:END", help="of Gantt charts, in ms (the whole run)")
     more = "measured times, instead of the workload's own; again for those of another network"
@@ -117,8 +117,8 @@ def simulated(
     first = Simulation(settings, watcher.on_span, watcher.on_outcome, watcher.on_round)
     with progress("simulating") as tick:
         results = replicate(settings, args.replications, tick, first)
-    result = head | result_json(settings, results) | watcher.write(settings)
-    return result | watcher.draw(result), results
+    result = head | result_json(settings, results) | watcher.write(settings, results[0])
+    return result | watcher.draw(result, results[0]), results
 
 
 def replay(args: argparse.Namespace, workload: WorkloadFile) -> dict[str, Any]:

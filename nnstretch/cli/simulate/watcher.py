@@ -11,7 +11,7 @@ from nnstretch.errors import BadInput, Mismatch
 if TYPE_CHECKING:
     from nnstretch.schedule.request import Request
     from nnstretch.schedule.simulation.settings import SimulationSettings
-    from nnstretch.schedule.simulation.simulate import ApplicationRun
+    from nnstretch.schedule.simulation.simulate import ApplicationRun, SimulationResult
     from nnstretch.trace import Span, Trace
 
 
@@ -46,8 +46,6 @@ class Watcher:
         """All where a trace or a check needs them, else those of the window."""
         self._arrived_us: dict[int, float] = {}
         """Of instances that ended."""
-        self._last_us = 0.0
-        """When the last task ended."""
         keeps_spans = self._whole or self._draws or self._logs is not None
         self.on_span = self._keep_span if keeps_spans else None
         self.on_outcome = self._keep_outcome if args.check or self._logs is not None else None
@@ -56,7 +54,6 @@ class Watcher:
 
     def _keep_span(self, span: Span) -> None:
         start_us, end_us = self._window_us
-        self._last_us = span.end_us
         if self._whole or (self._draws and span.end_us >= start_us and span.start_us <= end_us):
             self._spans.append(span)
         if self._logs is not None:
@@ -76,17 +73,17 @@ class Watcher:
         if self._rounds is not None:
             self._rounds.on_round(waited, began_s, ended_s)
 
-    def write(self, settings: SimulationSettings) -> dict[str, Any]:
-        """Write traces and logs, and check.
+    def write(self, settings: SimulationSettings, run: SimulationResult) -> dict[str, Any]:
+        """Write traces and logs of the run, and check.
 
         Raises BadInput for a window after the end, Mismatch where the run is no schedule.
         """
         from nnstretch.run.perfetto import TraceLabels, write_traces
 
-        if self._draws and self._window_us[0] > self._last_us:
+        if self._draws and self._window_us[0] > run.last_end_us:
             raise BadInput(
                 f"--window {self._args.window}, command line, the last task ends at"
-                f" {self._last_us / 1000:g} ms"
+                f" {run.last_end_us / 1000:g} ms"
             )
         result: dict[str, Any] = {}
         if self._args.trace is not None:
@@ -99,12 +96,16 @@ class Watcher:
             result["checked_tasks"] = self._check(settings)
         return result
 
-    def draw(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Write the page and the Gantt chart of a result, and return their names."""
+    def draw(self, result: dict[str, Any], run: SimulationResult) -> dict[str, Any]:
+        """Write the page of a result with the Gantt chart of the run, and return their names."""
         from nnstretch.files.atomic import write_text
         from nnstretch.files.decode import decode
         from nnstretch.report.charts.gantt_schedule import TimeWindow
-        from nnstretch.report.simulations.simulation_page import simulation_gantt, simulation_page
+        from nnstretch.report.simulations.simulation_page import (
+            DrawnRun,
+            simulation_gantt,
+            simulation_page,
+        )
         from nnstretch.report.simulations.views import SimulationView
         from nnstretch.report.style import stand_alone
 
@@ -113,11 +114,12 @@ class Watcher:
         rounds = [] if self._rounds is None else self._rounds.rows()
         view: SimulationView = decode(SimulationView, result | {"rounds": rounds}, "result")
         window, files = TimeWindow(*self._window_us), {}
+        drawn = DrawnRun(self._trace(), run.makespan_us, run.last_end_us, window)
         if self._args.report is not None:
-            write_text(self._args.report, simulation_page(view, self._trace(), window))
+            write_text(self._args.report, simulation_page(view, drawn))
             files["report"] = str(self._args.report)
         if self._args.svg is not None:
-            write_text(self._args.svg, stand_alone(simulation_gantt(view, self._trace(), window)))
+            write_text(self._args.svg, stand_alone(simulation_gantt(view, drawn)))
             files["svg"] = str(self._args.svg)
         return files
 

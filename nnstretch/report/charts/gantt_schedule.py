@@ -36,12 +36,18 @@ class TimeWindow:
 
 
 def schedule_gantt(
-    title: str, trace: Trace, processors: Sequence[str], window: TimeWindow = TimeWindow()
+    title: str,
+    trace: Trace,
+    processors: Sequence[str],
+    window: TimeWindow = TimeWindow(),
+    last_us: float | None = None,
 ) -> Markup:
     """Draw what runs when on each processor; tasks of one request have one colour, and where there
-    is one request the tasks of one processor take turns.
+    is one request the tasks of one processor take turns. `last_us`: the schedule's end, where the
+    trace is only a part of it.
     """
-    last_us = max((span.end_us for span in trace.spans), default=0.0)
+    if last_us is None:
+        last_us = max((span.end_us for span in trace.spans), default=0.0)
     end_us = min(window.end_us, last_us)
     length_us = max(end_us - window.start_us, 0.0)
     drawn = [s for s in trace.spans if s.end_us >= window.start_us and s.start_us <= end_us]

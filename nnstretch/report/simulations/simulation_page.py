@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import PurePath
 
 from nnstretch.report.chapters.elements import chapter, definition_list, quiet
@@ -20,23 +21,31 @@ from nnstretch.trace import Trace
 HEADS = ("application", "ended", "mean (ms)", "p50", "p95", "p99", "execution (ms)", "missed")
 
 
-def simulation_page(
-    view: SimulationView, trace: Trace | None = None, window: TimeWindow | None = None
-) -> str:
-    """Return the whole page; without a trace it shows no Gantt chart."""
+@dataclass(frozen=True, slots=True)
+class DrawnRun:
+    """The run of a simulation, the first of several, that a Gantt chart draws."""
+
+    trace: Trace
+    """Of the window at least."""
+    makespan_us: float
+    last_end_us: float
+    """Of all tasks, in the window or not."""
+    window: TimeWindow
+
+
+def simulation_page(view: SimulationView, drawn: DrawnRun | None = None) -> str:
+    """Return the whole page; without a run it shows no Gantt chart."""
     chapters = [("applications", "Applications", applications_chapter(view))]
-    if trace is not None:
-        says = "Colours tell instances apart; what no bar covers is idle time."
-        drawing = svg.scrolling(
-            simulation_gantt(view, trace, window or TimeWindow()), "Gantt chart"
-        )
+    if drawn is not None:
+        says = f"Colours tell instances apart; what no bar covers is idle time.{first_run(view)}"
+        drawing = svg.scrolling(simulation_gantt(view, drawn), "Gantt chart")
         chapters.append(("timeline", "Timeline", chapter("timeline", "Timeline", says, drawing)))
     chapters.append(("processors", "Processors", processors_chapter(view)))
     if view.open.over_time is not None and view.open.over_time.mean:
         chapters.append(("queue", "Queue", queue_chapter(view)))
     decisions = decision_times({view.policy: list(view.rounds)})
     if decisions is not None:
-        says = "What a round of decisions took on the host that simulated."
+        says = f"What a round of decisions took on the host that simulated.{first_run(view)}"
         chapters.append(
             ("decisions", "Decisions", chapter("decisions", "Decisions", says, decisions))
         )
@@ -52,15 +61,32 @@ def workload_name(view: SimulationView) -> str:
     return PurePath(view.workload or "workload").stem
 
 
-def simulation_gantt(view: SimulationView, trace: Trace, window: TimeWindow) -> Markup:
+def all_runs(view: SimulationView) -> str:
+    """Return the sentence of numbers over several replications, nothing for one."""
+    return "" if view.replications == 1 else f" Means of {view.replications} replications."
+
+
+def first_run(view: SimulationView) -> str:
+    """Return the sentence of drawings of the first of several replications, nothing for one."""
+    if view.replications == 1:
+        return ""
+    return f" Drawn is the first of {view.replications} replications."
+
+
+def simulation_gantt(view: SimulationView, drawn: DrawnRun) -> Markup:
     """Draw what runs when in a window of the simulation."""
-    title = f"{workload_name(view)}, {view.policy}: makespan {digits(view.makespan_ms)} ms"
-    return schedule_gantt(title, trace, tuple(view.utilisation), window)
+    makespan = f"makespan {digits(drawn.makespan_us / 1000)} ms"
+    title = f"{workload_name(view)}, {view.policy}: {makespan}"
+    if view.replications > 1:
+        title += f", first of {view.replications} replications"
+    processors = tuple(view.utilisation)
+    return schedule_gantt(title, drawn.trace, processors, drawn.window, drawn.last_end_us)
 
 
 def applications_chapter(view: SimulationView) -> Markup:
     """Return latencies of each application."""
     says = f"Latencies from arrival to end; {digits(view.throughput_per_s)} instances a second."
+    says += all_runs(view)
     rows = map(_application_row, view.apps)
     latencies = table("Applications", HEADS, rows)
     caution = quiet(UNCALIBRATED) if view.calibrated is False else None
@@ -70,13 +96,14 @@ def applications_chapter(view: SimulationView) -> Markup:
 def _application_row(app: ApplicationView) -> tuple[str, ...]:
     latency = app.latency_ms
     of_all = f"{count(app.ended)} of {count(app.arrived)}"
-    quantiles = map(plain_ms, (latency.mean, latency.p50, latency.p95, latency.p99))
-    return app.name, of_all, *quantiles, plain_ms(app.execution_ms), count(app.deadline_misses)
+    times_ms = latency.mean, latency.p50, latency.p95, latency.p99, app.execution_ms
+    cells = (plain_ms(time_ms if app.ended else None) for time_ms in times_ms)
+    return app.name, of_all, *cells, count(app.deadline_misses)
 
 
 def processors_chapter(view: SimulationView) -> Markup:
     """Return how busy each processor is."""
-    says = "Share of the makespan in which each processor works."
+    says = f"Share of the makespan in which each processor works.{all_runs(view)}"
     groups = [BarGroup(name, (Bar(100 * share),)) for name, share in view.utilisation.items()]
     drawing = bar_chart("Utilisation", "%", (view.policy,), groups)
     return chapter("processors", "Processors", says, drawing)
@@ -85,6 +112,7 @@ def processors_chapter(view: SimulationView) -> Markup:
 def queue_chapter(view: SimulationView) -> Markup:
     """Return open instances over time."""
     says = f"Instances that have arrived and not ended; at most {count(view.open.most)}."
+    says += first_run(view)
     assert view.open.over_time is not None
     line = ChartLine(view.policy, tuple(over_time_points(view.open.over_time)))
     upward = ChartAxis("open, mean of each step")

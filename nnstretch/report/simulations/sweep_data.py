@@ -45,13 +45,14 @@ class SweepData:
         """Return the rates that have results, from the slowest."""
         return tuple(sorted({rate for _, _, rate in self.groups}))
 
-    def mean(self, key: Key, metric: Metric) -> Measured:
+    def mean(self, key: Key, metric: Metric) -> Measured | None:
         """Return the mean of a number over the trials of a group that have it: where it is no NaN.
 
-        0 where none has.
+        None where none has.
         """
         values = [metric(result) for result in self.groups[key]]
-        return measured([value for value in values if not math.isnan(value)] or [0.0])
+        known = [value for value in values if not math.isnan(value)]
+        return measured(known) if known else None
 
 
 def mean_latency_ms(result: SimulationView) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nnstretch.report.chapters.elements import chapter, definition_list, quiet
 from nnstretch.report.charts import svg
+from nnstretch.report.format_numbers import UNKNOWN
 from nnstretch.report.html import Markup, collapsible, join, table, tag
 from nnstretch.report.page_shell import page_header, page_of_chapters
 from nnstretch.report.simulations.sweep_data import (
@@ -66,15 +67,17 @@ def scrolled(picture: Picture) -> Markup:
 
 
 def mean_cells(key: Key, data: SweepData) -> tuple[str, ...]:
-    """Return a row of the table of means, without a mark for what there is not."""
+    """Return a row of the table of means, a dash for the latency where nothing ended."""
     latency = data.mean(key, mean_latency_ms)
     p95 = data.mean(key, p95_latency_ms)
     makespan = data.mean(key, lambda result: result.makespan_ms)
     ended = data.mean(key, lambda result: result.throughput_per_s)
-    width = "" if latency.half_width is None else f"{latency.half_width:.3g}"
-    means = (f"{p95.mean:.4g}", f"{makespan.mean:.4g}", f"{ended.mean:.4g}")
-    trials = str(len(data.groups[key]))
-    return key[0], key[1], f"{key[2]:g}", trials, f"{latency.mean:.4g}", width, *means
+    width = "" if latency is None or latency.half_width is None else f"{latency.half_width:.3g}"
+    mean, *means = (
+        UNKNOWN if measured is None else f"{measured.mean:.4g}"
+        for measured in (latency, p95, makespan, ended)
+    )
+    return key[0], key[1], f"{key[2]:g}", str(len(data.groups[key])), mean, width, *means
 
 
 def cautions(data: SweepData) -> list[str]:

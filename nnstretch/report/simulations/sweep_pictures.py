@@ -56,8 +56,10 @@ def _lines(names: Sequence[tuple[str, tuple[str, str]]], data: SweepData) -> lis
     for name, where in names[:MOST_LINES]:
         points: list[tuple[float, float]] = []
         for rate in data.rates:
-            if (*where, rate) in data.groups:
-                points.append((rate, data.mean((*where, rate), mean_latency_ms).mean))
+            key = (*where, rate)
+            mean = data.mean(key, mean_latency_ms) if key in data.groups else None
+            if mean is not None:
+                points.append((rate, mean.mean))
         if points:
             lines.append(_line(name, points, len(lines)))
     return lines
@@ -101,10 +103,8 @@ def pool_bars(data: SweepData) -> Markup:
 
 def _bar(where: tuple[str, str], data: SweepData, metric: Metric) -> Bar | None:
     key = (*where, data.rates[-1])
-    if key not in data.groups:
-        return None
-    mean = data.mean(key, metric)
-    return Bar(mean.mean, mean.half_width)
+    mean = data.mean(key, metric) if key in data.groups else None
+    return None if mean is None else Bar(mean.mean, mean.half_width)
 
 
 def open_over_time(data: SweepData, pool: str) -> Markup | None:

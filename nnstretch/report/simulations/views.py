@@ -81,6 +81,8 @@ class SimulationView:
     throughput_per_s: Size
     utilisation: dict[Name, Size]
     open: OpenView
+    replications: Annotated[int, Range(1)] = 1
+    """Runs whose means these are; what is over time is of the first."""
     workload: Name | None = None
     soc: Name | None = None
     calibrated: bool | None = None
