@@ -110,6 +110,25 @@ def test_an_assumed_size_may_have_any_unit_of_sizes(size: str, size_bytes: int) 
     assert machine.local.size_bytes == size_bytes
 
 
+def test_a_property_is_assumed_as_true_or_false(tmp_path: Path) -> None:
+    assert not load_accelerator("stcp920", ["ddr.both_directions=false"]).ddr.both_directions
+    assert load_accelerator("tpuv1", ["matrix.whole_tiles=false"]).matrix.whole_tiles is False
+    published = 'value: true, unit: bool, source: "P920 chip paper'
+    path = changed(tmp_path, published, published.replace("true", "unknown"))
+    with pytest.raises(BrokenFile, match="value is unknown and kind published"):
+        load_accelerator(path)
+    text = Path(path).read_text(encoding="utf-8")
+    start, _, end = text.partition("value: unknown, unit: bool")
+    assumed = end.replace("kind: published", "kind: assumed", 1)
+    Path(path).write_text(f"{start}value: unknown, unit: bool{assumed}", encoding="utf-8")
+    assert "ddr.both_directions of stcp920 never published" in refusal_of(path)
+    machine = load_accelerator(path, ["ddr.both_directions=true"])
+    assert (machine.ddr.both_directions, "ddr.both_directions" in machine.assumed) == (True, True)
+    for value in ("maybe", "1", ""):
+        refused = refusal_of("stcp920", [f"ddr.both_directions={value}"])
+        assert refused.endswith("--assume, ddr.both_directions is true or false")
+
+
 def test_a_field_that_is_assumed_twice_is_refused() -> None:
     with pytest.raises(BadInput, match="field 'clusters' is set twice"):
         load_accelerator("stcp920", ["clusters=2", "clock=1GHz", "clusters=4"])

@@ -56,8 +56,7 @@ class Number:
     note: str = ""
 
     def __post_init__(self) -> None:
-        if self.value == UNKNOWN and self.kind != "assumed":
-            raise ValueError(f"value is unknown and kind {self.kind}, an unknown one is assumed")
+        require_assumed(self.value, self.kind)
 
     def __repr__(self) -> str:
         """Return value and unit, as refusals name a number."""
@@ -68,6 +67,12 @@ class Number:
     def amount(self) -> float:
         """Return the value in bytes, bytes a second, hertz, microseconds, cycles or pieces."""
         return 0.0 if isinstance(self.value, str) else self.value * UNITS[self.unit]
+
+
+def require_assumed(value: object, kind: str) -> None:
+    """Check the kind of a value that nobody published. Raises ValueError."""
+    if value == UNKNOWN and kind != "assumed":
+        raise ValueError(f"value is unknown and kind {kind}, an unknown one is assumed")
 
 
 def of_unit(
@@ -125,13 +130,21 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """A property with its source."""
+    """A property with its source; `unknown` where nobody published it."""
 
-    value: bool
+    value: bool | Annotated[str, OneOf((UNKNOWN,))]
     unit: Annotated[str, OneOf(("bool",))]
     source: Text
     kind: Kind
     note: str = ""
+
+    def __post_init__(self) -> None:
+        require_assumed(self.value, self.kind)
+
+    @property
+    def holds(self) -> bool:
+        """Return whether the machine has the property."""
+        return self.value is True
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from nnstretch.accelerate.machine.accelerator_file import (
     AcceleratorFile,
     BufferRow,
     Number,
+    Truth,
     entries,
 )
 from nnstretch.chip.accelerator import Accelerator, Dram, MatrixUnit, OnChipBuffer, VectorUnit
@@ -26,6 +27,7 @@ from nnstretch.files.strict_yaml import parse_yaml
 
 FORMAT = 1
 MOST_BYTES = 1 << 20
+TRUTHS = {"true": True, "false": False}
 LEFT_OUT = Number(1, "count", "left out", "assumed")
 WITHOUT_SHARED = ("ddr", "lb")
 """Policies that use the global buffer where it is known, and do without it where it is not."""
@@ -91,26 +93,35 @@ def override(file: AcceleratorFile, assume: Sequence[str], option: str) -> Accel
         if setting == f"fallback={DDR}":
             file = replace(file, fallback=DDR)
             continue
-        name, equals, text = setting.partition("=")
-        if name not in names or not isinstance(names[name], Number):
-            settable = [key for key, entry in names.items() if isinstance(entry, Number)]
+        name = setting.partition("=")[0]
+        entry = names.get(name)
+        if not isinstance(entry, Number | Truth):
+            settable = [key for key, entry in names.items() if isinstance(entry, Number | Truth)]
             near = closest(name, settable) or f"; fields are {', '.join(settable)}"
             raise BadInput(f"unknown field {name!r}, {option} {setting}{near}")
-        number = names[name]
-        assert isinstance(number, Number)
-        value = parse_value(text, number) if equals else None
-        if value is None or not math.isfinite(value) or value < 0:
-            units = " or ".join(units_of(number))
-            raise BadInput(
-                f"no number of its unit in {setting!r:.80}, {option}, write {name}=NUMBER in"
-                f" {number.unit}, or with its unit ({units})"
-            )
-        changed = replace(number, value=value, kind="assumed", source=option)
+        changed = assumed_entry(entry, setting, option)
         try:
             file = with_entry(file, name.split("."), changed)
         except ValueError as error:
             raise BadInput(f"{error}, {option} {setting:.80}") from None
     return file
+
+
+def assumed_entry(entry: Number | Truth, setting: str, option: str) -> Number | Truth:
+    """Return an entry with the value of a setting, marked as assumed. Raises BadInput for none."""
+    name, equals, text = setting.partition("=")
+    if isinstance(entry, Truth):
+        if text not in TRUTHS:
+            raise BadInput(f"{setting!r:.80} says neither, {option}, {name} is true or false")
+        return replace(entry, value=TRUTHS[text], kind="assumed", source=option)
+    value = parse_value(text, entry) if equals else None
+    if value is None or not math.isfinite(value) or value < 0:
+        units = " or ".join(units_of(entry))
+        raise BadInput(
+            f"no number of its unit in {setting!r:.80}, {option}, write {name}=NUMBER in"
+            f" {entry.unit}, or with its unit ({units})"
+        )
+    return replace(entry, value=value, kind="assumed", source=option)
 
 
 def optional_counts(file: AcceleratorFile) -> tuple[str, ...]:
@@ -142,7 +153,7 @@ def parse_value(text: str, number: Number) -> float | None:
         return None
 
 
-def with_entry(row: Any, path: list[str], value: Number) -> Any:
+def with_entry(row: Any, path: list[str], value: Number | Truth) -> Any:
     """Return a row with one entry replaced. Raises ValueError where its field forbids the value."""
     if len(path) == 1:
         check_limits(type(row), path[0], value)
@@ -153,8 +164,7 @@ def with_entry(row: Any, path: list[str], value: Number) -> Any:
 
 def build_accelerator(file: AcceleratorFile, policy: str) -> Accelerator:
     """Return the machine of a description. Raises BadInput for values that it lacks."""
-    numbers = [(name, entry) for name, entry in entries(file) if isinstance(entry, Number)]
-    unknown = [name for name, entry in numbers if entry.value == UNKNOWN]
+    unknown = [name for name, entry in entries(file) if entry.value == UNKNOWN]
     shared = file.global_buffer
     if policy in WITHOUT_SHARED and any(name.startswith("global_buffer.") for name in unknown):
         shared = None
@@ -180,7 +190,7 @@ def build_accelerator(file: AcceleratorFile, policy: str) -> Accelerator:
         local=on_chip_buffer(file.local_buffer),
         ddr=Dram(
             file.ddr.bandwidth.amount,
-            file.ddr.both_directions.value,
+            file.ddr.both_directions.holds,
             None if file.ddr.size is None else int(file.ddr.size.amount),
         ),
         shared=None if shared is None else on_chip_buffer(shared),
@@ -212,7 +222,7 @@ def matrix_unit(file: AcceleratorFile) -> MatrixUnit:
         matrix.fill.amount,
         1.0 if matrix.positions is None else matrix.positions.amount,
         0.0 if matrix.depthwise is None else matrix.depthwise.amount,
-        matrix.whole_tiles is not None and matrix.whole_tiles.value,
+        matrix.whole_tiles is not None and matrix.whole_tiles.holds,
         count_of(matrix.weight_tiles),
     )
 
@@ -229,8 +239,8 @@ def require_type(machine: Accelerator, element_type: str | None) -> str:
     return element_type
 
 
-def check_limits(kind: type, name: str, value: Number) -> None:
-    """Check a number by its field's annotation. Raises ValueError `FIELD is VALUE, WHY`."""
+def check_limits(kind: type, name: str, value: Number | Truth) -> None:
+    """Check an entry by its field's annotation. Raises ValueError `FIELD is VALUE, WHY`."""
     hint = get_type_hints(kind, include_extras=True)[name]
     arms = (hint, *get_args(hint)) if get_origin(hint) is not Annotated else (hint,)
     for arm in arms:

@@ -72,7 +72,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FIELD=VALUE",
         action="append",
         default=[],
-        help="set a field of the description, in its own unit or with one (4MiB)",
+        help="set a field of the description, in its own unit or with one (4MiB), true or false",
     )
     parser.add_argument(
         "--budget-s",
