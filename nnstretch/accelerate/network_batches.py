@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.accelerate.even_bags import open_even_bags
 from nnstretch.accelerate.graph_rewriter import is_causal
 from nnstretch.errors import BadInput, CannotCapture
-from nnstretch.graph import Graph, refs
+from nnstretch.graph import Graph, InputShape, refs
 
 if TYPE_CHECKING:
     import torch
@@ -40,10 +40,11 @@ class NetworkBatches:
     def graph(self, batch: int) -> Graph:
         """Return the graph of a batch. Raises BadInput where the network has a batch of its own."""
         graph = self.captured(batch).graph
-        if graph.inputs and graph.inputs[0].spec.shape[:1] != (batch,):
+        sizes = first_sizes(value.spec.shape for value in graph.inputs)
+        if sizes and sizes[0] != batch:
             raise BadInput(
-                f"batch {batch}, {self.name}, the network computes"
-                f" {graph.inputs[0].spec.shape[0]} inputs at once and no other number"
+                f"batch {batch}, {self.name}, the network computes {sizes[0]} inputs at once and no"
+                " other number"
             )
         return graph
 
@@ -63,7 +64,8 @@ class NetworkBatches:
                 if self._program is None:
                     self._program = export_program(self.module, examples, self.name)
                 known = read_program(self._program, batch, self.name)
-                if known.graph.inputs and known.graph.inputs[0].spec.shape[:1] != (batch,):
+                sizes = first_sizes(value.spec.shape for value in known.graph.inputs)
+                if sizes and sizes[0] != batch:
                     known = self.read_again(examples, batch) or known
         return replace(known, graph=open_even_bags(known.graph, known.weights))
 
@@ -129,6 +131,22 @@ class NetworkBatches:
 
         with eval_mode(self.module), torch.no_grad():
             return tuple(tree_leaves(self.module(*(value.clone() for value in inputs))))
+
+
+def first_sizes(shapes: Iterable[Sequence[int]]) -> list[int]:
+    """Return the different first sizes of shapes, in order; a number has none."""
+    return list(dict.fromkeys(shape[0] for shape in shapes if shape))
+
+
+def batch_of(inputs: Sequence[InputShape]) -> int:
+    """Return the first size of given inputs, 1 without any. Raises BadInput for several sizes."""
+    sizes = first_sizes(given.shape for given in inputs)
+    if len(sizes) > 1:
+        raise BadInput(
+            f"{' and '.join(map(str, sizes))} inputs at once, --input, write --batch N or equal"
+            " first sizes"
+        )
+    return sizes[0] if sizes else 1
 
 
 def causal_masks(graph: Graph) -> dict[str, torch.Tensor]:

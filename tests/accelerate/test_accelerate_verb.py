@@ -172,6 +172,21 @@ def test_outputs_that_are_odd_are_compared_all_the_same(
     assert answer(capsys, *asked, "--check")["max_abs_error"] == pytest.approx(0, abs=1e-5)
 
 
+def test_the_first_size_of_the_inputs_is_the_batch_unless_it_is_given(
+    capsys: pytest.CaptureFixture[str], networks: Path
+) -> None:
+    asked = (f"{networks}:tiny", "--accelerator", "stcp920", "--input")
+    rows, given = answer(capsys, *asked, "8,3,16,16"), answer(capsys, *asked, "1,3,16,16")
+    assert (rows["batch"], given["batch"]) == (8, 1)
+    given = answer(capsys, *asked, "1,3,16,16", "--batch", 8)
+    assert (rows["throughput_per_s"], 8) == (given["throughput_per_s"], given["batch"])
+    assert answer(capsys, *asked, "8,3,16,16", "--batch", 2)["batch"] == 2
+    asked = (f"{networks}:scaled", "--accelerator", "stcp920", "--input")
+    assert answer(capsys, *asked, "();4,4")["batch"] == 4
+    refused = refusal(capsys, *asked, "8,4;2,4")
+    assert refused == "8 and 2 inputs at once, --input, write --batch N or equal first sizes"
+
+
 def test_a_number_may_be_an_input_and_one_of_another_type_is_refused(
     capsys: pytest.CaptureFixture[str], networks: Path
 ) -> None:

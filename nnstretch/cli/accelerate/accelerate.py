@@ -51,7 +51,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="a machine: a name under accelerators/ (stcp920) or a file NAME.yaml of that form",
     )
-    parser.add_argument("--batch", type=int, default=1, help="inputs in all (default: 1)")
+    parser.add_argument(
+        "--batch", type=int, help="inputs in all (default: the first size of --input, else 1)"
+    )
     parser.add_argument(
         "--policy", choices=POLICIES, default="graphturbo", help="default: graphturbo"
     )
@@ -129,6 +131,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.accelerate.explain import explain
     from nnstretch.accelerate.machine.load_accelerator import require_type
     from nnstretch.accelerate.machine.rates import ChipRates
+    from nnstretch.accelerate.network_batches import batch_of
     from nnstretch.accelerate.policies import ScheduleOptions
     from nnstretch.accelerate.schedule_file import read_schedule, schedule_yaml
     from nnstretch.accelerate.sweep import base_machine, parse_sweep, sweep
@@ -143,9 +146,8 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     rates = ChipRates(machine, require_type(machine, args.dtype))
     options = options_with_rules(ScheduleOptions(args.policy, args.overlap), args.rule)
     by_hand = None if args.schedule is None else read_schedule(as_path(args.schedule, "schedule"))
-    request = AccelerateRequest(
-        rates, args.batch, options, args.per_cluster, args.budget_s, by_hand
-    )
+    batch = batch_of(args.input) if args.batch is None else args.batch
+    request = AccelerateRequest(rates, batch, options, args.per_cluster, args.budget_s, by_hand)
     network = load_network(args.model, args.input, args.outputs)
     result = accelerate(network.graph, request)
     answer = result_json(result, args.model)
