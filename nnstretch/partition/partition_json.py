@@ -20,8 +20,13 @@ def partition_json(partition: Partition) -> dict[str, Any]:
         "bottleneck_ms": bottleneck_us / 1000,
         "balance": partition.balance,
         "latency_ms": partition.latency_us / 1000,
-        "throughput_per_s": 1e6 / bottleneck_us if bottleneck_us else None,
+        "throughput_per_s": ratio(1e6, bottleneck_us),
     }
+
+
+def ratio(time_us: float | None, bottleneck_us: float) -> float | None:
+    """Return a time over the bottleneck, None where one is not known or the other takes none."""
+    return time_us / bottleneck_us if time_us is not None and bottleneck_us else None
 
 
 def limits_json(partition: Partition) -> dict[str, Any]:
@@ -31,13 +36,13 @@ def limits_json(partition: Partition) -> dict[str, Any]:
         partition.ideal_us,
         partition.fastest,
     )
-    speedup = None if fastest is None else partition.single_us[fastest] / bottleneck_us
+    single_us = None if fastest is None else partition.single_us[fastest]
     return {
         "single_ms": {name: time_us / 1000 for name, time_us in partition.single_us.items()},
         "fastest": fastest,
-        "speedup_vs_fastest": speedup,
+        "speedup_vs_fastest": ratio(single_us, bottleneck_us),
         "ideal_ms": None if ideal_us is None else ideal_us / 1000,
-        "share_of_ideal": None if ideal_us is None else ideal_us / bottleneck_us,
+        "share_of_ideal": ratio(ideal_us, bottleneck_us),
         "bound_ms": partition.bound_us / 1000,
         "proven": partition.proven,
         "why_open": partition.why_open,
@@ -80,9 +85,9 @@ def branched_json(trial: Trial, ranges: Sequence[SegmentRange]) -> dict[str, Any
     return {
         "stages": [branched_stage_json(trial, stage) for stage in ranges],
         "bottleneck_ms": bottleneck_us / 1000,
-        "balance": latency_us / len(ranges) / bottleneck_us,
+        "balance": ratio(latency_us / len(ranges), bottleneck_us) or 1.0,
         "latency_ms": latency_us / 1000,
-        "throughput_per_s": 1e6 / bottleneck_us,
+        "throughput_per_s": ratio(1e6, bottleneck_us),
         "single_ms": {},
         "fastest": None,
         "speedup_vs_fastest": None,

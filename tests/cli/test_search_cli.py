@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
@@ -342,3 +343,28 @@ def test_a_network_that_multiplies_nothing_is_searched_and_shown(
     code, out, err = called(capsys, "search", f"{tmp_path}/net.py:make", *tokens)
     assert code == 0, err
     assert "│ -" in out
+
+
+def test_a_network_that_takes_no_time_is_split_and_not_searched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    soc = tmp_path / "soc"
+    shutil.copytree(Path(__file__).parents[2] / "examples" / "accelerator" / "phone", soc)
+    described = (soc / "soc.json").read_text()
+    free = re.sub(r'"(fixed_us|us_per_kib)": [0-9.]+', r'"\1": 0.0', described)
+    (soc / "soc.json").write_text(free)
+    (tmp_path / "views.py").write_text(
+        "from torch import nn\n\ndef make():\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Flatten())\n"
+    )
+    asked = (f"{tmp_path}/views.py:make", "--input", "1,3,4,4", "--soc", str(soc))
+    status, out, err = called(capsys, "partition", *asked, "--stages", "2", "--json")
+    assert status == 0, err
+    result = json.loads(out)
+    assert (result["bottleneck_ms"], result["balance"]) == (0, 1)
+    for ratio in ("throughput_per_s", "speedup_vs_fastest", "share_of_ideal"):
+        assert result[ratio] is None
+    assert called(capsys, "partition", *asked, "--stages", "2")[0] == 0
+    status, out, err = called(capsys, "search", *asked)
+    assert (status, out, err.count("\n")) == (1, "", 1), err
+    assert "it takes no time on cpu of phone, so no branches are faster" in err

@@ -65,8 +65,8 @@ class SegmentVerdict:
             return f"{where}: each rule alone leaves branches ({counts}), all together leave none"
         fastest = f"fastest {format_amount(self.fastest_us, 'us')}"
         original = f"original {format_amount(self.original_us, 'us')}"
-        speedup = f"{self.original_us / self.fastest_us:.2f}x"
-        return f"{where}: allowed, branches left {counts}, {fastest}, {original} ({speedup})"
+        said = f"{where}: allowed, branches left {counts}, {fastest}, {original}"
+        return f"{said} ({self.original_us / self.fastest_us:.2f}x)" if self.fastest_us else said
 
 
 @dataclass(frozen=True, slots=True)
