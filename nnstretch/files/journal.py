@@ -39,10 +39,12 @@ def resume_journal(path: Path) -> list[dict[str, Any]]:
     """Read a journal to append to it, and cut a torn last line off.
 
     Only for its `only_writer`: what another process is writing looks torn as well. Raises BadInput
-    when it cannot be cut, and as `read_journal`.
+    when it cannot be cut, BrokenFile for a file that begins with no row, and as `read_journal`.
     """
     data = _journal_bytes(path)
     end = data.rfind(b"\n") + 1
+    if data and not end and not data.startswith(b"{"):
+        raise BrokenFile(f"no journal, {path}, it begins with no row, name another --out")
     if end < len(data):
         try:
             with path.open("r+b") as file:

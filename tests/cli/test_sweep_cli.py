@@ -211,6 +211,19 @@ def test_a_journal_whose_rows_are_not_those_of_its_configurations_is_not_continu
         assert journal.read_bytes() == b"".join(rows)
 
 
+@pytest.mark.parametrize("name", ["sweep.md", "report.html", "journal.jsonl"])
+def test_files_of_something_else_are_no_results_to_write_over(
+    name: str, sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notes = sweep.parent / name
+    notes.write_text("notes of the user, without an end of line")
+    command = ["simulate", "sweep", str(sweep), "--out", str(sweep.parent), "--workers", "1"]
+    assert main(command) == 1
+    assert name in capsys.readouterr().err
+    assert notes.read_text() == "notes of the user, without an end of line"
+    assert not (sweep.parent / "latency_0.svg").exists()
+
+
 FILES = {
     "graph.json": '{"tasks": ["a"], "processors": ["cpu"], "cost": {"a": {"cpu": 1}}}',
     "times.csv": "0\n5\n",

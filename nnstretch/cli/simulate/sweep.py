@@ -91,18 +91,15 @@ def swept(
     `head` is the journal's first line. Raises BadInput for a journal of something else.
     """
     from nnstretch.cli.progress import progress
-    from nnstretch.cli.simulate.sweep_files import check_rows, check_same_sweep
+    from nnstretch.cli.simulate.sweep_files import resume_sweep
     from nnstretch.cli.simulate.sweep_tables import write_tables
     from nnstretch.files.journal import append_rows, read_journal, resume_journal
     from nnstretch.report.simulations.sweep_data import DECISIONS, JOURNAL, sweep_data
 
     journal, decisions = args.out / JOURNAL, args.out / DECISIONS
-    rows = resume_journal(journal)
-    if rows:
-        check_same_sweep(rows[0], head, args.out)
+    rows = resume_sweep(journal, head, configurations)
     resume_journal(decisions)
     done = rows[1:]
-    check_rows(done, configurations, journal)
     waiting = configurations[len(done) :]
     if args.decision_times and not waiting and not decisions.exists():
         raise BadInput(

@@ -9,9 +9,13 @@ from typing import Any
 
 from nnstretch.cli.simulate.workload_files import named_files
 from nnstretch.errors import BadInput, BrokenFile
+from nnstretch.files.journal import resume_journal
 from nnstretch.files.read import MOST_MODEL_BYTES, file_sha256
 from nnstretch.files.workload.sweep_yaml import Configuration
 from nnstretch.files.workload.workload import WorkloadFile
+
+PAGES = ("sweep.md", "report.html")
+"""Written beside the pictures where a sweep ends."""
 
 
 def file_digests(workload: WorkloadFile, folder: Path) -> dict[str, str]:
@@ -23,6 +27,22 @@ def file_digests(workload: WorkloadFile, folder: Path) -> dict[str, str]:
         name: file_sha256(path, "file", MOST_MODEL_BYTES)
         for name, path in named_files(workload, folder)
     }
+
+
+def resume_sweep(
+    journal: Path, head: Mapping[str, Any], configurations: Sequence[Configuration]
+) -> list[dict[str, Any]]:
+    """Read the journal of a sweep to append to it: no row where the sweep begins.
+
+    Raises BadInput or BrokenFile for a journal of something else.
+    """
+    rows = resume_journal(journal)
+    if not rows:
+        check_no_results(journal.parent)
+        return rows
+    check_same_sweep(rows[0], head, journal.parent)
+    check_rows(rows[1:], configurations, journal)
+    return rows
 
 
 def check_same_sweep(before: Mapping[str, Any], head: Mapping[str, Any], out: Path) -> None:
@@ -37,6 +57,13 @@ def check_same_sweep(before: Mapping[str, Any], head: Mapping[str, Any], out: Pa
                     f"{name} has changed since {out} was begun, --out, name another folder"
                 )
     raise BadInput(f"another sweep is in {out}, --out, name another folder")
+
+
+def check_no_results(out: Path) -> None:
+    """Check that no page lies where a sweep begins: it is not the sweep's own. Raises BadInput."""
+    for name in PAGES:
+        if (out / name).exists():
+            raise BadInput(f"{name} is in {out} without a journal, --out, name another folder")
 
 
 def configuration_row(configuration: Configuration) -> dict[str, Any]:

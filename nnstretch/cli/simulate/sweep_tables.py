@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from nnstretch.bench.markdown import markdown_table
+from nnstretch.cli.simulate.sweep_files import PAGES
 from nnstretch.files.atomic import write_text
 from nnstretch.report.simulations.sweep_data import SweepData
 from nnstretch.report.simulations.sweep_page import (
@@ -20,7 +21,7 @@ from nnstretch.report.style import stand_alone
 
 def write_tables(folder: Path, data: SweepData) -> list[Path]:
     """Write page, table and pictures; return the files."""
-    files = [folder / "sweep.md", folder / "report.html"]
+    files = [folder / name for name in PAGES]
     cells = [mean_cells(key, data) for key in data.groups]
     lines = ["# Sweep", "", *markdown_table(HEADS, cells), ""]
     for name, drawing in sweep_pictures(data):
