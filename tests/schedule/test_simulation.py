@@ -290,6 +290,21 @@ def test_a_queue_limit_refuses_and_deadlines_are_counted() -> None:
     assert result.open_over_time.most == 2
 
 
+@pytest.mark.parametrize("policy", ["eft", "least_slack_drop"])
+@pytest.mark.parametrize("recorded", [False, True])
+def test_what_ends_at_its_deadline_is_not_late(policy: str, recorded: bool) -> None:
+    cost_us, instances = 3.3, 2000
+    setting = queue(FixedArrivals(700.0), instances, policy=policy, queueing=True)
+    dues_us = (cost_us,) * instances if recorded else ()
+    exact = replace(setting.applications[0], deadline_us=cost_us, deadlines_us=dues_us)
+    times_us = dict.fromkeys(setting.times_us, cost_us)
+    run = Simulation(replace(setting, applications=(exact,), times_us=times_us)).run().runs[0]
+    assert (run.latencies.count, run.missed) == (instances, 0)
+    late = replace(exact, deadline_us=cost_us - 0.01, deadlines_us=())
+    run = Simulation(replace(setting, applications=(late,), times_us=times_us)).run().runs[0]
+    assert run.missed == instances
+
+
 def test_a_policy_that_drops_ends_instances_without_an_answer() -> None:
     setting = queue(ListedArrivals((0.0, 0.0, 0.0)), 3, policy="least_slack_drop", queueing=True)
     application = replace(setting.applications[0], deadline_us=2500.0)

@@ -22,6 +22,11 @@ ROUNDING = 1e-9
 """Share of a time that its float may be off."""
 
 
+def is_late(at_us: float, due_us: float) -> bool:
+    """Return whether a time is after another by more than rounding explains."""
+    return at_us - due_us > ROUNDING * due_us
+
+
 @dataclass(slots=True, eq=False)
 class KindCosts:
     """What tasks of one kind are expected to cost now."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import inf, isfinite
 
 from nnstretch.protocols import Choice, ProcessorState
-from nnstretch.schedule.costs.cost_rows import CostRows, Kind, Row
+from nnstretch.schedule.costs.cost_rows import CostRows, Kind, Row, is_late
 from nnstretch.schedule.policies.finish import earliest_finish
 from nnstretch.schedule.policies.waiting import FirstInFirstOut, LeastKeyFirst
 from nnstretch.task import Task
@@ -144,7 +144,7 @@ class LeastSlack:
         """Return whether no processor, busy ones among them, can end a task in time."""
         row = self._costs.row(task)
         for state in processors:
-            start_us = max(now_us, state.free_us)
-            if state.alive and start_us + row[state.index] <= task.deadline_us:
+            end_us = max(now_us, state.free_us) + row[state.index]
+            if state.alive and not is_late(end_us, task.deadline_us):
                 return False
         return True

@@ -10,7 +10,7 @@ from random import Random
 
 from nnstretch._interpreter import PausedCollector
 from nnstretch.protocols import Executor, Policy
-from nnstretch.schedule.costs.cost_rows import CostRows
+from nnstretch.schedule.costs.cost_rows import CostRows, is_late
 from nnstretch.schedule.event_loop import run_tasks
 from nnstretch.schedule.executors.virtual import VirtualExecutor
 from nnstretch.schedule.finish_times import TaskCosts
@@ -118,8 +118,7 @@ class Simulation:
         """None where every task takes what it is expected to."""
         self._number = 0
         self._varying: dict[int, tuple[float, float]] = {}
-        """Of open instances that vary: how long before they had been there, and when they are
-        due from then on."""
+        """Of open instances that vary: how long before they had been there, and their deadline."""
         costs = cost_rows(settings)
         tasks = chain.from_iterable(app.tasks for app in settings.applications)
         self._clock = clock_of(settings, self._durations, self._is_wanted, self._under_way)
@@ -166,9 +165,9 @@ class Simulation:
         number = self._number = self._number + 1
         deadline_us = now_us + application.deadline_us
         if run.varies:
-            before_us, due_us = application.before_us(nth), application.due_us(nth)
-            self._varying[number] = before_us, due_us
-            deadline_us = now_us - before_us + due_us
+            before_us = application.before_us(nth)
+            deadline_us = now_us - before_us + application.due_us(nth)
+            self._varying[number] = before_us, deadline_us
             tasks = run.tasks_of(number, deadline_us, application.priority_of(nth))
         else:
             tasks = run.tasks_of(number, deadline_us)
@@ -200,12 +199,13 @@ class Simulation:
 
     def _answered(self, request: Request) -> None:
         run: ApplicationRun = request.source
-        ended_us = request.ended_us
+        ended_us, arrived_us = request.ended_us, request.arrived_us
         self._open_over_time.add(ended_us, -1)
         run.open -= 1
-        due_us, latency_us = run.application.deadline_us, ended_us - request.arrived_us
+        latency_us = ended_us - arrived_us
+        deadline_us = arrived_us + run.application.deadline_us
         if run.varies:
-            before_us, due_us = self._varying.pop(request.number)
+            before_us, deadline_us = self._varying.pop(request.number)
             latency_us += before_us
         if request.error is not None:
             run.dropped += 1
@@ -214,7 +214,7 @@ class Simulation:
                 self._durations.forget(request.tasks)
         else:
             run.latencies.add(latency_us)
-            if latency_us > due_us:
+            if is_late(ended_us, deadline_us):
                 run.missed += 1
             run.execution_us += ended_us - request.first_us
             run.cumulative_us += request.worked_us
