@@ -28,7 +28,7 @@ A workload, with one of each kind of application:
 `cut` is whole, segments, layers, or a number of pieces of about as many MACs. The same scheduler
 serves real requests; here every task takes what is predicted, or is drawn around that. Equal seeds
 give equal results; memory does not grow with the number of tasks unless --trace, --log, --check or
-pictures keep them.
+pictures keep them: from 65,536 instances of an application on, percentiles are within 0.05%.
 
 --replay lets the requests of `serve --record` arrive once more, with the costs that the server's
 policy was told, and prints recorded beside simulated latencies with the error of each. Tasks take

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from array import array
-from math import exp, log
+from math import exp, inf, log
 
 EXACT = 65_536
-"""So many are kept as they are; then they are counted in buckets."""
+"""From so many on they are counted in buckets; fewer are kept as they are."""
 WIDTH = 0.001
-"""Relative width of a bucket: quantiles are within half of it."""
+"""Relative width of a bucket: quantiles are within half of it, 0.05%."""
 
 
 class Latencies:
-    """Mean, largest and quantiles of latencies, us; quantiles are exact for the first 65,536."""
+    """Mean, extremes and quantiles of latencies, us; quantiles are exact for fewer than 65,536."""
 
     def __init__(self) -> None:
         self.count = 0
         self.total_us = 0.0
+        self.least_us = inf
         self.most_us = 0.0
         self._exact = array("d")
         self._buckets: dict[int, int] = {}
@@ -25,6 +26,8 @@ class Latencies:
         """Add a latency."""
         self.count += 1
         self.total_us += latency_us
+        if latency_us < self.least_us:
+            self.least_us = latency_us
         if latency_us > self.most_us:
             self.most_us = latency_us
         if self._buckets:
@@ -42,7 +45,10 @@ class Latencies:
         return self.total_us / self.count if self.count else 0.0
 
     def quantile_us(self, share: float) -> float:
-        """Return the least latency that this share of all does not exceed; 0 without any."""
+        """Return the least latency that this share of all does not exceed; 0 without any.
+
+        Of 65,536 or more it is within 0.05%, and never outside of what there was.
+        """
         rank = max(1, -int(-share * self.count // 1))
         if not self.count:
             return 0.0
@@ -53,7 +59,7 @@ class Latencies:
             passed += self._buckets[bucket]
             if passed >= rank:
                 break
-        return exp((bucket + 0.5) * WIDTH)
+        return min(max(exp((bucket + 0.5) * WIDTH), self.least_us), self.most_us)
 
     def summary_ms(self) -> dict[str, float]:
         """Return mean and percentiles, ms."""
@@ -74,6 +80,7 @@ class Latencies:
             self._buckets[bucket] = self._buckets.get(bucket, 0) + number
         self.count += latencies.count
         self.total_us += latencies.total_us
+        self.least_us = min(self.least_us, latencies.least_us)
         self.most_us = max(self.most_us, latencies.most_us)
 
     def _fold(self, latency_us: float) -> None:
