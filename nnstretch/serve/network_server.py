@@ -29,8 +29,8 @@ from nnstretch.schedule.executors.threads import ThreadExecutor
 from nnstretch.schedule.loop.processor_queue import Queueing
 from nnstretch.schedule.policies.priority_classes import PriorityClasses
 from nnstretch.schedule.policies.table import find_policy
+from nnstretch.schedule.simulation.policy_setting import cost_rows, policy_setting
 from nnstretch.schedule.simulation.settings import SimulationSettings
-from nnstretch.schedule.simulation.simulate import cost_rows, policy_setting
 from nnstretch.serve.served_application import AdmittedRequest, ServedApplication, end_of
 from nnstretch.serve.served_network import ServedNetwork
 from nnstretch.task import Task

@@ -9,7 +9,8 @@ from random import Random
 from typing import Any
 
 from nnstretch.schedule.simulation.application import Application, ListedArrivals, own_tasks
-from nnstretch.schedule.simulation.simulate import SimulationSettings, cost_rows
+from nnstretch.schedule.simulation.policy_setting import cost_rows
+from nnstretch.schedule.simulation.settings import SimulationSettings
 from nnstretch.soc import Processor
 from nnstretch.task import Task, WorkKey
 

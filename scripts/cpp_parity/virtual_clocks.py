@@ -20,7 +20,9 @@ from nnstretch.schedule.policies.static_placement import StaticPlacement
 from nnstretch.schedule.request import Request
 from nnstretch.schedule.request_scheduler import RequestScheduler
 from nnstretch.schedule.simulation.application import Application
-from nnstretch.schedule.simulation.simulate import Simulation, SimulationSettings, cost_rows
+from nnstretch.schedule.simulation.policy_setting import cost_rows
+from nnstretch.schedule.simulation.settings import SimulationSettings
+from nnstretch.schedule.simulation.simulate import Simulation
 from nnstretch.trace import Span
 
 SpanRow = tuple[int, int, int, int, str, str]

@@ -17,8 +17,8 @@ from nnstretch.schedule.executors.virtual import VirtualExecutor
 from nnstretch.schedule.loop.processor_queue import Queueing
 from nnstretch.schedule.policies.table import POLICIES
 from nnstretch.schedule.simulation.application import Application, ListedArrivals, own_tasks
+from nnstretch.schedule.simulation.policy_setting import cost_rows, make_policy
 from nnstretch.schedule.simulation.settings import SimulationSettings
-from nnstretch.schedule.simulation.simulate import cost_rows, make_policy
 from nnstretch.schedule.task_graphs.schedule_faults import schedule_faults
 from nnstretch.soc import Processor
 from nnstretch.task import Task

@@ -4,6 +4,8 @@ run_graph.py    one task graph under a policy of the table
 application.py  what arrives, and when
 settings.py     everything that one simulation depends on, and its clock
 durations.py    how long tasks really take: predicted, drawn, measured or recorded
+policy_setting.py    what the policy believes, and what it is made of
+alone.py        the latency of an instance that has the chip to itself
 simulate.py     applications that arrive, under a policy
 replay.py       a server's record as a simulation
 record_costs.py a table of costs from a server's record

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from nnstretch.protocols import Executor
 from nnstretch.schedule.disturbances import Disturbances
 from nnstretch.schedule.executors.contended import ContendedExecutor, Slowing
-from nnstretch.schedule.executors.virtual import VirtualExecutor
+from nnstretch.schedule.executors.virtual import DurationOf, VirtualExecutor
 from nnstretch.schedule.loop.arrivals import Transfers
 from nnstretch.schedule.simulation.application import Application
 from nnstretch.schedule.simulation.durations import (
@@ -49,13 +49,18 @@ class SimulationSettings:
     ends_at_deadline: bool = False
     """Whether instances are given up when their deadline is over, as on a server, or end late."""
 
+    @property
+    def is_exact(self) -> bool:
+        """Return whether every task takes what it is expected to."""
+        return self.recorded_us is None and self.durations == "exact"
+
 
 def durations_of(settings: SimulationSettings) -> DurationSource | None:
     """Return what says how long tasks take; None where they take what they are expected to."""
+    if settings.is_exact:
+        return None
     if settings.recorded_us is not None:
         return RecordedDurations(settings.recorded_us, settings.seed)
-    if settings.durations == "exact":
-        return None
     if settings.durations == "measured":
         return SampledDurations(settings.measured or MeasuredTimes({}), settings.seed)
     return DrawnDurations(settings.times_us, settings.seed, settings.durations, settings.spread)
@@ -63,7 +68,7 @@ def durations_of(settings: SimulationSettings) -> DurationSource | None:
 
 def clock_of(
     settings: SimulationSettings,
-    durations: DurationSource | None,
+    duration_us: DurationOf,
     is_wanted: Callable[[Task], bool],
     under_way: Callable[[], int],
 ) -> Executor:
@@ -73,7 +78,7 @@ def clock_of(
     take the longer, the more instances are `under_way`.
     """
     measured = settings.measured
-    if durations is not None and measured is not None:
+    if measured is not None and not settings.is_exact:
 
         def switched(task: Task, processor: str) -> float:
             return measured.switched_factor(task, processor, under_way())
@@ -83,15 +88,14 @@ def clock_of(
         if settings.recorded_us is not None:
             slowing = Slowing()  # What a record says was slowed by all that already.
         return ContendedExecutor(
-            *(settings.processors, durations.duration_us, slowing, measured.host, is_wanted)
+            *(settings.processors, duration_us, slowing, measured.host, is_wanted)
         )
     handovers_us = {}
     if settings.handover_us:
         handovers_us = dict.fromkeys(settings.times_us, settings.handover_us)
-    times_us = settings.times_us if durations is None else durations.duration_us
     return VirtualExecutor(
         settings.processors,
-        times_us,
+        duration_us,
         disturbances=settings.disturbances,
         handovers_us=handovers_us,
     )

@@ -5,28 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from math import exp, inf, log
-from random import Random
+from math import inf
 
 from nnstretch._interpreter import PausedCollector
-from nnstretch.protocols import Executor, Policy
-from nnstretch.schedule.costs.cost_rows import CostRows, is_late
-from nnstretch.schedule.event_loop import run_tasks
-from nnstretch.schedule.executors.virtual import VirtualExecutor
-from nnstretch.schedule.finish_times import TaskCosts
+from nnstretch.schedule.costs.cost_rows import is_late
+from nnstretch.schedule.executors.virtual import duration_from
 from nnstretch.schedule.loop.decision_times import DecisionTimes
 from nnstretch.schedule.loop.processor_queue import Queueing
-from nnstretch.schedule.policies.priority_classes import PriorityClasses
-from nnstretch.schedule.policies.table import PolicySetting, find_policy
 from nnstretch.schedule.request import Request
 from nnstretch.schedule.request_scheduler import RequestScheduler
+from nnstretch.schedule.simulation.alone import alone_latency_us
 from nnstretch.schedule.simulation.application import Application
 from nnstretch.schedule.simulation.latencies import Latencies
 from nnstretch.schedule.simulation.length_over_time import LengthOverTime
+from nnstretch.schedule.simulation.policy_setting import cost_rows, make_policy
 from nnstretch.schedule.simulation.settings import SimulationSettings, clock_of, durations_of
-from nnstretch.schedule.slowdown import SlowdownEstimator
 from nnstretch.task import Task
-from nnstretch.task_graph import TaskGraph
 from nnstretch.trace import Span
 
 NO_TIME_US = 1e-6
@@ -121,7 +115,10 @@ class Simulation:
         """Of open instances that vary: how long before they had been there, and their deadline."""
         costs = cost_rows(settings)
         tasks = chain.from_iterable(app.tasks for app in settings.applications)
-        self._clock = clock_of(settings, self._durations, self._is_wanted, self._under_way)
+        duration_us = duration_from(settings.times_us)
+        if self._durations is not None:
+            duration_us = self._durations.duration_us
+        self._clock = clock_of(settings, duration_us, self._is_wanted, self._under_way)
         self.scheduler = RequestScheduler(
             settings.processors,
             make_policy(settings, costs, self._clock, self._is_open),
@@ -222,75 +219,11 @@ class Simulation:
             self._on_outcome(run, request.number, request, request.first_us)
 
 
-def cost_rows(settings: SimulationSettings) -> CostRows:
-    """Return what the policy believes tasks to cost; draws wrong costs where these are wanted."""
-    times_us = dict(settings.times_us)
-    if settings.wrong_costs > 1:
-        random, most = Random(f"{settings.seed}/costs"), log(settings.wrong_costs)
-        for key, time_us in times_us.items():
-            times_us[key] = time_us * exp(random.uniform(-most, most))
-    slowdowns = SlowdownEstimator(1.0, 1.0) if settings.correction else None
-    costs = CostRows(
-        settings.processors, TaskCosts(times_us), slowdowns, settings.transfers_us or None
-    )
-    for application in settings.applications:
-        for task in application.tasks:
-            costs.row(task)
-    return costs
-
-
-def make_policy(
-    settings: SimulationSettings, costs: CostRows, clock: Executor, is_open: Callable[[int], bool]
-) -> Policy:
-    """Return the policy, in strict classes where applications differ in priority."""
-    entry, setting = find_policy(settings.policy), policy_setting(settings, costs, clock, is_open)
-    priorities: set[int] = set()
-    for app in settings.applications:
-        priorities.update(app.priorities or (app.priority,))
-    if len(priorities) > 1:
-        return PriorityClasses(lambda: entry.make(setting))
-    return entry.make(setting)
-
-
-def policy_setting(
-    settings: SimulationSettings,
-    costs: CostRows,
-    clock: Executor,
-    is_open: Callable[[int], bool] | None = None,
-) -> PolicySetting:
-    """Return what a policy is made of; `is_open` says of requests whether they have not ended."""
-    graphs: dict[str, TaskGraph] = {}
-    for application in settings.applications:
-        graphs[application.name] = TaskGraph(
-            *(application.name, application.tasks, settings.processors),
-            *(settings.times_us, settings.transfers_us),
-        )
-
-    def wake(at_us: float) -> None:
-        clock.set_timer(at_us, "planned start")
-
-    return PolicySetting(costs, settings.seed, graphs=graphs, wake=wake, is_open=is_open)
-
-
 def application_run(application: Application, settings: SimulationSettings) -> ApplicationRun:
     """Return an application that is about to begin."""
     times_us = application.times_us(settings.seed)
-    alone_us = alone_latency_us(application.tasks, settings)
+    alone_us = alone_latency_us(application, settings)
     limit = inf if application.queue_limit is None else application.queue_limit
     return ApplicationRun(
         *(application, times_us, application.instantiate(), alone_us, limit, application.varies)
     )
-
-
-def alone_latency_us(tasks: Sequence[Task], settings: SimulationSettings) -> float:
-    """Return the latency of an instance that has the chip to itself, us."""
-    costs = CostRows(
-        settings.processors,
-        TaskCosts(settings.times_us),
-        transfers_us=settings.transfers_us or None,
-    )
-    clock = VirtualExecutor(settings.processors, settings.times_us)
-    policy = find_policy(settings.policy).make(policy_setting(settings, costs, clock))
-    how = Queueing.UNBOUNDED if settings.queueing else Queueing.IDLE
-    trace = run_tasks(tasks, policy, clock, costs, how)
-    return max(span.end_us for span in trace.spans)
