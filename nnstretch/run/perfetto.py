@@ -1,6 +1,6 @@
 """Traces as Chrome trace events, for chrome://tracing and ui.perfetto.dev.
 
-One process per trace (predicted, measured), one thread and one counter of queued tasks per
+One process per trace (predicted, measured), one thread and one counter of handed-over tasks per
 processor, an arrow from every branch to the meeting point that waits for it, and an instant for
 every task that failed and every timer that rang.
 
@@ -199,8 +199,8 @@ def _item_pairs(trace: Trace, manifest: Manifest) -> Iterator[tuple[str, Span, S
 
 
 def _depths(pid: int, trace: Trace) -> Iterator[Event]:
-    """Yield counters of tasks in a processor's queue, at work or behind it, from when the host has
-    handed them over; where that is known.
+    """Yield counters of tasks in a processor's own queue, at work or behind it, from when the host
+    has handed them over; where that is known. What a scheduler still keeps is not among them.
     """
     for processor in trace.processors:
         spans = [span for span in trace.spans if span.processor == processor]
@@ -211,7 +211,7 @@ def _depths(pid: int, trace: Trace) -> Iterator[Event]:
         depth = 0
         for at_us, together in groupby(changes, key=lambda change: round(change[0], 3)):
             depth += sum(change for _, change in together)
-            yield _level(pid, f"queue {processor}", at_us, depth, "tasks")
+            yield _level(pid, f"handed to {processor}", at_us, depth, "tasks")
 
 
 def _level(pid: int, name: str, at_us: float, level: float, unit: str = "bytes") -> Event:

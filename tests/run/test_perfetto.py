@@ -68,12 +68,16 @@ def test_golden_perfetto(tmp_path: Path) -> None:
             "f 1/1 1300.0 #1000002",
         ),
         *(
-            "C 1/0 0.0 queue cpu 1",
-            "C 1/0 300.0 queue cpu 1",
-            "C 1/0 1200.0 queue cpu 0",
-            "C 1/0 1300.0 queue cpu 1",
+            "C 1/0 0.0 handed to cpu 1",
+            "C 1/0 300.0 handed to cpu 1",
+            "C 1/0 1200.0 handed to cpu 0",
+            "C 1/0 1300.0 handed to cpu 1",
         ),
-        *("C 1/0 1400.0 queue cpu 0", "C 1/0 300.0 queue dsp 1", "C 1/0 1300.0 queue dsp 0"),
+        *(
+            "C 1/0 1400.0 handed to cpu 0",
+            "C 1/0 300.0 handed to dsp 1",
+            "C 1/0 1300.0 handed to dsp 0",
+        ),
         *(
             "M 2/0 process_name measured",
             "M 2/0 process_sort_index 2",
@@ -119,7 +123,7 @@ def test_a_trace_shows_queues_that_fill_and_what_went_wrong() -> None:
         tuple(e for e in events if not isinstance(e, Span)),
     )
     found = list(perfetto.events({"measured": trace}, perfetto.manifest_labels(manifest)))
-    depths = [event["args"]["tasks"] for event in found if event["name"] == "queue cpu"]
+    depths = [event["args"]["tasks"] for event in found if event["name"] == "handed to cpu"]
     assert (max(depths), min(depths), depths[-1]) == (2, 0, 0)
     instants = [(event["cat"], event["name"], event["ts"]) for event in found if event["ph"] == "i"]
     assert instants == [
