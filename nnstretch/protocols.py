@@ -12,7 +12,7 @@ The predictor's protocol stands beside its estimate, in `predictor.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -37,11 +37,25 @@ class ProcessorState:
     where it is idle."""
     alive: bool = True
     """False once it has failed, until it is back."""
+    busy: bool = False
+    """Whether it has anything that has not ended, be that overdue."""
+    reserved_us: dict[int, float] = field(default_factory=dict)
+    """By priority, what tasks take that are reserved: those of a greater one start before them."""
 
     @property
     def name(self) -> str:
         """Return the processor's name."""
         return self.processor.name
+
+    def free_us_for(self, priority: int) -> float:
+        """Return when it is expected to be free for a task of a priority, us: what is reserved of
+        lesser ones waits.
+        """
+        free_us = self.free_us
+        for lesser in sorted(self.reserved_us):
+            if lesser < priority:
+                free_us -= self.reserved_us[lesser]
+        return free_us
 
 
 Choice = tuple["Task", ProcessorState | None]

@@ -232,14 +232,11 @@ class EventLoop:
         self._on_drop(task)
 
     def _hand_over(self, queue: ProcessorQueue) -> None:
-        reserved = queue.reserved
-        while reserved and queue.handed < queue.depth and queue.state.alive:
-            given = reserved.popleft()
-            if given.over:
-                continue
-            given.handed = True
-            queue.handed += 1
-            processor = queue.state.processor
+        processor = queue.state.processor
+        while queue.handed < queue.depth and queue.state.alive:
+            given = queue.hand_over()
+            if given is None:
+                return
             self._executor.submit(given.task, processor, given.ready_us)
             if self._on_give is not None:
                 self._on_give(given.task, processor)

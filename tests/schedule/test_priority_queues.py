@@ -7,11 +7,19 @@ from dataclasses import replace
 import ciw
 import pytest
 
-from nnstretch.schedule.simulation.application import Application, ExponentialArrivals, own_tasks
+from nnstretch.schedule.policies.table import POLICIES
+from nnstretch.schedule.request import Request
+from nnstretch.schedule.simulation.application import (
+    Application,
+    ExponentialArrivals,
+    ListedArrivals,
+    own_tasks,
+)
 from nnstretch.schedule.simulation.replications import Measured, measured, replicate
 from nnstretch.schedule.simulation.settings import SimulationSettings
+from nnstretch.schedule.simulation.simulate import ApplicationRun, Simulation
 from nnstretch.soc import Processor
-from nnstretch.task import Task
+from nnstretch.task import Task, WorkKey
 
 SERVICE_US = {"high": 500.0, "low": 1000.0}
 LOADS = {"high": 0.3, "low": 0.5}
@@ -19,7 +27,12 @@ LOADS = {"high": 0.3, "low": 0.5}
 
 
 def simulated(
-    service_us: dict[str, float], loads: dict[str, float], servers: int, durations: str, count: int
+    service_us: dict[str, float],
+    loads: dict[str, float],
+    servers: int,
+    durations: str,
+    count: int,
+    queueing: bool = False,
 ) -> dict[str, Measured]:
     """Mean latency of each application, the first of them before all others."""
     processors = tuple(Processor(f"cpu{n}", "cpu", 1) for n in range(servers))
@@ -34,7 +47,7 @@ def simulated(
         for processor in processors:
             times_us[(name, "t"), processor.name] = service_us[name]
     setting = SimulationSettings(
-        *(tuple(applications), processors, times_us, "olb"), queueing=False, durations=durations
+        *(tuple(applications), processors, times_us, "olb"), queueing=queueing, durations=durations
     )
     results = replicate(replace(setting, seed=5), 10)
     intervals: dict[str, Measured] = {}
@@ -96,10 +109,12 @@ def test_two_priority_classes_are_those_of_another_simulator_and_of_cobham() -> 
         number_of_servers=[1],
     )
     expected = of_ciw(network, 15_000)
-    for name, interval in simulated(SERVICE_US, LOADS, 1, "exponential", 20_000).items():
-        check_near(interval, expected[name])
-        assert interval.half_width is not None
-        assert abs(interval.mean - cobham_us(name)) <= interval.half_width, name
+    for queueing in (False, True):
+        intervals = simulated(SERVICE_US, LOADS, 1, "exponential", 20_000, queueing)
+        for name, interval in intervals.items():
+            check_near(interval, expected[name])
+            assert interval.half_width is not None
+            assert abs(interval.mean - cobham_us(name)) <= interval.half_width, name
 
 
 def check_near(interval: Measured, expected: Measured) -> None:
@@ -109,3 +124,77 @@ def check_near(interval: Measured, expected: Measured) -> None:
     assert interval.half_width <= 0.05 * interval.mean
     assert expected.half_width <= 0.08 * expected.mean
     assert abs(interval.mean - expected.mean) <= interval.half_width + expected.half_width
+
+
+def latencies_ms(setting: SimulationSettings) -> dict[str, list[float]]:
+    """Latencies of each application's instances in the order in which they ended."""
+    latencies: dict[str, list[float]] = {app.name: [] for app in setting.applications}
+
+    def keep(run: ApplicationRun, _number: int, outcome: Request, _first_us: float) -> None:
+        latencies[run.application.name].append(outcome.latency_us / 1000)
+
+    Simulation(setting, on_outcome=keep).run()
+    return latencies
+
+
+def arriving(
+    costs_ms: dict[str, dict[str, float]], policy: str, queueing: bool = True
+) -> SimulationSettings:
+    """Three instances of `low` at 0, `high` at 1 ms."""
+    low = ListedArrivals((0.0, 0.0, 0.0))
+    applications = (
+        Application("low", own_tasks("low", (Task("t", "t"),)), low, deadline_us=1e6),
+        Application(
+            "high",
+            own_tasks("high", (Task("t", "t"),)),
+            ListedArrivals((1000.0,)),
+            deadline_us=50e3,
+        ),
+    )
+    times_us: dict[tuple[WorkKey, str], float] = {}
+    for name, by_processor in costs_ms.items():
+        for processor, cost_ms in by_processor.items():
+            times_us[(name, "t"), processor] = cost_ms * 1000
+    names = dict.fromkeys(name for _, name in times_us)
+    processors = tuple(Processor(name, name, 1) for name in names)
+    return SimulationSettings(applications, processors, times_us, policy, queueing=queueing)
+
+
+def with_priority(setting: SimulationSettings, priority: int) -> SimulationSettings:
+    low, high = setting.applications
+    return replace(setting, applications=(low, replace(high, priority=priority)))
+
+
+@pytest.mark.parametrize("queueing", [True, False])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_greater_priority_waits_only_for_what_runs(policy: str, queueing: bool) -> None:
+    setting = arriving({"low": {"cpu": 10.0}, "high": {"cpu": 1.0}}, policy, queueing)
+    latencies = latencies_ms(with_priority(setting, 9))
+    assert latencies == {"high": [10.0], "low": [10.0, 21.0, 31.0]}
+    lesser = latencies_ms(with_priority(setting, -9))
+    assert lesser == {"high": [30.0], "low": [10.0, 20.0, 30.0]}
+
+
+@pytest.mark.parametrize("queueing", [True, False])
+@pytest.mark.parametrize("policy", ["least_slack", "least_slack_drop"])
+def test_the_most_urgent_of_all_that_wait_goes_first(policy: str, queueing: bool) -> None:
+    setting = arriving({"low": {"cpu": 10.0}, "high": {"cpu": 1.0}}, policy, queueing)
+    assert latencies_ms(setting) == {"high": [10.0], "low": [10.0, 21.0, 31.0]}
+
+
+@pytest.mark.parametrize("policy", ["least_slack", "least_slack_drop"])
+def test_a_late_processor_is_not_idle(policy: str) -> None:
+    setting = arriving({"low": {"cpu": 10.0}, "high": {"cpu": 1.0}}, policy)
+    low, high = setting.applications
+    low = replace(low, arrivals=ListedArrivals((0.0, 12_000.0)))
+    high = replace(high, arrivals=ListedArrivals((13_000.0,)))
+    recorded_us = {"low": [{"t": 20_000.0}, {"t": 10_000.0}], "high": [{"t": 1000.0}]}
+    late = replace(setting, applications=(low, high), recorded_us=recorded_us)
+    assert latencies_ms(late) == {"high": [8.0], "low": [20.0, 19.0]}
+
+
+def test_a_class_sees_processors_without_what_waits_for_it() -> None:
+    costs_ms = {"low": {"cpu": 10.0}, "high": {"cpu": 1.0, "gpu": 15.0}}
+    setting = arriving(costs_ms, "eft")
+    assert latencies_ms(with_priority(setting, 9))["high"] == [10.0], "after one of low, on cpu"
+    assert latencies_ms(with_priority(setting, 0))["high"] == [15.0], "after all, so on gpu"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
+from heapq import heappop, heappush
 from math import inf
 
 from nnstretch.protocols import ProcessorState
@@ -31,10 +32,12 @@ class Queueing(Enum):
 
 @dataclass(slots=True, eq=False)
 class ProcessorQueue:
-    """Tasks of one processor, first in, first out: the executor has the first, others wait.
+    """Tasks of one processor: the executor has some, first in, first out; others are reserved.
 
-    When it is free is what the loop expects: every end shifts what is behind it by how much earlier
-    or later it came than expected, so that errors of costs never add up.
+    Of reserved tasks those of the greatest priority are handed over first, equal ones in the order
+    in which they were given. When the processor is free is what the loop expects: every end shifts
+    what is behind it by how much earlier or later it came than expected, so that errors of costs
+    never add up.
     """
 
     state: ProcessorState
@@ -45,34 +48,68 @@ class ProcessorQueue:
     """Tasks that have been given and have not ended."""
     handed: int = 0
     """Tasks of `count` that the executor has."""
-    reserved: deque[OpenTask] = field(default_factory=deque)
-    """Tasks before the executor's queue; those that are over stay until they come to its head."""
+    reserved: list[tuple[tuple[int, int], OpenTask]] = field(default_factory=list)
+    """Tasks before the executor's queue, a heap by turn; those that are over stay until they come
+    to its head."""
     head_due_us: float = inf
-    """When the first is expected to end."""
-    _order: deque[OpenTask] = field(default_factory=deque)
+    """When the first of those that the executor has is expected to end."""
+    _in_executor: deque[OpenTask] = field(default_factory=deque)
+    _classes: dict[int, int] = field(default_factory=dict)
+    """How many tasks are reserved, by priority."""
+    _given: int = 0
+    _overtaken: bool = False
+    """Whether a task went before reserved ones, so that `due_us` of these is no longer right."""
+    _heard_us: float = 0.0
+    """When something was given or ended last."""
     _shift_us: float = 0.0
 
     def give(self, given: OpenTask, cost_us: float, ready_us: float, now_us: float) -> None:
-        """Reserve a task behind everything that was given before."""
-        state = self.state
-        start_us = state.free_us
+        """Reserve a task behind everything of no lesser priority that was given before."""
+        state, priority = self.state, given.task.priority
+        start_us, lesser_us = state.free_us, 0.0
+        if self._classes and min(self._classes) < priority:
+            self._overtaken = True
+            start_us = state.free_us_for(priority)
+            lesser_us = state.free_us - start_us
         if now_us > start_us:
             start_us = now_us
         if ready_us > start_us:
             start_us = ready_us
-        state.free_us = end_us = start_us + cost_us
+        end_us = start_us + cost_us
+        state.free_us = end_us + lesser_us
         given.place, given.cost_us, given.ready_us = state.index, cost_us, ready_us
         given.due_us = end_us - self._shift_us
-        if not self.count:
-            self.head_due_us = end_us
+        self._heard_us = now_us
+        self._given += 1
+        given.turn = -priority, self._given
         self.count += 1
-        state.open = self.count < self.limit
-        self.reserved.append(given)
-        self._order.append(given)
+        state.open, state.busy = self.count < self.limit, True
+        self._classes[priority] = self._classes.get(priority, 0) + 1
+        state.reserved_us[priority] = state.reserved_us.get(priority, 0.0) + cost_us
+        heappush(self.reserved, (given.turn, given))
+
+    def hand_over(self) -> OpenTask | None:
+        """Return the next reserved task, which the executor has from now on; None without any."""
+        reserved = self.reserved
+        while reserved:
+            given = heappop(reserved)[1]
+            if given.over:
+                continue
+            if self._overtaken:
+                self._expect(given)
+            self._leave_reserved(given)
+            given.handed = True
+            self.handed += 1
+            if not self._in_executor:
+                self.head_due_us = given.due_us + self._shift_us
+            self._in_executor.append(given)
+            return given
+        return None
 
     def end(self, given: OpenTask, at_us: float) -> None:
         """Hear that a task has ended or failed."""
         self.handed -= 1
+        self._heard_us = at_us
         late_us = at_us - (given.due_us + self._shift_us)
         if late_us:
             self._shift_us += late_us
@@ -82,19 +119,20 @@ class ProcessorQueue:
     def take_back(self, given: OpenTask, now_us: float) -> None:
         """Take back a task that was not handed over: all behind it come that much earlier."""
         self.state.free_us -= given.cost_us
-        for behind in reversed(self._order):
-            if behind is given:
-                break
-            behind.due_us -= given.cost_us
+        for turn, behind in self.reserved:
+            if turn > given.turn:
+                behind.due_us -= given.cost_us
+        self._leave_reserved(given)
         self._remove(given, now_us)
 
     def take_back_reserved(self, now_us: float) -> list[OpenTask]:
         """Take back what was not handed over; return it in the order in which it was given."""
-        lost = [open_task for open_task in self.reserved if not open_task.over]
+        lost = [open_task for _, open_task in self.reserved if not open_task.over]
+        lost.sort(key=lambda open_task: open_task.turn[1])
         self.reserved.clear()
         for open_task in lost:
             self.state.free_us -= open_task.cost_us
-        for open_task in reversed(lost):  # so that none is behind another that is taken back
+            self._leave_reserved(open_task)
             self._remove(open_task, now_us)
         return lost
 
@@ -105,16 +143,32 @@ class ProcessorQueue:
         self.state.free_us += late_us
         self.head_due_us = now_us
 
+    def _expect(self, given: OpenTask) -> None:
+        """Say anew when a task is expected to end that the executor gets next."""
+        start_us = max(self._heard_us, given.ready_us)
+        for before in self._in_executor:
+            if not before.over:
+                start_us = max(start_us, before.due_us + self._shift_us)
+        given.due_us = start_us + given.cost_us - self._shift_us
+
+    def _leave_reserved(self, given: OpenTask) -> None:
+        """Count a task no longer among those that are reserved."""
+        priority, reserved_us = given.task.priority, self.state.reserved_us
+        self._classes[priority] -= 1
+        reserved_us[priority] -= given.cost_us
+        if not self._classes[priority]:
+            del self._classes[priority], reserved_us[priority]
+            self._overtaken = self._overtaken and bool(self._classes)
+
     def _remove(self, given: OpenTask, at_us: float) -> None:
         given.over = True
         self.count -= 1
-        state, order = self.state, self._order
+        state, executing = self.state, self._in_executor
         state.open = state.alive and self.count < self.limit
-        while order and order[0].over:
-            order.popleft()
-        if order:
-            self.head_due_us = order[0].due_us + self._shift_us
-        else:
-            self.head_due_us = inf
+        while executing and executing[0].over:
+            executing.popleft()
+        self.head_due_us = executing[0].due_us + self._shift_us if executing else inf
+        if not self.count:
+            state.busy = False
             state.free_us = at_us
             self._shift_us = 0.0

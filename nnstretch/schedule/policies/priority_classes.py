@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from nnstretch.protocols import Choice, Policy, ProcessorState
 from nnstretch.task import Task
@@ -11,8 +12,8 @@ from nnstretch.task import Task
 class PriorityClasses:
     """A policy for every priority: one is asked only where all above it decline.
 
-    Nothing that a processor has been given is taken back: a class goes before what waits, not
-    before what is reserved.
+    The loop lets what is reserved of a lesser class wait, and so a class sees processors as free
+    before that.
     """
 
     def __init__(self, make: Callable[[], Policy]) -> None:
@@ -35,8 +36,16 @@ class PriorityClasses:
 
     def pick(self, now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:
         """Return the choice of the highest class that has one."""
-        for policy in self._classes.values():
-            choice = policy.pick(now_us, processors)
+        for priority, policy in self._classes.items():
+            choice = policy.pick(now_us, seen_by(priority, processors))
             if choice is not None:
-                return choice
+                task, state = choice
+                return task, None if state is None else processors[state.index]
         return None
+
+
+def seen_by(priority: int, processors: Sequence[ProcessorState]) -> Sequence[ProcessorState]:
+    """Return processors as free when they are for tasks of a priority."""
+    if all(min(state.reserved_us, default=priority) >= priority for state in processors):
+        return processors
+    return [replace(state, free_us=state.free_us_for(priority)) for state in processors]
