@@ -1,4 +1,5 @@
-// What one element has been given, first in, first out, and when it is expected to be free.
+// What one element has been given, the greatest priority first, equal ones in the order given, and
+// when it is expected to be free.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +27,10 @@ class ElementQueue {
  public:
   // `given`: room for every job by id, which all queues of a loop share.
   ElementQueue(ElementState& state, bool queueing, std::vector<GivenJob>& given)
-      : state_(state), queueing_(queueing), given_(given) {}
+      : state_(state),
+        queueing_(queueing),
+        given_(given),
+        reserved_(state.reserved_us.size(), 0) {}
   void give(const Job& job, double cost_us, double now_us);
   void end(const Job& job, double at_us);
   // False where the job has been handed over.
@@ -39,11 +43,17 @@ class ElementQueue {
 
  private:
   void shift(double by_us);
+  void expect_head();
+  void leave_reserved(const GivenJob& given);
   void remove(GivenJob& given, double at_us);
 
   ElementState& state_;
   bool queueing_;
   std::vector<GivenJob>& given_;
+  std::vector<std::size_t> reserved_;  // How many jobs were not handed over, by priority.
+  std::size_t reserved_count_ = 0;
+  bool overtaken_ = false;  // Whether a job went before reserved ones, whose `due_us` is not right.
+  double heard_us_ = 0.0;   // When something was given or ended last.
   bool busy_ = false;
   std::size_t head_ = kNobody;
   std::size_t tail_ = kNobody;

@@ -21,6 +21,7 @@ Loop::Loop(const std::vector<std::string>& element_types, Costs& costs, const st
   for (std::size_t i = 0; i < states_.size(); ++i) {
     states_[i].index = i;
     states_[i].type = element_types[i];
+    states_[i].reserved_us.resize(std::max<std::size_t>(classes, 1), 0.0);
     queues_.push_back(std::make_unique<ElementQueue>(states_[i], queueing, given_));
   }
   policy_ = make_policy(policy, costs, states_, capacity, classes);

@@ -61,24 +61,40 @@ class InOrder : public Policy {
 
 double first_come(const Job&) { return 0.0; }
 
-// Least slack, giving up what no element can end in time.
-class LeastSlackDrop : public InOrder {
+constexpr double kRounding = 1e-9;  // Share of a time that its number may be off.
+
+bool is_late(double at_us, double due_us) { return at_us - due_us > kRounding * due_us; }
+
+// Least slack, on idle elements alone: a more urgent job that comes later waits for no other. With
+// `drop`, giving up what no element can end in time.
+class LeastSlack : public InOrder {
  public:
-  LeastSlackDrop(const Costs& costs, std::size_t capacity, Key key, Place place)
-      : InOrder(costs, capacity, std::move(key), std::move(place)), costs_(costs) {}
+  LeastSlack(const Costs& costs, const Elements& elements, std::size_t capacity, bool drop, Key key,
+             Place place)
+      : InOrder(costs, capacity, std::move(key), std::move(place)),
+        costs_(costs),
+        drop_(drop),
+        idle_(elements) {}
 
   bool pick(double now_us, const Elements& elements, Choice& choice) override {
-    if (!InOrder::pick(now_us, elements, choice)) return false;
+    for (const ElementState& element : elements) {
+      idle_[element.index].open = element.open && !element.busy;
+      idle_[element.index].free_us = element.free_us;
+    }
+    if (!InOrder::pick(now_us, idle_, choice)) return false;
+    if (!drop_) return true;
     const CostRow& row = costs_.row(choice.job.kind);
     choice.dropped = true;
     for (const ElementState& element : elements)
-      if (std::max(now_us, element.free_us) + row[element.index] <= choice.job.deadline_us)
+      if (!is_late(std::max(now_us, element.free_us) + row[element.index], choice.job.deadline_us))
         choice.dropped = false;
     return true;
   }
 
  private:
   const Costs& costs_;
+  bool drop_;
+  Elements idle_;
 };
 
 // Tasks where their plan put them: costs are finite there alone. Accelerators are given work before
@@ -114,22 +130,31 @@ class Planned : public Policy {
   LeastKeyFirst waiting_;
 };
 
-// A policy for every priority: one is asked only where all above it decline.
+// A policy for every priority: one is asked only where all above it decline. What is reserved of
+// lesser classes waits, and so each sees elements as free before that.
 class PriorityClasses : public Policy {
  public:
-  explicit PriorityClasses(std::vector<std::unique_ptr<Policy>> classes)
-      : classes_(std::move(classes)) {}
+  PriorityClasses(std::vector<std::unique_ptr<Policy>> classes, const Elements& elements)
+      : classes_(std::move(classes)), seen_(elements) {}
 
   void add(const Job& job) override { classes_[job.priority]->add(job); }
   void withdraw(const Job& job) override { classes_[job.priority]->withdraw(job); }
   bool pick(double now_us, const Elements& elements, Choice& choice) override {
-    for (std::size_t i = classes_.size(); i-- > 0;)
-      if (classes_[i]->pick(now_us, elements, choice)) return true;
+    for (const ElementState& element : elements) {
+      seen_[element.index].open = element.open;
+      seen_[element.index].busy = element.busy;
+    }
+    for (std::size_t i = classes_.size(); i-- > 0;) {
+      for (const ElementState& element : elements)
+        seen_[element.index].free_us = free_us_for(element, i);
+      if (classes_[i]->pick(now_us, seen_, choice)) return true;
+    }
     return false;
   }
 
  private:
   std::vector<std::unique_ptr<Policy>> classes_;
+  Elements seen_;
 };
 
 // Mean cost over the types that can run a kind, each at its cheapest element.
@@ -184,9 +209,9 @@ std::unique_ptr<Policy> make_one(const std::string& name, const Costs& costs,
   if (name == "eft") return std::make_unique<InOrder>(costs, capacity, first_come, finish(true));
   if (name == "mct") return std::make_unique<InOrder>(costs, capacity, first_come, finish(false));
   if (name == "least_slack")
-    return std::make_unique<InOrder>(costs, capacity, slack, finish(false));
+    return std::make_unique<LeastSlack>(costs, elements, capacity, false, slack, finish(false));
   if (name == "least_slack_drop")
-    return std::make_unique<LeastSlackDrop>(costs, capacity, slack, finish(false));
+    return std::make_unique<LeastSlack>(costs, elements, capacity, true, slack, finish(false));
   if (name == "olb")
     return std::make_unique<InOrder>(
         costs, capacity, first_come,
@@ -220,7 +245,7 @@ std::unique_ptr<Policy> make_policy(const std::string& name, const Costs& costs,
   std::vector<std::unique_ptr<Policy>> policies;
   for (std::size_t i = 0; i < classes; ++i)
     policies.push_back(make_one(name, costs, elements, capacity));
-  return std::make_unique<PriorityClasses>(std::move(policies));
+  return std::make_unique<PriorityClasses>(std::move(policies), elements);
 }
 
 }  // namespace nnstretch

@@ -32,8 +32,18 @@ struct ElementState {
   std::size_t index = 0;
   std::string type;
   bool open = true;      // Whether it may be given work now.
+  bool busy = false;     // Whether it has anything that has not ended, be that overdue.
   double free_us = 0.0;  // When it is expected to have done all that it was given.
+  // By class of priority, what jobs take that were not handed over: those of a greater one go first.
+  std::vector<double> reserved_us;
 };
+
+// When an element is expected to be free for jobs of a class: what is reserved of lesser ones waits.
+inline double free_us_for(const ElementState& element, std::size_t priority) {
+  double free_us = element.free_us;
+  for (std::size_t lesser = 0; lesser < priority; ++lesser) free_us -= element.reserved_us[lesser];
+  return free_us;
+}
 
 // Costs of every kind of job, corrected by what jobs really took.
 class Costs {
