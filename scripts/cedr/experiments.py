@@ -3,7 +3,8 @@
 python scripts/cedr experiments --out docs/results/cedr.md
 
 Task graphs of the described chip are those of examples/cedr, which `describe` writes. On mi9 a layer
-of a network is a task, with its predicted time on each processor, copies included.
+of a network is a task, with its predicted time on each processor; copies between processors are
+edges, those of the network's input and output are in the times.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def write_mi9_graphs(folder: Path, graphs: Mapping[str, Graph]) -> None:
     soc = load_soc_of(CHIP)
     pool = Pool(soc.processors, soc)
     for name, graph in graphs.items():
-        tasks, times_us = network_tasks(graph, "layers", pool, soc)
+        tasks, times_us, transfers_us = network_tasks(graph, "layers", pool, soc)
         table = GraphTable()
         for task in tasks:
             costs: dict[str, float] = {}
@@ -45,7 +45,8 @@ def write_mi9_graphs(folder: Path, graphs: Mapping[str, Graph]) -> None:
                 if (task.work, processor.name) in times_us:
                     costs[processor.name] = times_us[task.work, processor.name]
             table.add(task.name, sorted(task.needs), costs)
-        write_graph(folder / f"{name}.json", table, soc.provenance, tuple(POOLS["cpu + gpu + dsp"]))
+        file, types = folder / f"{name}.json", tuple(POOLS["cpu + gpu + dsp"])
+        write_graph(file, table, soc.provenance, types, transfers_us)
 
 
 def mi9_pools(folder: Path) -> list[str]:

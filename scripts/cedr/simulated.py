@@ -16,6 +16,7 @@ from nnstretch.cli.simulate.result_json import result_json
 from nnstretch.files.atomic import write_text
 from nnstretch.files.decode import decode
 from nnstretch.files.workload.workload import WorkloadFile
+from nnstretch.schedule.loop.arrivals import Transfers
 from nnstretch.schedule.simulation.simulate import Simulation
 from nnstretch.trace import Span
 
@@ -41,9 +42,17 @@ def at_once(name: str, model: str, instances: int) -> Load:
 
 
 def write_graph(
-    path: Path, table: GraphTable, reference: str, types: Sequence[str] = TYPES
+    path: Path,
+    table: GraphTable,
+    reference: str,
+    types: Sequence[str] = TYPES,
+    transfers_us: Transfers | None = None,
 ) -> None:
     """Write a task graph as `nnstretch schedule` reads it, with processors of these types."""
+    edges: list[dict[str, Any]] = []
+    for source, target in table.needs:
+        data = round((transfers_us or {}).get((source, target), 0.0), 3)
+        edges.append({"from": source, "to": target} | ({"data": data} if data else {}))
     used = {kind for costs in table.costs.values() for kind in costs}
     document = {
         "name": path.stem,
@@ -51,7 +60,7 @@ def write_graph(
         "processors": {kind: kind for kind in types if kind in used},
         "tasks": table.tasks,
         "cost": table.costs,
-        "edges": [{"from": source, "to": target} for source, target in table.needs],
+        "edges": edges,
     }
     lines = [f'"{key}": {json.dumps(value)}' for key, value in document.items()]
     write_text(path, "{" + ",\n ".join(lines) + "}\n")

@@ -282,7 +282,7 @@ def test_pieces_of_a_network_run_where_they_are_predicted(
         "    return nn.Sequential(*conv(3, 16), *conv(16, 16), *conv(16, 16), *conv(16, 16))\n"
     )
     path = tmp_path / "w.yaml"
-    latencies = {}
+    latencies, alone_ms = {}, {}
     for cut in ("whole", "layers", "2"):
         path.write_text(
             f"soc: mi9\npolicy: eft\napplications:\n"
@@ -293,6 +293,12 @@ def test_pieces_of_a_network_run_where_they_are_predicted(
         latencies[cut] = result["apps"][0]["alone_ms"]
         assert result["checked_tasks"] == {"whole": 4, "layers": 16, "2": 8}[cut]
     assert latencies["whole"] > 0
+    path.write_text(path.read_text().replace("soc: mi9", "soc: mi9\npool: {cpu: 1}"))
+    for cut in ("whole", "layers", "segments", "2"):
+        path.write_text(path.read_text().replace("cut: 2", f"cut: {cut}"))
+        alone_ms[cut] = simulate(capsys, path)["apps"][0]["alone_ms"]
+        path.write_text(path.read_text().replace(f"cut: {cut}", "cut: 2"))
+    assert alone_ms == dict.fromkeys(alone_ms, pytest.approx(alone_ms["whole"])), "nothing copied"
     path.write_text(path.read_text().replace("cut: 2", "cut: 9"))
     assert "it has 4 layers" in refusal(capsys, path)
 

@@ -16,11 +16,13 @@ from nnstretch.cli.simulate.timed_tasks import TimedTasks, bundle_tasks, placed
 from nnstretch.cli.simulate.workload_files import GRAPHS, beside
 from nnstretch.errors import BadInput
 from nnstretch.files.workload.workload import ApplicationSettings, WorkloadFile
+from nnstretch.schedule.loop.arrivals import Transfers
 from nnstretch.schedule.simulation.application import (
     Application,
     ListedArrivals,
     own_tasks,
     own_times,
+    own_transfers,
 )
 from nnstretch.schedule.simulation.settings import SimulationSettings
 from nnstretch.schedule.task_graph import task_graph
@@ -76,9 +78,10 @@ def load_applications(
     applications: list[Application] = []
     networks: dict[str, ServedNetwork] = {}
     times_us: dict[tuple[WorkKey, str], float] = {}
+    all_transfers_us: dict[tuple[WorkKey, WorkKey], float] = {}
     dilation = 1.0
     for settings in workload.applications:
-        bundle = bundle_of(settings, folder, soc, pool, tell)
+        bundle, transfers_us = bundle_of(settings, folder, soc, pool, tell)
         for port in (*bundle.manifest.inputs, *bundle.manifest.outputs):
             datatype_of(port)
         network = ServedNetwork(bundle, names, backend)
@@ -93,9 +96,11 @@ def load_applications(
         check_places(settings, timed, pool)
         applications.append(application_of(settings, timed))
         times_us |= own_times(settings.name, timed.times_us)
+        all_transfers_us |= own_transfers(settings.name, transfers_us)
     return LoadedApplications(
         SimulationSettings(
             *(tuple(applications), pool.processors, times_us, workload.policy),
+            transfers_us=all_transfers_us,
             queueing=workload.queueing,
             seed=workload.seed,
             correction=workload.correction,
@@ -122,8 +127,10 @@ def application_of(settings: ApplicationSettings, timed: TimedTasks) -> Applicat
 
 def bundle_of(
     settings: ApplicationSettings, folder: Path, soc: Soc | None, pool: Pool, tell: Tell
-) -> Bundle:
-    """Return an application as a bundle: read, or made of a network or a plan."""
+) -> tuple[Bundle, Transfers]:
+    """Return an application as a bundle: read, or made of a network or a plan; and what copies
+    between processors take that its times are without.
+    """
     from nnstretch.bundle.bundle import read_bundle
 
     model = settings.model
@@ -134,11 +141,11 @@ def bundle_of(
         )
     path = str(beside(model, folder))
     if model.endswith(".nns"):
-        return read_bundle(path)
+        return read_bundle(path), {}
     tell(f"{settings.name}: capturing", 0, 1)
     subject = load_model_argument(path)
     if is_plan(model) and subject.plan is not None:
-        return plan_bundle(settings, subject, soc, tell)
+        return plan_bundle(settings, subject, soc, tell), {}
     return model_bundle(settings, subject, soc, pool, tell)
 
 
@@ -167,8 +174,10 @@ def plan_bundle(
 
 def model_bundle(
     settings: ApplicationSettings, subject: LoadedModel, soc: Soc | None, pool: Pool, tell: Tell
-) -> Bundle:
-    """Return a network as a bundle of the pieces that it is to be cut into."""
+) -> tuple[Bundle, Transfers]:
+    """Return a network as a bundle of the pieces that it is to be cut into, and what predicted
+    copies between processors take.
+    """
     from nnstretch.cli.simulate.network_tasks import network_tasks, stages_of_cut
     from nnstretch.partition.pieces import export_pieces
     from nnstretch.partition.split_graph import split_graph
@@ -182,13 +191,14 @@ def model_bundle(
         lambda done, total: tell(f"{settings.name}: exporting", done, total),
     )
     if soc is None:
-        return bundle
-    _, times_us = network_tasks(graph, settings.cut, pool, soc)
+        return bundle, {}
+    _, times_us, transfers_us = network_tasks(graph, settings.cut, pool, soc)
     subgraphs = []
     for sub in bundle.manifest.subgraphs:
         predicted_us = {name: us for (work, name), us in times_us.items() if work == sub.name}
         subgraphs.append(replace(sub, predicted_us=predicted_us))
-    return replace(bundle, manifest=replace(bundle.manifest, subgraphs=tuple(subgraphs)))
+    manifest = replace(bundle.manifest, subgraphs=tuple(subgraphs))
+    return replace(bundle, manifest=manifest), transfers_us
 
 
 def measured_tasks(

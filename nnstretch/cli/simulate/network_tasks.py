@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from nnstretch.cli.simulate.piece_copies import network_copies_us, transfers_between_us
 from nnstretch.cli.simulate.pool import Pool
 from nnstretch.errors import BadInput, UnsupportedOp
 from nnstretch.task import Task, WorkKey
@@ -13,42 +14,56 @@ from nnstretch.task import Task, WorkKey
 if TYPE_CHECKING:
     from nnstretch.files.workload.workload import Cut
     from nnstretch.graph import Graph
-    from nnstretch.soc import Soc
+    from nnstretch.soc import Processor, Soc
 
 Times = dict[tuple[WorkKey, str], float]
+Transfers = dict[tuple[WorkKey, WorkKey], float]
 
 
-def network_tasks(graph: Graph, cut: Cut, pool: Pool, soc: Soc) -> tuple[tuple[Task, ...], Times]:
-    """Return the pieces of a network, and what each takes on each processor, copies included.
+def network_tasks(
+    graph: Graph, cut: Cut, pool: Pool, soc: Soc
+) -> tuple[tuple[Task, ...], Times, Transfers]:
+    """Return the pieces of a network, what each takes on each processor, and what copies between
+    processors take. Copies of the network's own inputs and outputs are in the times.
 
     A processor whose predictor does not know an operator of a piece cannot run it. Raises BadInput
     where a piece can run nowhere, or there are more pieces wanted than layers.
     """
-    from nnstretch.partition.partition import estimate_stage
     from nnstretch.partition.split_graph import split_graph
     from nnstretch.stretch.cost.cost_model import CostModel
 
     pieces = split_graph(graph, stages_of_cut(graph, cut))
-    cost_model, chip = CostModel(soc), pool.soc or soc
-    tasks = piece_tasks(pieces)
-    times_us: Times = {}
-    for piece, task in zip(pieces, tasks, strict=True):
+    cost_model, element_bytes = CostModel(soc), soc.element_bytes
+    tasks, times_us = piece_tasks(pieces), Times()
+    processors = described(pool, soc)
+    copies_us: dict[str, list[tuple[float, float]]] = {}
+    for name, processor in processors.items():
+        copies_us[name] = network_copies_us(graph, pieces, processor, element_bytes)
+    for number, (piece, task) in enumerate(zip(pieces, tasks, strict=True)):
         missing = ""
-        for processor in pool.processors:
-            original = processor.name
-            if processor.name not in soc.processor_names:
-                original = pool.original(processor)
+        for name, processor in processors.items():
             try:
-                cost = estimate_stage(piece, original, soc, cost_model, 1.0)
+                compute_us = cost_model.estimate_graph(piece, processor.name).latency_us
             except UnsupportedOp as error:
                 missing = str(error)
                 continue
-            times_us[task.work, processor.name] = cost.latency_us
+            in_us, out_us = copies_us[name][number]
+            times_us[task.work, name] = in_us + compute_us + out_us
         if missing and not any(work == task.work for work, _ in times_us):
-            raise BadInput(
-                f"{task.subgraph} of {graph.name} can run nowhere, {chip.name}, {missing}"
-            )
-    return tasks, times_us
+            where = (pool.soc or soc).name
+            raise BadInput(f"{task.subgraph} of {graph.name} can run nowhere, {where}, {missing}")
+    transfers_us = transfers_between_us(pieces, tasks, processors, times_us, element_bytes)
+    return tasks, times_us, transfers_us
+
+
+def described(pool: Pool, soc: Soc) -> dict[str, Processor]:
+    """Return what the chip says of each processor of a pool, or of what it is a copy of."""
+    processors: dict[str, Processor] = {}
+    for processor in pool.processors:
+        is_own = processor.name in soc.processor_names
+        original = processor.name if is_own else pool.original(processor)
+        processors[processor.name] = soc.processor(original)
+    return processors
 
 
 def stages_of_cut(graph: Graph, cut: Cut) -> list[int]:

@@ -109,8 +109,7 @@ def model_tasks(settings: ApplicationSettings, model: str, pool: Pool, soc: Soc)
 
     subject = load_model_argument(model)
     if not is_plan(model) or subject.plan is None:
-        tasks, times_us = network_tasks(subject.graph, settings.cut, pool, soc)
-        return TimedTasks(tasks, times_us, {})
+        return TimedTasks(*network_tasks(subject.graph, settings.cut, pool, soc))
     from nnstretch.schedule.task_graph import durations_of_trial, tasks_of_trial
     from nnstretch.stretch.lowering.lower import lower
 
