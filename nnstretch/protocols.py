@@ -24,6 +24,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False)
+class ReservedTasks:
+    """Tasks of one priority that a processor was given and that its own queue does not have yet."""
+
+    count: int = 0
+    total_us: float = 0.0
+    """What they are expected to take."""
+
+
+@dataclass(slots=True, eq=False)
 class ProcessorState:
     """What a policy may look at of a processor; the loop keeps it up to date."""
 
@@ -39,8 +48,8 @@ class ProcessorState:
     """False once it has failed, until it is back."""
     busy: bool = False
     """Whether it has anything that has not ended, be that overdue."""
-    reserved_us: dict[int, float] = field(default_factory=dict)
-    """By priority, what tasks take that are reserved: those of a greater one start before them."""
+    reserved: Mapping[int, ReservedTasks] = field(default_factory=dict)
+    """By priority, the greatest first: these start before all others."""
 
     @property
     def name(self) -> str:
@@ -52,10 +61,15 @@ class ProcessorState:
         lesser ones waits.
         """
         free_us = self.free_us
-        for lesser in sorted(self.reserved_us):
-            if lesser < priority:
-                free_us -= self.reserved_us[lesser]
+        for other in reversed(self.reserved):
+            if other < priority:
+                free_us -= self.reserved[other].total_us
         return free_us
+
+    def has_lesser(self, priority: int) -> bool:
+        """Return whether anything of a lesser priority is reserved."""
+        lesser = [other for other in self.reserved if other < priority]
+        return any(self.reserved[other].count for other in lesser)
 
 
 Choice = tuple["Task", ProcessorState | None]

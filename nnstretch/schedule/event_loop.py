@@ -97,7 +97,7 @@ class EventLoop:
         if index is None:
             raise Stuck(f"task {name} has ended, loop, it was never handed over")
         queue = self._queues[index]
-        if queue.reserved:
+        if queue.count > queue.handed:
             self._freed.append(queue)
         if isinstance(event, Failure):
             queue.end(open_task, event.at_us)

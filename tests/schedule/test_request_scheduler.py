@@ -349,6 +349,6 @@ def test_a_board_forgets_what_has_ended() -> None:
             service.loop._open,
             service.loop.waiting,
             service.loop._unheard,
-            [queue.reserved for queue in service.loop._queues if queue.reserved or queue.count],
+            [queue.count for queue in service.loop._queues if queue.count],
         )
     )

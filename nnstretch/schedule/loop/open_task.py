@@ -43,9 +43,6 @@ class OpenTask:
     withdrawn: bool = False
     place: int | None = None
     """Number of the processor that was given it; the queue of that processor orders its tasks."""
-    turn: tuple[int, int] = (0, 0)
-    """Among what its processor has reserved the least starts first: a greater priority, then what
-    was given first."""
     handed: bool = False
     """Whether the executor has it."""
     over: bool = False

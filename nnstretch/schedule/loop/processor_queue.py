@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
-from heapq import heappop, heappush
 from math import inf
 
-from nnstretch.protocols import ProcessorState
+from nnstretch.protocols import ProcessorState, ReservedTasks
 from nnstretch.schedule.loop.open_task import OpenTask
 from nnstretch.soc import Processor
 
@@ -31,6 +30,14 @@ class Queueing(Enum):
 
 
 @dataclass(slots=True, eq=False)
+class ReservedQueue(ReservedTasks):
+    """Reserved tasks of one priority, first in, first out."""
+
+    tasks: deque[OpenTask] = field(default_factory=deque)
+    """Those that are over stay until they come to its head."""
+
+
+@dataclass(slots=True, eq=False)
 class ProcessorQueue:
     """Tasks of one processor: the executor has some, first in, first out; others are reserved.
 
@@ -48,15 +55,11 @@ class ProcessorQueue:
     """Tasks that have been given and have not ended."""
     handed: int = 0
     """Tasks of `count` that the executor has."""
-    reserved: list[tuple[tuple[int, int], OpenTask]] = field(default_factory=list)
-    """Tasks before the executor's queue, a heap by turn; those that are over stay until they come
-    to its head."""
     head_due_us: float = inf
     """When the first of those that the executor has is expected to end."""
     _in_executor: deque[OpenTask] = field(default_factory=deque)
-    _classes: dict[int, int] = field(default_factory=dict)
-    """How many tasks are reserved, by priority."""
-    _given: int = 0
+    _reserved: dict[int, ReservedQueue] = field(default_factory=dict)
+    """By priority, the greatest first."""
     _overtaken: bool = False
     """Whether a task went before reserved ones, so that `due_us` of these is no longer right."""
     _heard_us: float = 0.0
@@ -66,8 +69,11 @@ class ProcessorQueue:
     def give(self, given: OpenTask, cost_us: float, ready_us: float, now_us: float) -> None:
         """Reserve a task behind everything of no lesser priority that was given before."""
         state, priority = self.state, given.task.priority
+        reserved = self._reserved.get(priority)
+        if reserved is None:
+            reserved = self._reserve_for(priority)
         start_us, lesser_us = state.free_us, 0.0
-        if self._classes and min(self._classes) < priority:
+        if len(self._reserved) > 1 and state.has_lesser(priority):
             self._overtaken = True
             start_us = state.free_us_for(priority)
             lesser_us = state.free_us - start_us
@@ -80,30 +86,28 @@ class ProcessorQueue:
         given.place, given.cost_us, given.ready_us = state.index, cost_us, ready_us
         given.due_us = end_us - self._shift_us
         self._heard_us = now_us
-        self._given += 1
-        given.turn = -priority, self._given
         self.count += 1
         state.open, state.busy = self.count < self.limit, True
-        self._classes[priority] = self._classes.get(priority, 0) + 1
-        state.reserved_us[priority] = state.reserved_us.get(priority, 0.0) + cost_us
-        heappush(self.reserved, (given.turn, given))
+        reserved.count += 1
+        reserved.total_us += cost_us
+        reserved.tasks.append(given)
 
     def hand_over(self) -> OpenTask | None:
         """Return the next reserved task, which the executor has from now on; None without any."""
-        reserved = self.reserved
-        while reserved:
-            given = heappop(reserved)[1]
-            if given.over:
-                continue
-            if self._overtaken:
-                self._expect(given)
-            self._leave_reserved(given)
-            given.handed = True
-            self.handed += 1
-            if not self._in_executor:
-                self.head_due_us = given.due_us + self._shift_us
-            self._in_executor.append(given)
-            return given
+        for reserved in self._reserved.values():
+            while reserved.tasks:
+                given = reserved.tasks.popleft()
+                if given.over:
+                    continue
+                if self._overtaken:
+                    self._expect(given)
+                self._leave(reserved, given)
+                given.handed = True
+                self.handed += 1
+                if not self._in_executor:
+                    self.head_due_us = given.due_us + self._shift_us
+                self._in_executor.append(given)
+                return given
         return None
 
     def end(self, given: OpenTask, at_us: float) -> None:
@@ -119,20 +123,25 @@ class ProcessorQueue:
     def take_back(self, given: OpenTask, now_us: float) -> None:
         """Take back a task that was not handed over: all behind it come that much earlier."""
         self.state.free_us -= given.cost_us
-        for turn, behind in self.reserved:
-            if turn > given.turn:
-                behind.due_us -= given.cost_us
-        self._leave_reserved(given)
+        priority = given.task.priority
+        for other, reserved in self._reserved.items():
+            if other <= priority:
+                for behind in reversed(reserved.tasks):
+                    if behind is given:
+                        break
+                    behind.due_us -= given.cost_us
+        self._leave(self._reserved[priority], given)
         self._remove(given, now_us)
 
     def take_back_reserved(self, now_us: float) -> list[OpenTask]:
-        """Take back what was not handed over; return it in the order in which it was given."""
-        lost = [open_task for _, open_task in self.reserved if not open_task.over]
-        lost.sort(key=lambda open_task: open_task.turn[1])
-        self.reserved.clear()
+        """Take back what was not handed over; return it in the order in which it would start."""
+        lost: list[OpenTask] = []
+        for reserved in self._reserved.values():
+            lost += [open_task for open_task in reserved.tasks if not open_task.over]
+            reserved.tasks.clear()
         for open_task in lost:
             self.state.free_us -= open_task.cost_us
-            self._leave_reserved(open_task)
+            self._leave(self._reserved[open_task.task.priority], open_task)
             self._remove(open_task, now_us)
         return lost
 
@@ -151,14 +160,19 @@ class ProcessorQueue:
                 start_us = max(start_us, before.due_us + self._shift_us)
         given.due_us = start_us + given.cost_us - self._shift_us
 
-    def _leave_reserved(self, given: OpenTask) -> None:
+    def _reserve_for(self, priority: int) -> ReservedQueue:
+        """Return a queue for a priority of which nothing is reserved; drop those like it."""
+        used = {other: queue for other, queue in self._reserved.items() if queue.count}
+        used[priority] = ReservedQueue()
+        self.state.reserved = self._reserved = dict(sorted(used.items(), reverse=True))
+        return used[priority]
+
+    def _leave(self, reserved: ReservedQueue, given: OpenTask) -> None:
         """Count a task no longer among those that are reserved."""
-        priority, reserved_us = given.task.priority, self.state.reserved_us
-        self._classes[priority] -= 1
-        reserved_us[priority] -= given.cost_us
-        if not self._classes[priority]:
-            del self._classes[priority], reserved_us[priority]
-            self._overtaken = self._overtaken and bool(self._classes)
+        if self.count - self.handed == 1:  # it was the last
+            self._overtaken = False
+        reserved.count -= 1
+        reserved.total_us = reserved.total_us - given.cost_us if reserved.count else 0.0
 
     def _remove(self, given: OpenTask, at_us: float) -> None:
         given.over = True

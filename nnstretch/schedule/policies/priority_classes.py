@@ -46,6 +46,6 @@ class PriorityClasses:
 
 def seen_by(priority: int, processors: Sequence[ProcessorState]) -> Sequence[ProcessorState]:
     """Return processors as free when they are for tasks of a priority."""
-    if all(min(state.reserved_us, default=priority) >= priority for state in processors):
+    if not any(state.has_lesser(priority) for state in processors):
         return processors
     return [replace(state, free_us=state.free_us_for(priority)) for state in processors]
