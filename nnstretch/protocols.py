@@ -46,8 +46,6 @@ class ProcessorState:
     where it is idle."""
     alive: bool = True
     """False once it has failed, until it is back."""
-    busy: bool = False
-    """Whether it has anything that has not ended, be that overdue."""
     reserved: Mapping[int, ReservedTasks] = field(default_factory=dict)
     """By priority, the greatest first: these start before all others."""
 

@@ -23,7 +23,6 @@ void ElementQueue::give(const Job& job, double cost_us, double now_us) {
   given.due_us = end_us - shift_us_;
   heard_us_ = now_us;
   state_.open = queueing_;
-  state_.busy = true;
   ++reserved_[job.priority];
   ++reserved_count_;
   state_.reserved_us[job.priority] += cost_us;
@@ -73,7 +72,6 @@ void ElementQueue::remove(GivenJob& given, double at_us) {
   (given.before == kNobody ? head_ : given_[given.before].behind) = given.behind;
   (given.behind == kNobody ? tail_ : given_[given.behind].before) = given.before;
   state_.open = queueing_ || head_ == kNobody;
-  state_.busy = head_ != kNobody;
   if (head_ != kNobody) {
     expect_head();
     return;

@@ -65,24 +65,14 @@ constexpr double kRounding = 1e-9;  // Share of a time that its number may be of
 
 bool is_late(double at_us, double due_us) { return at_us - due_us > kRounding * due_us; }
 
-// Least slack, on idle elements alone: a more urgent job that comes later waits for no other. With
-// `drop`, giving up what no element can end in time.
-class LeastSlack : public InOrder {
+// Least slack, giving up what no element can end in time.
+class LeastSlackDrop : public InOrder {
  public:
-  LeastSlack(const Costs& costs, const Elements& elements, std::size_t capacity, bool drop, Key key,
-             Place place)
-      : InOrder(costs, capacity, std::move(key), std::move(place)),
-        costs_(costs),
-        drop_(drop),
-        idle_(elements) {}
+  LeastSlackDrop(const Costs& costs, std::size_t capacity, Key key, Place place)
+      : InOrder(costs, capacity, std::move(key), std::move(place)), costs_(costs) {}
 
   bool pick(double now_us, const Elements& elements, Choice& choice) override {
-    for (const ElementState& element : elements) {
-      idle_[element.index].open = element.open && !element.busy;
-      idle_[element.index].free_us = element.free_us;
-    }
-    if (!InOrder::pick(now_us, idle_, choice)) return false;
-    if (!drop_) return true;
+    if (!InOrder::pick(now_us, elements, choice)) return false;
     const CostRow& row = costs_.row(choice.job.kind);
     choice.dropped = true;
     for (const ElementState& element : elements)
@@ -93,8 +83,6 @@ class LeastSlack : public InOrder {
 
  private:
   const Costs& costs_;
-  bool drop_;
-  Elements idle_;
 };
 
 // Tasks where their plan put them: costs are finite there alone. Accelerators are given work before
@@ -140,10 +128,7 @@ class PriorityClasses : public Policy {
   void add(const Job& job) override { classes_[job.priority]->add(job); }
   void withdraw(const Job& job) override { classes_[job.priority]->withdraw(job); }
   bool pick(double now_us, const Elements& elements, Choice& choice) override {
-    for (const ElementState& element : elements) {
-      seen_[element.index].open = element.open;
-      seen_[element.index].busy = element.busy;
-    }
+    for (const ElementState& element : elements) seen_[element.index].open = element.open;
     for (std::size_t i = classes_.size(); i-- > 0;) {
       for (const ElementState& element : elements)
         seen_[element.index].free_us = free_us_for(element, i);
@@ -209,9 +194,9 @@ std::unique_ptr<Policy> make_one(const std::string& name, const Costs& costs,
   if (name == "eft") return std::make_unique<InOrder>(costs, capacity, first_come, finish(true));
   if (name == "mct") return std::make_unique<InOrder>(costs, capacity, first_come, finish(false));
   if (name == "least_slack")
-    return std::make_unique<LeastSlack>(costs, elements, capacity, false, slack, finish(false));
+    return std::make_unique<InOrder>(costs, capacity, slack, finish(false));
   if (name == "least_slack_drop")
-    return std::make_unique<LeastSlack>(costs, elements, capacity, true, slack, finish(false));
+    return std::make_unique<LeastSlackDrop>(costs, capacity, slack, finish(false));
   if (name == "olb")
     return std::make_unique<InOrder>(
         costs, capacity, first_come,

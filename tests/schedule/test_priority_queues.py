@@ -175,22 +175,13 @@ def test_the_greater_priority_waits_only_for_what_runs(policy: str, queueing: bo
     assert lesser == {"high": [30.0], "low": [10.0, 20.0, 30.0]}
 
 
-@pytest.mark.parametrize("queueing", [True, False])
 @pytest.mark.parametrize("policy", ["least_slack", "least_slack_drop"])
-def test_the_most_urgent_of_all_that_wait_goes_first(policy: str, queueing: bool) -> None:
-    setting = arriving({"low": {"cpu": 10.0}, "high": {"cpu": 1.0}}, policy, queueing)
-    assert latencies_ms(setting) == {"high": [10.0], "low": [10.0, 21.0, 31.0]}
-
-
-@pytest.mark.parametrize("policy", ["least_slack", "least_slack_drop"])
-def test_a_late_processor_is_not_idle(policy: str) -> None:
-    setting = arriving({"low": {"cpu": 10.0}, "high": {"cpu": 1.0}}, policy)
-    low, high = setting.applications
-    low = replace(low, arrivals=ListedArrivals((0.0, 12_000.0)))
-    high = replace(high, arrivals=ListedArrivals((13_000.0,)))
-    recorded_us = {"low": [{"t": 20_000.0}, {"t": 10_000.0}], "high": [{"t": 1000.0}]}
-    late = replace(setting, applications=(low, high), recorded_us=recorded_us)
-    assert latencies_ms(late) == {"high": [8.0], "low": [20.0, 19.0]}
+def test_the_most_urgent_of_all_goes_first_without_queueing(policy: str) -> None:
+    costs_ms = {"low": {"cpu": 10.0}, "high": {"cpu": 1.0}}
+    idle = latencies_ms(arriving(costs_ms, policy, queueing=False))
+    assert idle == {"high": [10.0], "low": [10.0, 21.0, 31.0]}
+    given = latencies_ms(arriving(costs_ms, policy))
+    assert given == {"high": [30.0], "low": [10.0, 20.0, 30.0]}, "behind what the cpu was given"
 
 
 def test_a_class_sees_processors_without_what_waits_for_it() -> None:

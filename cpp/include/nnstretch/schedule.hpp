@@ -32,7 +32,6 @@ struct ElementState {
   std::size_t index = 0;
   std::string type;
   bool open = true;      // Whether it may be given work now.
-  bool busy = false;     // Whether it has anything that has not ended, be that overdue.
   double free_us = 0.0;  // When it is expected to have done all that it was given.
   // By class of priority, what jobs take that were not handed over: those of a greater one go first.
   std::vector<double> reserved_us;

@@ -87,7 +87,7 @@ class ProcessorQueue:
         given.due_us = end_us - self._shift_us
         self._heard_us = now_us
         self.count += 1
-        state.open, state.busy = self.count < self.limit, True
+        state.open = self.count < self.limit
         reserved.count += 1
         reserved.total_us += cost_us
         reserved.tasks.append(given)
@@ -183,6 +183,5 @@ class ProcessorQueue:
             executing.popleft()
         self.head_due_us = executing[0].due_us + self._shift_us if executing else inf
         if not self.count:
-            state.busy = False
             state.free_us = at_us
             self._shift_us = 0.0

@@ -111,12 +111,11 @@ class LargestMeanFirst:
 
 
 class LeastSlack:
-    """The task with the least time to spare until its deadline, on the idle processor where it ends
-    first.
+    """The task with the least time to spare until its deadline, where it ends first.
 
-    No processor is given more than it begins, so that a more urgent task that comes later waits for
-    no other. Slack is deadline - now - what it costs at least. With `drop`, a task that can end in
-    time on no processor is given up.
+    Slack is deadline - now - what it costs at least. With `drop`, a task that can end in time on no
+    processor is given up. What a busy processor was given stays in its order: where the most urgent
+    of all is to go first, only idle processors may be given work.
     """
 
     def __init__(self, costs: CostRows, drop: bool = False) -> None:
@@ -135,13 +134,12 @@ class LeastSlack:
 
     def pick(self, now_us: float, processors: Sequence[ProcessorState], /) -> Choice | None:
         """Return the task of least slack, and where it ends first; None for one given up."""
-        idle = [state for state in processors if not state.busy]
-        task = self._waiting.take(idle)
+        task = self._waiting.take(processors)
         if task is None:
             return None
         if self._drop and self._is_late(task, now_us, processors):
             return task, None
-        return task, earliest_finish(task, self._costs, now_us, idle)[1]
+        return task, earliest_finish(task, self._costs, now_us, processors)[1]
 
     def _is_late(self, task: Task, now_us: float, processors: Sequence[ProcessorState]) -> bool:
         """Return whether no processor, busy ones among them, can end a task in time."""

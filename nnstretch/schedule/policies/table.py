@@ -153,7 +153,7 @@ POLICIES: Mapping[str, PolicyEntry] = {
     ),
     "least_slack": PolicyEntry(
         lambda s: LeastSlack(s.costs),
-        "task with the least time to spare, on the idle processor where it ends first",
+        "task with the least time to spare, where it ends first",
         "Band (mrsnu/band), least slack time first",
         FIRST_TASK,
         "O(P + log n)",
