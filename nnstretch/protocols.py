@@ -59,7 +59,7 @@ class ProcessorState:
         lesser ones waits.
         """
         free_us = self.free_us
-        for other in reversed(self.reserved):
+        for other in reversed(tuple(self.reserved)):
             if other < priority:
                 free_us -= self.reserved[other].total_us
         return free_us
