@@ -92,6 +92,40 @@ def test_two_halves_that_keep_everything_compute_the_original(merge: str) -> Non
         assert relative(module.eval()(X), both.eval()(X)) <= 1e-5
 
 
+@pytest.mark.parametrize("end", ["blocks.0", "blocks.1", "relu"])
+@pytest.mark.parametrize("start", ["input", "stem", "blocks.0"])
+def test_a_cut_with_a_dot_in_its_name_projects_the_original(start: str, end: str) -> None:
+    """Adapters are called after the cut: `adapt_blocks.0_in.conv.weight`."""
+    if start == end:
+        return
+    module = Dotted().eval()
+    branches = (Branch("cpu"), Branch("dsp"))
+    before = (Segment("input", start, (Branch("cpu"),)),) if start != "input" else ()
+    behind = Segment(end, "output", (Branch("cpu"),))
+    both = stretch(
+        module, Plan("dotted", INPUT, (*before, Segment(start, end, branches, "project"), behind))
+    )
+    with torch.no_grad():
+        assert relative(module(X), both.eval()(X)) <= 1e-5
+    adapters = [weight for name, weight in both.named_parameters() if "_in.conv" in name]
+    assert adapters
+    assert all(weight.any() for weight in adapters)
+
+
+class Dotted(nn.Module):
+    """Blocks whose cuts are called `blocks.0` and so on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem = nn.Conv2d(3, 16, 3, padding=1)
+        self.blocks = nn.Sequential(*(nn.Conv2d(16, 16, 3, padding=1) for _ in range(3)))
+        self.adapt_head = nn.Conv2d(16, 8, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.adapt_head(self.blocks(self.stem(x)).relu()).mean((2, 3))
+
+
 def test_a_channel_that_two_branches_kept_is_read_at_half_weight() -> None:
     module = chain([4])
     both = stretch(module, plan(Branch("cpu", width=16), Branch("dsp", width=16)))

@@ -15,6 +15,11 @@ ADAPTER_PREFIX = "adapt_"
 """First letters of every module that stretching adds."""
 
 
+def adapter_of(weight: str) -> str:
+    """Return the module of an adapter that holds a weight, `adapt_LABEL`; a label may have dots."""
+    return weight.rpartition(".")[0].removesuffix(".conv").removesuffix(".norm")
+
+
 def build_adapter(
     label: str, source: str, spec: TensorSpec, width: int, axis: int
 ) -> tuple[list[Node], list[Weight]]:

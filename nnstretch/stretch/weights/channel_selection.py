@@ -9,7 +9,8 @@ from functools import cached_property
 
 import torch
 
-from nnstretch.stretch.lowering.adapters import ADAPTER_PREFIX
+from nnstretch.graph import Weight
+from nnstretch.stretch.lowering.adapters import ADAPTER_PREFIX, adapter_of
 from nnstretch.stretch.lowering.depth_scaling import original_weight
 from nnstretch.stretch.lowering.lower import LoweredBranch
 from nnstretch.stretch.weights.channel_blocks import NO_BLOCK, ChannelBlocks, Index, Run
@@ -57,8 +58,14 @@ class ChannelSelection:
     @cached_property
     def adapters(self) -> frozenset[str]:
         """Return the names of the branch's adapters."""
-        modules = {weight.name.split(".")[0] for weight in self.branch.graph.weights}
-        return frozenset(module for module in modules if module.startswith(ADAPTER_PREFIX))
+        return frozenset(adapter_of(weight.name) for weight in self.adapter_weights)
+
+    @cached_property
+    def adapter_weights(self) -> tuple[Weight, ...]:
+        """Return the weights of the branch's adapters, which the original does not have."""
+        own = {weight.name for weight in self.section.graph.weights}
+        added = [weight for weight in self.branch.graph.weights if weight.name not in own]
+        return tuple(weight for weight in added if weight.name.startswith(ADAPTER_PREFIX))
 
     def has_adapter(self, suffix: str) -> bool:
         """Return whether the branch has an adapter whose name ends so: `_in` or `_out`."""

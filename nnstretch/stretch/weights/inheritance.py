@@ -20,7 +20,7 @@ from collections.abc import Iterator
 import torch
 
 from nnstretch.graph import Graph, ValueRef, refs
-from nnstretch.stretch.lowering.adapters import ADAPTER_PREFIX
+from nnstretch.stretch.lowering.adapters import ADAPTER_PREFIX, adapter_of
 from nnstretch.stretch.lowering.depth_scaling import original_weight
 from nnstretch.stretch.lowering.lower import LoweredNetwork, LoweredSegment
 from nnstretch.stretch.weights.channel_blocks import Index
@@ -122,16 +122,12 @@ def slice_weight(
 def adapter_values(selection: ChannelSelection) -> dict[str, torch.Tensor]:
     """Return the weights of adapters as matrices of zeros and ones."""
     values: dict[str, torch.Tensor] = {}
-    for weight in selection.branch.graph.weights:
+    for weight in selection.adapter_weights:
         shape = weight.spec.shape
-        module = weight.name.split(".")[0]
-        if not module.startswith(ADAPTER_PREFIX) or len(shape) < 2:
-            continue
-        source, target = adapter_ends(selection, module)
-        if shape[:2] == (len(target), len(source)):
+        if len(shape) > 1:
+            source, target = adapter_ends(selection, adapter_of(weight.name))
+            assert shape[:2] == (len(target), len(source)), weight.name
             values[weight.name] = selection_matrix(target, source).reshape(shape)
-        else:
-            values[weight.name] = torch.zeros(shape)
     return values
 
 
