@@ -4,8 +4,7 @@ simulate.py       the verb
 applications.py   applications of a workload, with the times of their tasks
 timed_tasks.py    tasks of one application with their times
 workload_files.py files that a workload names
-network_tasks.py  networks as tasks, cut as finely as is wanted
-piece_copies.py   copies of a network's pieces, between processors and at its ends
+network_tasks.py  networks as tasks, cut as finely as is wanted, and copies of their data
 measured.py       measured costs as a simulation wants them
 measure.py        `simulate measure`: the table of them
 replay.py         recorded beside simulated latencies
