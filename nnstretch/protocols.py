@@ -59,15 +59,15 @@ class ProcessorState:
         lesser ones waits.
         """
         free_us = self.free_us
-        for other in reversed(tuple(self.reserved)):
-            if other < priority:
-                free_us -= self.reserved[other].total_us
+        for level in reversed(tuple(self.reserved)):
+            if level < priority:
+                free_us -= self.reserved[level].total_us
         return free_us
 
     def has_lesser(self, priority: int) -> bool:
         """Return whether anything of a lesser priority is reserved."""
-        lesser = [other for other in self.reserved if other < priority]
-        return any(self.reserved[other].count for other in lesser)
+        lesser = [level for level in self.reserved if level < priority]
+        return any(self.reserved[level].count for level in lesser)
 
 
 Choice = tuple["Task", ProcessorState | None]

@@ -91,6 +91,6 @@ def least_bytes(chip: ChipGraph, name: str, boxes: Iterable[Box]) -> int:
     """Return the bytes of parts of a tensor, the largest first and only such as share nothing."""
     counted: list[Box] = []
     for box in sorted(boxes, key=box_elements, reverse=True):
-        if all(intersect(box, other) is None for other in counted):
+        if all(intersect(box, larger) is None for larger in counted):
             counted.append(box)
     return sum(chip.bytes_of(name, box) for box in counted)

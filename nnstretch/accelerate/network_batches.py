@@ -140,7 +140,7 @@ def first_sizes(shapes: Iterable[Sequence[int]]) -> list[int]:
 
 def batch_of(inputs: Sequence[InputShape]) -> int:
     """Return the first size of given inputs, 1 without any. Raises BadInput for several sizes."""
-    sizes = first_sizes(given.shape for given in inputs)
+    sizes = first_sizes(entry.shape for entry in inputs)
     if len(sizes) > 1:
         raise BadInput(
             f"{' and '.join(map(str, sizes))} inputs at once, --input, write --batch N or equal"

@@ -117,7 +117,7 @@ def call_factory(what: str, make: Any, settings: dict[str, Any], *args: Any) -> 
     except NnstretchError:
         raise
     except (Exception, SystemExit) as error:
-        given = ", ".join(f"{k}={v}" for k, v in settings.items())
-        called = f", called with {given}" if given else ""
+        settings_text = ", ".join(f"{k}={v}" for k, v in settings.items())
+        called = f", called with {settings_text}" if settings_text else ""
         reason = " ".join(str(error).split())[:300]
         raise BadInput(f"cannot make {what}{called}, {type(error).__name__}: {reason}") from error

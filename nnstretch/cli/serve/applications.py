@@ -71,7 +71,6 @@ def load_applications(
     """
     from nnstretch.serve.model_names import check_model_names
     from nnstretch.serve.served_network import ServedNetwork
-    from nnstretch.serve.tensors import datatype_of
 
     check_model_names(settings.name for settings in workload.applications)
     names = [processor.name for processor in pool.processors]
@@ -82,10 +81,8 @@ def load_applications(
     dilation = 1.0
     for settings in workload.applications:
         bundle, transfers_us = bundle_of(settings, folder, soc, pool, tell)
-        for port in (*bundle.manifest.inputs, *bundle.manifest.outputs):
-            datatype_of(port)
-        network = ServedNetwork(bundle, names, backend)
-        networks[settings.name] = network
+        check_ports(bundle)
+        network = networks[settings.name] = ServedNetwork(bundle, names, backend)
         tell(f"{settings.name}: measuring", 0, 1)
         measured_us = network.measured_us()
         if soc is None:
@@ -111,6 +108,14 @@ def load_applications(
         dilation,
         {} if soc is None else source_json(workload, soc),
     )
+
+
+def check_ports(bundle: Bundle) -> None:
+    """Check that clients can send and get every tensor. Raises BadInput for a type that is none."""
+    from nnstretch.serve.tensors import datatype_of
+
+    for port in (*bundle.manifest.inputs, *bundle.manifest.outputs):
+        datatype_of(port)
 
 
 def application_of(settings: ApplicationSettings, timed: TimedTasks) -> Application:

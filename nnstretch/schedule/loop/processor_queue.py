@@ -124,8 +124,8 @@ class ProcessorQueue:
         """Take back a task that was not handed over: all behind it come that much earlier."""
         self.state.free_us -= given.cost_us
         priority = given.task.priority
-        for other, reserved in self._reserved.items():
-            if other <= priority:
+        for level, reserved in self._reserved.items():
+            if level <= priority:
                 for behind in reversed(reserved.tasks):
                     if behind is given:
                         break
@@ -162,7 +162,7 @@ class ProcessorQueue:
 
     def _reserve_for(self, priority: int) -> ReservedQueue:
         """Return a queue for a priority of which nothing is reserved; drop those like it."""
-        used = {other: queue for other, queue in self._reserved.items() if queue.count}
+        used = {level: queue for level, queue in self._reserved.items() if queue.count}
         used[priority] = ReservedQueue()
         self.state.reserved = self._reserved = dict(sorted(used.items(), reverse=True))
         return used[priority]

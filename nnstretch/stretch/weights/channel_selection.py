@@ -63,8 +63,8 @@ class ChannelSelection:
     @cached_property
     def adapter_weights(self) -> tuple[Weight, ...]:
         """Return the weights of the branch's adapters, which the original does not have."""
-        own = {weight.name for weight in self.section.graph.weights}
-        added = [weight for weight in self.branch.graph.weights if weight.name not in own]
+        originals = {weight.name for weight in self.section.graph.weights}
+        added = [weight for weight in self.branch.graph.weights if weight.name not in originals]
         return tuple(weight for weight in added if weight.name.startswith(ADAPTER_PREFIX))
 
     def has_adapter(self, suffix: str) -> bool:
