@@ -156,6 +156,7 @@ def test_a_unit_costs_at_every_width_what_it_costs_lowered(
     assert checked > 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", UNITS)
 def test_a_search_keeps_its_limits_and_proves_its_plan(kind: str) -> None:
     graph = network(kind)
@@ -168,6 +169,7 @@ def test_a_search_keeps_its_limits_and_proves_its_plan(kind: str) -> None:
             assert plan.trial.macs >= min_macs * graph.macs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", UNITS)
 def test_branches_cost_what_their_tables_say(kind: str) -> None:
     assert check_space(network(kind), chip(), None, 0) > 0

@@ -62,11 +62,21 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     with progress_stages(ticking=True) as tick:
         described = described_processors(question.soc, question.processors)
         result = question({}, tick, max(args.top, PLANS) if described else args.top)
+        check_takes_time(result, question)
         write_plans(args, question.analysis.graph, result, out)
         repriced = priced_whole(question, result, described, tick)
         result = replace(result, plans=result.plans[: args.top])
         answer = as_json(result, question.analysis, question.soc, args.model) | repriced
         return answer | views(args, question, result, picture, tick)
+
+
+def check_takes_time(result: SearchResult, question: SearchRequest) -> None:
+    """Check that a network takes time at all. Raises BadInput where no branches can be faster."""
+    if not result.original_us[result.fastest]:
+        raise BadInput(
+            f"cannot search {question.analysis.graph.name}, it takes no time on {result.fastest} of"
+            f" {question.soc.name}, so no branches are faster; partition and export take it"
+        )
 
 
 def priced_whole(

@@ -88,7 +88,6 @@ def search(
     problem = SearchProblem(CostTables(space), limits_of_all, tell, max_params, gap)
     with PausedCollector():
         result = problem.solve(top)
-    check_takes_time(result, analysis.graph.name, soc)
     return replace(result, search_s=time.perf_counter() - began)
 
 
@@ -176,15 +175,6 @@ def check_cuts(analysis: NetworkAnalysis) -> None:
         raise BadInput(
             f"cannot search {graph.name}, {no_cut_reason(inputs, outputs)}, so there is nowhere for"
             f" branches to meet{advice}; partition and export take it"
-        )
-
-
-def check_takes_time(result: SearchResult, network: str, soc: Soc) -> None:
-    """Check that a network takes time at all. Raises BadInput where no branches can be faster."""
-    if not result.original_us[result.fastest]:
-        raise BadInput(
-            f"cannot search {network}, it takes no time on {result.fastest} of {soc.name}, so no"
-            " branches are faster; partition and export take it"
         )
 
 
