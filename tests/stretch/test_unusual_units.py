@@ -132,7 +132,9 @@ def network(kind: str) -> Graph:
     return capture(module(kind), IMAGE, kind)
 
 
-@pytest.mark.parametrize("make", [chip, blocked], ids=["plain", "blocked"])
+@pytest.mark.parametrize(
+    "make", [chip, pytest.param(blocked, marks=pytest.mark.slow)], ids=["plain", "blocked"]
+)
 @pytest.mark.parametrize("kind", UNITS)
 def test_a_unit_costs_at_every_width_what_it_costs_lowered(
     kind: str, make: Callable[[], Soc]
