@@ -177,6 +177,7 @@ def test_branches_cost_what_their_tables_say(kind: str) -> None:
     assert check_space(network(kind), chip(), None, 0) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", UNITS)
 def test_narrow_plans_compute_and_the_original_is_equal(kind: str) -> None:
     net, graph = module(kind), network(kind)
