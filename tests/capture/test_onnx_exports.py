@@ -9,6 +9,7 @@ import pytest
 import torch
 import torchvision
 from support.onnx_graphs import OPSET, check_agrees
+from support.slow_half import half_slow
 from torch import nn
 
 from nnstretch.capture import load_model, trace
@@ -138,7 +139,7 @@ def test_cuts_carry_the_names_of_modules(exported: Callable[[str], Path]) -> Non
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet", "densenet"])
+@pytest.mark.parametrize("name", half_slow(["mobilenet", "densenet", "resnet18"]))
 def test_a_file_is_stretched_like_any_module(name: str, exported: Callable[[str], Path]) -> None:
     path = exported(name)
     direct = NetworkAnalysis(read_onnx(path).graph)

@@ -86,6 +86,7 @@ def test_the_files_are_of_the_format_and_so_are_the_maps(made: Callable[..., Wri
         assert written.exported.int8_snr_db is None
 
 
+@pytest.mark.slow
 def test_a_float_tflite_computes_what_the_manifest_promises(
     made: Callable[..., Written], module: nn.Module
 ) -> None:

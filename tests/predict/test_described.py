@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.shipped_forms import OPS, WINDOWED
+from support.slow_half import half_slow
 
 from nnstretch.accelerate.chip_graph import chip_graph
 from nnstretch.accelerate.machine.load_accelerator import load_accelerator
@@ -38,7 +39,7 @@ def rates_of(machine: str) -> ChipRates:
     return ChipRates(described, described.element_types[0])
 
 
-@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("machine", half_slow(MACHINES))
 @pytest.mark.parametrize("serial", [False, True], ids=["layers", "none"])
 class TestDescribed(PredictorSuite):
     @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support import synthetic
 from support.shipped_forms import forms_of
+from support.slow_half import half_slow
 
 from nnstretch.errors import UnsupportedOp
 from nnstretch.kernel import Kernel
@@ -21,7 +22,9 @@ from nnstretch.testing.strategies import KernelForm, KernelSize, kernel_of_form
 SHIPPED = [(soc, processor.name) for soc in known_socs() for processor in load_soc(soc).processors]
 
 
-@pytest.mark.parametrize(("soc", "processor"), SHIPPED, ids=["-".join(pair) for pair in SHIPPED])
+@pytest.mark.parametrize(
+    ("soc", "processor"), half_slow(SHIPPED), ids=["-".join(pair) for pair in SHIPPED]
+)
 class TestShipped(PredictorSuite):
     @pytest.fixture
     def predictor(self, soc: str, processor: str) -> Any:

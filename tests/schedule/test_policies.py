@@ -9,6 +9,7 @@ from math import inf
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.slow_half import half_slow
 
 from nnstretch.errors import BadInput, UnknownName
 from nnstretch.protocols import Choice, Policy, ProcessorState
@@ -75,7 +76,7 @@ def chosen(
     return choices
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", half_slow(POLICIES))
 class TestEveryPolicy(PlacingPolicySuite):
     @pytest.fixture
     def make_policy(self, name: str) -> MakePolicy:

@@ -135,7 +135,11 @@ def test_a_plan_may_be_deeper_than_its_network(tmp_path: Path) -> None:
             },
         ),
         ("RX-1.6-C", {"GROUP_WS": 24, "STRIDES": 2}),
-        ("EN-L4-C", {"KERNELS": [[3], [3], [5], [3], [5], [5], [3]], "MB_VER": "2(default)"}),
+        pytest.param(
+            "EN-L4-C",
+            {"KERNELS": [[3], [3], [5], [3], [5], [5], [3]], "MB_VER": "2(default)"},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_other_spellings_of_the_same_network(

@@ -14,6 +14,7 @@ from support.brute_force import BruteForce
 from support.optimal_plans import check_is_optimal, least_latency
 from support.search_bounds import search_by_arrays
 from support.search_instances import NETWORK, chip, four_processors, random_instance
+from support.slow_half import half_slow
 
 from nnstretch.errors import BadInput, NoPlan
 from nnstretch.kernel import MOBILE_FUSION, ChannelBlockedLayout, FusionRules
@@ -32,12 +33,6 @@ from nnstretch.stretch.search.search import search
 from nnstretch.stretch.search.search_problem import SearchProblem
 from nnstretch.stretch.search.space.cost_tables import CostTables
 from nnstretch.stretch.search.space.search_space import SearchSpace
-
-
-def half_slow(numbers: range) -> list[object]:
-    """Leave every second number to `make check`."""
-    slow = numbers[1::2]
-    return [pytest.param(n, marks=pytest.mark.slow) if n in slow else n for n in numbers]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

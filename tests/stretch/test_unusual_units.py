@@ -11,6 +11,7 @@ import pytest
 import torch
 from stretch.test_search_space import blocked, check_space
 from support.search_instances import chip
+from support.slow_half import half_slow
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -135,7 +136,7 @@ def network(kind: str) -> Graph:
 @pytest.mark.parametrize(
     "make", [chip, pytest.param(blocked, marks=pytest.mark.slow)], ids=["plain", "blocked"]
 )
-@pytest.mark.parametrize("kind", UNITS)
+@pytest.mark.parametrize("kind", half_slow(UNITS))
 def test_a_unit_costs_at_every_width_what_it_costs_lowered(
     kind: str, make: Callable[[], Soc]
 ) -> None:

@@ -122,6 +122,7 @@ def test_work_and_weights_are_the_published_ones(name: str) -> None:
     assert (resnet(name).macs, resnet(name).params) == (MACS[name], PARAMS[name])
 
 
+@pytest.mark.slow
 def test_units_add_up_and_repeats_name_the_first_of_their_stage() -> None:
     for name in MACS:
         graph = resnet(name)
