@@ -93,6 +93,7 @@ class LoadTestResult:
     def record(self, span: Span) -> None:
         """Note a span and what it took."""
         self.busy_us[span.processor] += span.duration_us  # type: ignore[assignment]
+        self.worked_us = max(self.worked_us, span.end_us)
         if self.traced:
             self.spans.append(span)
 
@@ -221,7 +222,6 @@ def simulate_load(
         if tag == ASK and asked < workload.requests:
             scheduler.submit(asked, executor.now_us + workload.deadline_us)
             asked += 1
-    result.worked_us = executor.now_us
     # What ends after its deadline was computed, too, and is no answer.
     for name in {end.plan for end in result.ends if end.plan is not None and not end.error}:
         result.compare(max_abs_error(networks[name].outputs(values[name]), result.expected[name]))

@@ -66,6 +66,16 @@ def test_where_nothing_is_answered_there_is_no_latency() -> None:
     assert 0.5 < nobody.utilization("cpu") <= 1.0
 
 
+def test_deadlines_that_nobody_misses_leave_the_utilization_as_it_is() -> None:
+    """Waiting for the timer of a request that was answered is no idle time."""
+    free, bound = (
+        load_test(several_plans(), Workload(20, clients=4, deadline_us=us))
+        for us in (math.inf, 1e6)
+    )
+    assert bound.latency_us == free.latency_us
+    assert bound.utilization("cpu") == free.utilization("cpu") == pytest.approx(1.0)
+
+
 def test_disturbances_of_what_is_not_there_are_refused() -> None:
     outage = Disturbances(fails=(Outage("npu", 0.0),))
     with pytest.raises(UnknownName, match="unknown processor 'npu', load test"):
