@@ -74,7 +74,7 @@ def open_plans(
     first = next(iter(sessions.values()))
     path_us = work_us = None
     if first.emulated:
-        duration_us = duration_as_placed(first.durations_us)
+        duration_us = duration_as_placed(first.durations_us, first.handovers_us)
         path_us = critical_path_us(first.tasks, duration_us)
         work_us = sum(duration_us(task) for task in first.tasks)
     served = ServedPlans(

@@ -103,13 +103,13 @@ def rehearsed_dilation(
     can, then on the timetable, to see whether that slips.
     """
     by_task = {span.task.name: span.duration_us for span in predicted.spans}
-    makespan_us = predicted.makespan_us
+    predicted_us = latency_us(predicted)
     free = [run({}, 1.0) for _ in range(WARM_UPS + REHEARSALS)][WARM_UPS:]
-    factor = required_dilation(summarize_rehearsal(tasks, free), by_task, makespan_us)
+    factor = required_dilation(summarize_rehearsal(tasks, free), by_task, predicted_us)
     for _ in range(TRIALS):
         paced = [run(durations_us, factor) for _ in range(REHEARSALS)]
-        late_us = median(latency_us(trace) for trace in paced) - makespan_us
-        better = correct_dilation(factor, late_us / makespan_us if makespan_us else 0.0)
+        late_us = median(latency_us(trace) for trace in paced) - predicted_us
+        better = correct_dilation(factor, late_us / predicted_us if predicted_us else 0.0)
         if better == factor:
             break
         factor = better

@@ -79,6 +79,14 @@ def critical_path_us(tasks: Iterable[Task], duration_us: Callable[[Task], float]
     return max(ends_us.values(), default=0.0)
 
 
-def duration_as_placed(durations_us: TaskTimes) -> Callable[[Task], float]:
-    """Return how long a task takes where its plan put it, us."""
-    return lambda task: durations_us[task.work, task.processor or ""]
+def duration_as_placed(
+    durations_us: TaskTimes, handovers_us: TaskTimes | None = None
+) -> Callable[[Task], float]:
+    """Return how long it takes to hand a task over and to run it where its plan put it, us."""
+    held_us = handovers_us or {}
+
+    def duration_us(task: Task) -> float:
+        key = (task.work, task.processor or "")
+        return held_us.get(key, 0.0) + durations_us[key]
+
+    return duration_us

@@ -14,8 +14,9 @@ from support.tasks import named_task
 from nnstretch.bundle.bundle import Bundle
 from nnstretch.errors import Mismatch
 from nnstretch.run import Session, measure
+from nnstretch.run.load_test import Workload, load_test
 from nnstretch.run.metrics import dispatch_overhead_us, max_abs_error, median_trace
-from nnstretch.run.results.session_json import repeat_runs
+from nnstretch.run.results.session_json import repeat_runs, session_json
 from nnstretch.schedule import (
     serialize,
     task_graph,
@@ -69,6 +70,29 @@ def test_handing_over_is_the_chips_time_and_no_overhead(bundle: Bundle) -> None:
         == session.handovers_us
         != {}
     )
+
+
+def test_a_plan_that_begins_on_an_asynchronous_processor_has_only_the_latency_from_its_arrival(
+    bundle: Bundle,
+) -> None:
+    """Handing over its first task is part of every latency, and of every throughput."""
+    slow = tuple(
+        replace(p, sync_us=60.0, enqueue_us=50.0) if p.name == "dsp" else p
+        for p in PHONE.processors
+    )
+    stem = bundle.manifest.subgraphs[0]
+    stem = replace(stem, processor="dsp", predicted_us={"dsp": 300.0})
+    manifest = replace(
+        bundle.manifest, subgraphs=(stem,), outputs=stem.outputs, sync_us={0: 60.0}
+    )
+    alone, soc = replace(bundle, manifest=manifest), replace(PHONE, processors=slow)
+    session = Session(alone, soc)
+    inputs = session.network.random_inputs(0)
+    times = session_json(session, inputs, repeat_runs(session, inputs, 3))
+    assert times["virtual_ms"] == times["latency_ms"]["median"] == 0.36
+    assert times["throughput_per_s"] == times["sequential_throughput_per_s"]
+    served = load_test(alone, Workload(3), soc).served
+    assert (served.critical_path_us, served.work_us) == (360.0, 360.0)
 
 
 def test_dispatch_overhead_is_what_passes_around_a_meeting_point() -> None:

@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from nnstretch.run.isolated_latency import latency_and_critical_path_us
-from nnstretch.run.metrics import max_abs_error, mean_latency_us, measure, median_trace
+from nnstretch.run.metrics import (
+    latency_us,
+    max_abs_error,
+    mean_latency_us,
+    measure,
+    median_trace,
+)
 from nnstretch.run.perfetto import write_perfetto
 from nnstretch.run.session import Session
 from nnstretch.trace import Trace
@@ -94,7 +100,7 @@ def times_json(session: Session, runs: RepeatedRuns) -> dict[str, Any]:
         "backend": session.backends,
         "repeats": len(runs.traces),
         "latency_ms": {name: time_us / 1e3 for name, time_us in metrics.latency_us.items()},
-        "virtual_ms": session.predicted().makespan_us / 1e3 if session.emulated else None,
+        "virtual_ms": latency_us(session.predicted()) / 1e3 if session.emulated else None,
         "dilation": session.dilation,
         "late_tasks": runs.late,
         "critical_path_ms": metrics.critical_path_us / 1e3,
@@ -134,7 +140,7 @@ def sequential_latency_us(
     """Return the latency of branches one after another, and whether it is predicted or measured."""
     with session.one_after_another() as sequential:
         if sequential.emulated:
-            return sequential.predicted().makespan_us, "predicted"
+            return latency_us(sequential.predicted()), "predicted"
         runs = repeat_runs(sequential, inputs, SEQUENTIAL_REPEATS, progress)
         return mean_latency_us(runs.traces), "measured"
 
