@@ -11,7 +11,9 @@ from nnstretch.plan import Plan
 from nnstretch.predictor import Estimate
 
 AlternativeEstimates = Mapping[str, Estimate]
-"""Estimates by processor, transfers included; processors that cannot run it are absent."""
+"""Estimates by processor, transfers and synchronization included; those that cannot run it are
+absent.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,10 @@ class Subgraph:
     segment: Annotated[int, Range(0)] = 0
     """Which segment of the plan it belongs to, counted from 0."""
     predicted_us: dict[str, TimeUs] = field(default_factory=dict)
-    """Predicted latency by processor, copies included; empty where no chip was given."""
+    """Predicted latency by processor, copies included; empty where no chip was given.
+
+    Elsewhere than on its own processor, synchronisation is included, too.
+    """
     error_us: dict[str, TimeUs] = field(default_factory=dict)
     max_abs_error: float = 0.0
     """Largest difference from the module, measured at export."""
@@ -116,7 +119,7 @@ class Manifest:
     max_abs_error: float
     """Whole network against the module, measured at export."""
     sync_us: dict[int, TimeUs] = field(default_factory=dict)
-    """Predicted synchronisation at the end of each branched segment."""
+    """Predicted synchronisation at the end of each segment, as the plan places it."""
     plan: str = ""
     """The plan as YAML, for readers and reports."""
     format: int = FORMAT

@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from nnstretch.bundle.manifest import Manifest, processors_named, segment_ends
+from nnstretch.bundle.manifest import Manifest, processors_named
 from nnstretch.bundle.pipeline_view import edges, subgraphs_of_stage
 from nnstretch.pipeline import PipelineSpec, PipelineStage
-from nnstretch.schedule.task_graph import subgraph_tasks
+from nnstretch.schedule.task_graph import subgraph_tasks, task_durations_us
 from nnstretch.soc import Processor
 from nnstretch.task import Task, WorkKey, task_name
 
@@ -246,12 +246,7 @@ def stream_durations_us(manifest: Manifest) -> dict[tuple[WorkKey, str], float]:
     """
     pipeline = manifest.pipeline
     assert pipeline is not None
-    ends = {name: segment for segment, name in segment_ends(manifest).items()}
-    durations: dict[tuple[WorkKey, str], float] = {}
-    for sub in manifest.subgraphs:
-        sync_us = manifest.sync_us.get(ends[sub.name], 0.0) if sub.name in ends else 0.0
-        for processor, time_us in sub.predicted_us.items():
-            durations[sub.name, processor] = time_us + sync_us
+    durations = task_durations_us(manifest)
     copied = stages_with_copies(manifest)
     for stage in pipeline.stages:
         for name in stage.copy_in_us if stage.name in copied else ():

@@ -136,28 +136,29 @@ def task_durations_us(
 ) -> dict[tuple[WorkKey, str], float]:
     """Return microseconds by (sub-graph of a plan, processor).
 
-    The prediction, and at a meeting point its synchronisation.
+    The prediction, and where a segment ends its synchronisation: at a meeting point, or at the only
+    branch where the plan placed it, since elsewhere the prediction holds that processor's own.
 
     What of that passes at the start, because `processors` hold the host to enqueue, is not paid
     again.
     """
-    enqueued_us = {
-        processor.name: processor.enqueue_us for processor in processors if processor.asynchronous
-    }
+    waited_for = tuple(processor for processor in processors if processor.asynchronous)
+    enqueued_us = enqueue_times_us(manifest, waited_for, plan)
     paid_us: dict[int, float] = {}
     for sub in manifest.subgraphs:
-        if sub.role == "branch":
-            paid_us[sub.segment] = max(
-                paid_us.get(sub.segment, 0.0), enqueued_us.get(sub.processor, 0.0)
-            )
-    ends = segment_ends(manifest).items()
+        held_us = enqueued_us.get((work_key(sub.name, plan), sub.processor), 0.0)
+        paid_us[sub.segment] = max(paid_us.get(sub.segment, 0.0), held_us)
     sync_us = {
-        name: max(0.0, manifest.sync_us.get(segment, 0.0) - paid_us.get(segment, 0.0))
-        for segment, name in ends
+        name: max(0.0, manifest.sync_us.get(segment, 0.0) - paid_us[segment])
+        for segment, name in segment_ends(manifest).items()
     }
     durations_us: dict[tuple[WorkKey, str], float] = {}
     for sub in manifest.subgraphs:
         work = work_key(sub.name, plan)
         for processor, time_us in sub.predicted_us.items():
-            durations_us[work, processor] = time_us + sync_us.get(sub.name, 0.0)
+            if sub.role == "merge" or processor == sub.processor:
+                duration_us = time_us + sync_us.get(sub.name, 0.0)
+            else:
+                duration_us = max(0.0, time_us - enqueued_us.get((work, processor), 0.0))
+            durations_us[work, processor] = duration_us
     return durations_us

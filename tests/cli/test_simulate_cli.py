@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,19 @@ def queue(tmp_path: Path) -> Path:
     path = tmp_path / "queue.yaml"
     path.write_text(QUEUE, encoding="utf-8")
     return path
+
+
+def test_handing_over_is_a_part_of_what_a_bundle_is_predicted_to_take(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    bundle = branched_bundle()
+    stem = replace(bundle.manifest.subgraphs[0], processor="gpu", predicted_us={"gpu": 300.0})
+    manifest = replace(bundle.manifest, subgraphs=(stem,), outputs=stem.outputs, sync_us={0: 400.0})
+    write_bundle(tmp_path / "net.nns", manifest, {stem.file: bundle.files[stem.file]})
+    app = "{name: a, model: net.nns, placement: kept, arrivals: {times_ms: [0]}}"
+    path = tmp_path / "one.yaml"
+    path.write_text(f"soc: mi9\npolicy: met\napplications:\n- {app}\n", encoding="utf-8")
+    assert simulate(capsys, path)["app_latency_ms"]["mean"] == 0.7
 
 
 def test_work_that_takes_no_time_ends_when_it_arrives(

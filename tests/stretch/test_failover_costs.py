@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,13 +23,14 @@ from nnstretch.schedule import (
     RequestScheduler,
     StaticPlacement,
     VirtualExecutor,
+    enqueue_times_us,
     task_durations_us,
     task_graph,
 )
 from nnstretch.soc import Soc
 from nnstretch.stretch import NetworkAnalysis, lower
 from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan
-from nnstretch.stretch.cost.failover_costs import with_alternatives
+from nnstretch.stretch.cost.failover_costs import segment_alternatives, with_alternatives
 
 SHAPE = (1, 3, 16, 16)
 PLAN = Plan(
@@ -102,7 +104,9 @@ def test_a_bundle_says_what_each_sub_graph_takes_on_each_processor(
     copies_us = gpu.copy_in.cost_us(16 * 256) + gpu.copy_out.cost_us(size)
     slowdown = soc.contention_factor(frozenset(("cpu", "gpu")))
     assert sub.predicted_us["gpu"] == pytest.approx(
-        copies_us + slowdown * CostModel(soc).estimate_graph(branch.graph, "gpu").latency_us
+        copies_us
+        + gpu.sync_us
+        + slowdown * CostModel(soc).estimate_graph(branch.graph, "gpu").latency_us
     )
     assert (
         sub.predicted_us["dsp"] == estimate_plan(lowered, soc).segments[1].branches[1].latency_us
@@ -116,9 +120,43 @@ def test_a_bundle_says_what_each_sub_graph_takes_on_each_processor(
     merge = next(sub for sub in bundle.subgraphs if sub.role == "merge")
     assert (
         merge.predicted_us["gpu"]
-        > gpu.copy_in.cost_us(16 * 256) + gpu.copy_out.cost_us(16 * 256)
+        > gpu.copy_in.cost_us(16 * 256) + gpu.copy_out.cost_us(16 * 256) + gpu.sync_us
         > merge.predicted_us["cpu"]
     )
+
+
+@pytest.mark.parametrize("planned", ["cpu", "gpu"])
+def test_a_network_takes_what_is_predicted_wherever_it_moves_as_a_whole(
+    tmp_path: Path, soc: Soc, planned: str
+) -> None:
+    module = network()
+    analysis = NetworkAnalysis(capture(module, torch.zeros(SHAPE), "tiny"))
+    whole = {
+        name: Plan("tiny", SHAPE, (Segment("input", "output", (Branch(name),)),))
+        for name in ("cpu", "gpu")
+    }
+    lowered = {name: lower(analysis, plan) for name, plan in whole.items()}
+    trials = {name: estimate_plan(network, soc) for name, network in lowered.items()}
+    trial = with_alternatives(trials[planned], lowered[planned], soc)
+    plan = whole[planned]
+    manifest = export(stretch(module, plan), plan, tmp_path / "net.nns", trial=trial, soc=soc)
+    (sub,) = manifest.subgraphs
+    handed_us = enqueue_times_us(manifest, soc.processors)
+    host_us = task_durations_us(manifest, soc.processors)
+    for name, elsewhere in trials.items():
+        key = sub.name, name
+        assert task_durations_us(manifest)[key] == pytest.approx(elsewhere.latency_us)
+        paid_us = handed_us.get(key, 0.0) + host_us[key]
+        assert paid_us == pytest.approx(elsewhere.latency_us), "handing over is a part of it"
+
+
+def test_what_a_segment_pays_anyway_is_not_paid_again(soc: Soc) -> None:
+    lowered = lower(NetworkAnalysis(capture(network(), torch.zeros(SHAPE), "tiny")), PLAN)
+    segment, cost_model = lowered.segments[1], CostModel(soc)
+    free, paid = (segment_alternatives(segment, cost_model, us) for us in (0.0, 100.0))
+    assert paid[0]["gpu"].latency_us == pytest.approx(free[0]["gpu"].latency_us - 100.0)
+    assert paid[0]["dsp"] == free[0]["dsp"]
+    assert paid[2] == free[2], "behind the meeting point"
 
 
 def test_unmeasured_times_are_absent(soc: Soc) -> None:

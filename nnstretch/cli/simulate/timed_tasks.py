@@ -92,7 +92,7 @@ def bundle_tasks(settings: ApplicationSettings, manifest: Manifest, pool: Pool) 
     """Return a bundle's tasks, with the times that it was exported with."""
     from nnstretch.schedule.task_graph import task_durations_us, task_graph
 
-    by_original = task_durations_us(manifest, pool.processors)
+    by_original = task_durations_us(manifest)
     times_us: dict[tuple[WorkKey, str], float] = {}
     for processor in pool.processors:
         for (work, name), time_us in by_original.items():

@@ -17,27 +17,37 @@ from nnstretch.trial import AlternativeEstimates, Trial
 def with_alternatives(trial: Trial, stretched: LoweredNetwork, soc: Soc) -> Trial:
     """Return the trial of a lowered plan with `Trial.alternatives` filled in."""
     cost_model = CostModel(soc)
-    alternatives = [segment_alternatives(segment, cost_model) for segment in stretched.segments]
+    alternatives: list[tuple[AlternativeEstimates, ...]] = []
+    for segment, cost in zip(stretched.segments, trial.segments, strict=True):
+        # An only branch takes its synchronisation with it; where several meet it is paid anyway.
+        paid_us = cost.sync_us if len(cost.branches) > 1 else 0.0
+        alternatives.append(segment_alternatives(segment, cost_model, paid_us))
     return replace(trial, alternatives=tuple(alternatives))
 
 
 def segment_alternatives(
-    lowered: LoweredSegment, cost_model: CostModel
+    lowered: LoweredSegment, cost_model: CostModel, paid_us: float
 ) -> tuple[AlternativeEstimates, ...]:
-    """Return alternatives of each branch and, where there are several, of the merge behind them."""
+    """Return alternatives of each branch and, where there are several, of the merge behind them.
+
+    `paid_us`: synchronisation that the segment pays wherever its branches run.
+    """
     processors = frozenset(lowered.processors)
-    rows = [branch_alternatives(branch, processors, cost_model) for branch in lowered.branches]
+    rows: list[AlternativeEstimates] = []
+    for branch in lowered.branches:
+        rows.append(branch_alternatives(branch, processors, cost_model, paid_us))
     if len(rows) > 1:
         rows.append(merge_alternatives(lowered, cost_model))
     return tuple(rows)
 
 
 def branch_alternatives(
-    lowered: LoweredBranch, team: frozenset[str], cost_model: CostModel
+    lowered: LoweredBranch, team: frozenset[str], cost_model: CostModel, paid_us: float
 ) -> AlternativeEstimates:
     """Estimate a branch of a team on other processors, as though it alone had moved.
 
-    Data crosses from the host and back, and the others slow it down where they are.
+    Data crosses from the host and back, the host waits for it longer than `paid_us` where that is
+    less than its synchronisation there, and the others slow it down where they are.
     """
     soc = cost_model.soc
     planned = lowered.branch.processor
@@ -50,13 +60,16 @@ def branch_alternatives(
         isolated = cost_model.estimate_graph(lowered.graph, soc.price_key(name, concurrent))
         slowdown = soc.contention_factor(concurrent) if len(concurrent) > 1 else 1.0
         copies_us = processor.copy_in.cost_us(bytes_in) + processor.copy_out.cost_us(bytes_out)
-        return Estimate(copies_us + slowdown * isolated.latency_us, slowdown * isolated.error_us)
+        crossing_us = copies_us + max(0.0, processor.sync_us - paid_us)
+        return Estimate(crossing_us + slowdown * isolated.latency_us, slowdown * isolated.error_us)
 
     return known_estimates(estimate_on, (name for name in soc.predictors if name != planned))
 
 
 def merge_alternatives(lowered: LoweredSegment, cost_model: CostModel) -> AlternativeEstimates:
-    """Estimate a merge: the host's time on a CPU, else a concatenation kernel and copies."""
+    """Estimate a merge: the host's time on a CPU, else a concatenation kernel, copies and
+    synchronisation.
+    """
     soc = cost_model.soc
     elements = sum(branch.output.elements for branch in lowered.branches)
     size_bytes = elements * soc.element_bytes
@@ -67,8 +80,8 @@ def merge_alternatives(lowered: LoweredSegment, cost_model: CostModel) -> Altern
             return Estimate(soc.merge.cost_us(size_bytes), 0.0)
         concat = cost_model.estimate_total([concat_kernel(lowered, elements)], name)
         copy_in_us = processor.copy_in.cost_us(size_bytes)
-        copy_out_us = processor.copy_out.cost_us(size_bytes)
-        return Estimate(copy_in_us + concat.latency_us + copy_out_us, concat.error_us)
+        out_us = processor.copy_out.cost_us(size_bytes) + processor.sync_us
+        return Estimate(copy_in_us + concat.latency_us + out_us, concat.error_us)
 
     return known_estimates(estimate_on, soc.predictors)
 
