@@ -121,7 +121,7 @@ So every plan but {MAIN} is its team's fastest with at most {LONGEST:g} of the n
 lies behind a meeting point can go to the CPU although that was slow when last heard of, where half of the CPU's speed is still more than
 half of the GPU's. In the stretch with the CPU busy the adaptive runtime takes {cost:.0%} longer for it.
 
-A moved sub-graph takes what bundles predict for it there: copies, and contention as though it alone had moved. What its neighbours then
+A moved sub-graph takes what bundles predict for it there: copies, synchronization, and contention as though it alone had moved. What its neighbours then
 lose by contention is not emulated; on `mi9` that is up to a factor of 2 on what the CPU multiplies while the DSP works.
 """
 
