@@ -21,7 +21,6 @@ from cli.test_cli import NET, called, refused
 from rich.console import Console
 
 from nnstretch.cli import main
-from nnstretch.cli.loaded_model import load_model_argument
 from nnstretch.cli.progress import progress, progress_stages
 from nnstretch.cli.search import search as search_verb
 from nnstretch.cli.search import show as search_tables
@@ -30,8 +29,6 @@ from nnstretch.files.plan_yaml import read_plan
 from nnstretch.predict import load_soc
 from nnstretch.predict.save_soc import save_soc
 from nnstretch.report.charts.pareto_chart import ParetoMark, ParetoPanel, front_picture
-from nnstretch.stretch.cost.cost_model import estimate_plan
-from nnstretch.stretch.lowering.lower import lower
 from nnstretch.stretch.search import search as optimum
 from nnstretch.stretch.search.pareto import limit_ratios, undominated_points
 
@@ -197,15 +194,10 @@ def test_energy_is_a_column_where_the_chip_knows_its_power(
     (front,) = found["pareto"]
     for point in front["points"]:
         (tmp_path / "plan.yaml").write_text(point["plan"])
-        trial = estimate_plan(
-            lower(load_model_argument(model).analysis, read_plan(tmp_path / "plan.yaml")),
-            load_soc("mi9"),
-        )
-        spent = (
-            sum(b.compute_us * watts[b.processor] for s in trial.segments for b in s.branches)
-            / 1000
-        )
-        assert point["energy_mj"] == pytest.approx(spent)
+        app = "{name: a, model: plan.yaml, placement: kept, arrivals: {times_ms: [0]}}"
+        (tmp_path / "once.yaml").write_text(f"policy: met\napplications:\n- {app}\n")
+        once = called(capsys, "simulate", str(tmp_path / "once.yaml"), "--json", *flags[:2])
+        assert point["energy_mj"] == pytest.approx(json.loads(once[1])["energy_mj"])
     assert "mJ" in shown(found)
 
 

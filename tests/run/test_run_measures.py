@@ -82,9 +82,7 @@ def test_a_plan_that_begins_on_an_asynchronous_processor_has_only_the_latency_fr
     )
     stem = bundle.manifest.subgraphs[0]
     stem = replace(stem, processor="dsp", predicted_us={"dsp": 300.0})
-    manifest = replace(
-        bundle.manifest, subgraphs=(stem,), outputs=stem.outputs, sync_us={0: 60.0}
-    )
+    manifest = replace(bundle.manifest, subgraphs=(stem,), outputs=stem.outputs, sync_us={0: 60.0})
     alone, soc = replace(bundle, manifest=manifest), replace(PHONE, processors=slow)
     session = Session(alone, soc)
     inputs = session.network.random_inputs(0)

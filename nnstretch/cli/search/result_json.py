@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.files.trial_json import segments_json
+from nnstretch.soc import host_of
 
 if TYPE_CHECKING:
     from nnstretch.soc import Soc
@@ -180,7 +181,6 @@ def front_json(front: ParetoFront, result: SearchResult, soc: Soc) -> dict[str, 
 def point_json(point: ParetoPoint, result: SearchResult, soc: Soc) -> dict[str, Any]:
     """Return a point of a front as JSON data."""
     from nnstretch.files.plan_yaml import plan_text
-    from nnstretch.stretch.search.pareto import energy_mj
 
     trial, original = point.trial, result.original
     held_bytes, energy = trial.weight_bytes(soc.element_bytes), energy_mj(trial, soc)
@@ -199,3 +199,20 @@ def point_json(point: ParetoPoint, result: SearchResult, soc: Soc) -> dict[str, 
         "gap": point.gap,
         "plan": plan_text(trial.plan),
     } | ({} if energy is None else {"energy_mj": energy})
+
+
+def energy_mj(trial: Trial, soc: Soc) -> float | None:
+    """Return what processors use above the idle chip, mJ; None where a power is not known.
+
+    While they are busy, as in a simulation: computing, copying, merging and synchronizing.
+    """
+    from nnstretch.schedule.task_graph import durations_of_trial
+
+    host = host_of(soc.processors) or soc.processors[0].name
+    energy = 0.0
+    for (_, name), busy_us in durations_of_trial(trial, host).items():
+        power_w = soc.processor(name).power_w
+        if power_w is None:
+            return None
+        energy += power_w * busy_us / 1000
+    return energy

@@ -205,18 +205,6 @@ def undominated_points(points: Sequence[ParetoPoint], measure: str) -> tuple[Par
     return tuple(best)
 
 
-def energy_mj(trial: Trial, soc: Soc) -> float | None:
-    """Estimate the energy of computing above the idle chip, mJ; None where a power is unknown."""
-    total = 0.0
-    for segment in trial.segments:
-        for branch in segment.branches:
-            power_w = soc.processor(branch.processor).power_w
-            if power_w is None:
-                return None
-            total += power_w * branch.compute_us / 1000
-    return total
-
-
 def sensitivity(
     ask: SearchFunction, progress: Progress | None = None
 ) -> tuple[tuple[SensitivityRow, ...], bool]:
