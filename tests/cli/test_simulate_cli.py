@@ -116,6 +116,7 @@ def test_an_application_of_which_nothing_ends_is_not_taken_for_one_alone(
     assert main([*call, "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert [app["slowdown"] for app in result["apps"]] == [None, 1.5]
+    assert result["apps"][0]["latency_ms"] == dict.fromkeys(("mean", "p50", "p95", "p99"))
     assert (result["antt"], result["jain_fairness"]) == (None, None)
     assert result["stp"] == pytest.approx(1 / 1.5)
     assert main(call) == 0

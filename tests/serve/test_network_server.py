@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from concurrent.futures import CancelledError, wait
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 from support.serving import TWO, Gate, image, serving
 
+from nnstretch.cli.serve.result_json import result_json
+from nnstretch.cli.serve.show import show
 from nnstretch.errors import BadInput, Cancelled, DeadlineMissed, ProcessorFailed, UnknownName
 from nnstretch.files.workload.service_record import RecordedRequest
 from nnstretch.schedule import Disturbances, Outage
@@ -185,6 +190,25 @@ def test_closing_answers_or_cancels_what_is_open_and_takes_no_more(tmp_path: Pat
         with pytest.raises(Cancelled):
             reply.result(30)
     assert server.applications["net"].statistics.lost == 0
+
+
+def test_a_missed_deadline_is_no_failure_and_nothing_answered_has_no_latency(
+    tmp_path: Path,
+) -> None:
+    with serving(tmp_path) as server:
+        gate = Gate(server.applications["net"].network)
+        reply = submitted(server, timeout_us=1000)
+        with pytest.raises(DeadlineMissed):
+            reply.result(30)
+        gate.open()
+    result = result_json(server, 1.0)
+    ends = ("accepted", "answered", "failed", "deadline_misses", "lost")
+    for counts in (result, *result["apps"]):
+        assert [counts[end] for end in ends] == [1, 0, 0, 1, 0]
+        assert counts["latency_ms"] == dict.fromkeys(("mean", "p50", "p95", "p99"))
+    console = Console(file=StringIO(), width=120)
+    show(result, console)
+    assert re.search(r"net +│ 0 of 1 +│ 0, 1, 0 +│ - +│ - +│ - +│ - ", console.file.getvalue())  # type: ignore[attr-defined]
 
 
 def test_a_failing_task_ends_its_request_alone(tmp_path: Path) -> None:

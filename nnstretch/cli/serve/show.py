@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.progress import warn_uncalibrated
+from nnstretch.cli.simulate.show import ms_cell
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,7 +20,7 @@ def show(result: dict[str, Any], console: Console) -> None:
         *("application", "answered", "refused, missed, cancelled", "mean ms", "p50", "p95", "p99")
     )
     for app in result["apps"]:
-        latency = [f"{app['latency_ms'][name]:.4g}" for name in ("mean", "p50", "p95", "p99")]
+        latency = [ms_cell(app["latency_ms"][name]) for name in ("mean", "p50", "p95", "p99")]
         others = ("refused", "deadline_misses", "cancelled")
         table.add_row(
             *(app["name"], f"{app['answered']} of {app['accepted']}"),

@@ -67,5 +67,6 @@ def beside(recorded: Latencies, simulated: Latencies) -> dict[str, Any]:
     recorded_ms, simulated_ms = recorded.summary_ms(), simulated.summary_ms()
     errors: dict[str, float | None] = {}
     for name in QUANTILES:
-        errors[name] = simulated_ms[name] / recorded_ms[name] - 1 if recorded_ms[name] else None
+        was_ms, now_ms = recorded_ms[name], simulated_ms[name]
+        errors[name] = now_ms / was_ms - 1 if was_ms and now_ms is not None else None
     return {"recorded_ms": recorded_ms, "simulated_ms": simulated_ms, "error": errors}

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from nnstretch.schedule.simulation.latencies import Latencies
-from nnstretch.schedule.simulation.replications import Measured, measured
+from nnstretch.schedule.simulation.replications import measured
 from nnstretch.schedule.simulation.settings import SimulationSettings
 from nnstretch.schedule.simulation.simulate import (
     NO_TIME_US,
@@ -100,21 +100,23 @@ def app_json(runs: Sequence[ApplicationRun]) -> dict[str, Any]:
 
 def latency_json(
     latencies: Sequence[Latencies],
-) -> tuple[dict[str, float], dict[str, list[float]] | None]:
+) -> tuple[dict[str, float | None], dict[str, list[float]] | None]:
     """Return mean and percentiles, and their intervals; None for one replication.
 
-    Of the replications in which anything ended; 0 where that is none of them.
+    Of the replications in which anything ended; None for each where that is none of them.
     """
-    summaries = [sample.summary_ms() for sample in latencies if sample.count]
-    summaries = summaries or [sample.summary_ms() for sample in latencies]
-    values: dict[str, Measured] = {}
-    for name in summaries[0]:
-        values[name] = measured([summary[name] for summary in summaries])
+    summaries = [sample.summary_ms() for sample in latencies]
+    means: dict[str, float | None] = dict.fromkeys(summaries[0])
     intervals: dict[str, list[float]] = {}
-    for name, value in values.items():
+    for name in means:
+        known = [time_ms for summary in summaries if (time_ms := summary[name]) is not None]
+        if not known:
+            continue
+        value = measured(known)
+        means[name] = value.mean
         if value.half_width is not None:
             intervals[name] = [value.mean - value.half_width, value.mean + value.half_width]
-    return {name: value.mean for name, value in values.items()}, intervals or None
+    return means, intervals or None
 
 
 def all_latencies(result: SimulationResult) -> Latencies:

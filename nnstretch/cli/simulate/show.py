@@ -45,8 +45,13 @@ def latency_cells(app: dict[str, Any]) -> list[str]:
     mean = f"{latency['mean']:.4g}"
     if interval is not None:
         mean += f" ± {interval['mean'][1] - latency['mean']:.2g}"
-    percentiles = [f"{latency[name]:.4g}" for name in ("p50", "p95", "p99")]
+    percentiles = [ms_cell(latency[name]) for name in ("p50", "p95", "p99")]
     return [mean, *percentiles, misses, "-" if slowdown is None else f"{slowdown:.2f}"]
+
+
+def ms_cell(time_ms: float | None) -> str:
+    """Return a latency; "-" where nothing has one."""
+    return "-" if time_ms is None else f"{time_ms:.4g}"
 
 
 def show_replay(replay: dict[str, Any], console: Console) -> None:
@@ -59,8 +64,8 @@ def show_replay(replay: dict[str, Any], console: Console) -> None:
         for name in ("mean", "p50", "p95", "p99"):
             error = row["error"][name]
             off = "" if error is None else f" {error:+.1%}"
-            pair = f"{row['recorded_ms'][name]:.4g} / {row['simulated_ms'][name]:.4g}"
-            cells.append(pair + off)
+            times = (ms_cell(row[what][name]) for what in ("recorded_ms", "simulated_ms"))
+            cells.append(" / ".join(times) + off)
         table.add_row(row["name"], *cells)
     console.print(table)
     console.print(

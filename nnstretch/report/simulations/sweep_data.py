@@ -57,12 +57,14 @@ class SweepData:
 
 def mean_latency_ms(result: SimulationView) -> float:
     """Return the mean latency of a trial, ms; NaN where nothing ended."""
-    return result.app_latency_ms.mean if has_ended(result) else math.nan
+    mean_ms = result.app_latency_ms.mean if has_ended(result) else None
+    return math.nan if mean_ms is None else mean_ms
 
 
 def p95_latency_ms(result: SimulationView) -> float:
     """Return the latency that 95 % of a trial do not exceed, ms; NaN where nothing ended."""
-    return result.app_latency_ms.p95 if has_ended(result) else math.nan
+    p95_ms = result.app_latency_ms.p95 if has_ended(result) else None
+    return math.nan if p95_ms is None else p95_ms
 
 
 def has_ended(result: SimulationView) -> bool:

@@ -16,12 +16,12 @@ Count = Annotated[int, Range(0)]
 @tolerant
 @dataclass(frozen=True, slots=True)
 class LatencyView:
-    """Latencies of instances, ms."""
+    """Latencies of instances, ms; None where none ended."""
 
-    mean: Size
-    p50: Size
-    p95: Size
-    p99: Size
+    mean: Size | None = None
+    p50: Size | None = None
+    p95: Size | None = None
+    p99: Size | None = None
 
 
 @tolerant

@@ -61,9 +61,11 @@ class Latencies:
                 break
         return min(max(exp((bucket + 0.5) * WIDTH), self.least_us), self.most_us)
 
-    def summary_ms(self) -> dict[str, float]:
-        """Return mean and percentiles, ms."""
+    def summary_ms(self) -> dict[str, float | None]:
+        """Return mean and percentiles, ms; None for each where there is no latency."""
         quantiles = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+        if not self.count:
+            return dict.fromkeys(("mean", *quantiles))
         of_quantiles = {name: self.quantile_us(share) / 1000 for name, share in quantiles.items()}
         return {"mean": self.mean_us / 1000, **of_quantiles}
 
