@@ -9,7 +9,8 @@ off it is.
 Other work on the machine is seen while it happens: what it disturbed is measured again, and what
 stays disturbed is not kept. A profile that lost too much by it says so in one line, its card and
 every prediction from it say `noisy`, and the exit status is 1; the same command at a quieter time
-goes on with what was undisturbed.
+keeps what was undisturbed and measures more, with the whole budget once more. So it does where a
+run measured too few kernels to fit.
 
 The budget covers all: probing what the backend fuses, measuring, fitting, what lies around kernels,
 validation. What did not fit is listed on the card.

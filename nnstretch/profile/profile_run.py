@@ -51,12 +51,10 @@ from nnstretch.profile.profile_request import (
 )
 from nnstretch.profile.sampling.journal import ProfileJournal, open_journal, remove_journal
 from nnstretch.profile.sampling.sample import Sample, normalize_disturbed
-from nnstretch.profile.sampling_phase import Rules, SamplingPhase
+from nnstretch.profile.sampling_phase import LEAST_SAMPLES, Rules, SamplingPhase
 from nnstretch.profile.system_costs import measure_surroundings, representative_kernels
 from nnstretch.profile.validation import HeldOutNetwork, ProfiledProcessor, summary, validate
 from nnstretch.soc import Soc
-
-LEAST_SAMPLES = 50
 
 
 @dataclass

@@ -27,6 +27,8 @@ from nnstretch.soc import Soc
 
 PROBE_SHARE = 0.4
 """Of the time planned for sampling a cluster, at most, for probing what its backend fuses."""
+LEAST_SAMPLES = 50
+"""Kernels of a cluster that a predictor is fitted to, at least."""
 PER_CORE = ("recording_us", "harness_us", "framing_us", "call_us")
 """What meters remember of the harness; another core has its own."""
 Rules = dict[int, FusionRules]
@@ -70,7 +72,8 @@ class SamplingPhase:
         first_places = {place.cluster: place for place in reversed(places)}
         sampling_s = self.budget.left_s("sampling")
         self.watch.pausable_s = PAUSES * sampling_s
-        if not self.wanted.targets:
+        kernels = [len(samples.get(cluster, ())) for cluster in first_places]
+        if not (self.wanted.targets or self.is_doubtful or min(kernels) < LEAST_SAMPLES):
             sampling_s = min(sampling_s, self.budget.planned_s["sampling"] - journal.spent_s)
         cluster_s = max(0.0, sampling_s) / len(first_places)
         probe_s = PROBE_SHARE * self.budget.planned_s["sampling"] / len(first_places)
@@ -102,6 +105,11 @@ class SamplingPhase:
                 power_w = (device_energy.joules() - before_j) / (self.budget.clock() - started_s)
                 notes.append(f"{where(place)}: mean power {power_w:.0f} W, {device_energy.source}")
         return rules, notes
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Return whether others disturbed earlier runs, so that their time does not count."""
+        return self.earlier is not None and bool(self.earlier.noisy)
 
     def sampler_of(
         self,

@@ -9,12 +9,14 @@ import pytest
 from support.fake_meter import FakeMeter
 from support.quiet_watch import quiet_watch
 
+from nnstretch.errors import BadInput
 from nnstretch.predict import load_soc
 from nnstretch.predict.learned import Learned
+from nnstretch.predict.save_soc import save_soc
 from nnstretch.profile import profile_run, system_costs, validation
 from nnstretch.profile.machine import Cluster
 from nnstretch.profile.profile_request import ProfileRequest, ProfileResult
-from nnstretch.profile.profile_run import ProfileRun
+from nnstretch.profile.profile_run import ProfileRun, mark_noisy
 from nnstretch.profile.validation import HeldOutNetwork, ProfiledProcessor
 
 PAIR = frozenset(("cpu0", "cpu1"))
@@ -104,6 +106,27 @@ def test_what_was_disturbed_stays_noisy_until_it_is_measured_anew(
     machine.factor = 1.2
     assert machine.run(out, 80.0).soc.noisy == ""
     assert load_soc(out).contention == {PAIR: 1.2}
+
+
+def test_the_same_command_measures_more_where_others_disturbed(
+    tmp_path: Path, machine: Machine
+) -> None:
+    out = tmp_path / "chip"
+    first = machine.run(out, 12.0)
+    assert machine.run(out, 12.0).kernels == first.kernels, "it has had its time"
+    save_soc(mark_noisy(load_soc(out), "others took the core"), out)
+    again = machine.run(out, 12.0)
+    assert again.kernels > 1.5 * first.kernels
+    assert machine.run(out, 12.0).kernels == again.kernels, "it is quiet now"
+
+
+def test_the_same_command_measures_more_where_there_were_too_few_kernels(
+    tmp_path: Path, machine: Machine
+) -> None:
+    out = tmp_path / "chip"
+    with pytest.raises(BadInput, match=r"^48 kernels measured, .* at least 50 are needed"):
+        machine.run(out, 4.0)
+    assert machine.run(out, 4.0).kernels == 96
 
 
 @pytest.mark.slow
