@@ -149,7 +149,9 @@ def test_the_real_clock_serves_the_same(
     assert sum(found["plans"].values()) == 12
     assert found["latency_ms"]["min"] > 1
     assert (tmp_path / "y.npy").is_file()
-    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    trace = json.loads((tmp_path / "t.json").read_text())
+    assert trace["otherData"]["timing"] == found["timing"]
+    events = trace["traceEvents"]
     assert {e["args"]["name"] for e in events if e["name"] == "process_name"} == {"measured"}
     assert any(e["name"].endswith("/stem") for e in events if e["ph"] == "X")
 

@@ -261,7 +261,8 @@ def write_trace(path: Path, result: LoadTestResult) -> None:
         roles |= manifest_labels(network.manifest, name).roles
     labels = TraceLabels(result.served.main.manifest.model, roles)
     name = "predicted" if result.served.clock == "virtual" else "measured"
-    write_traces(path, {name: Trace(spans)}, labels)
+    timing = "emulated" if result.served.emulated else "measured"
+    write_traces(path, {name: Trace(spans)}, labels, timing)
 
 
 def show(result: dict[str, Any], console: Console) -> None:
