@@ -19,11 +19,12 @@ from support.report_page import (
 
 from nnstretch.report import build_report
 from nnstretch.report.chapters.runs import difference_tables
+from nnstretch.report.charts.gantt_networks import network_gantt, timelines_of
 from nnstretch.report.charts.latency_breakdown import terms_of
 from nnstretch.report.charts.palette import colour_class
 from nnstretch.report.charts.svg import AxisScale
 from nnstretch.report.constraint_help import explain_constraint
-from nnstretch.report.format_numbers import amount, digits, ms, plain_ms, tick, ticks
+from nnstretch.report.format_numbers import amount, digits, ms, percent, plain_ms, tick, ticks
 from nnstretch.report.load.data import Timeline, TimelineSpan
 from nnstretch.report.load.folder import read_report_data
 from nnstretch.report.load.trace import meetings_us, read_timelines
@@ -214,6 +215,19 @@ def test_the_request_of_median_length_stands_for_all_and_starts_at_zero() -> Non
     assert [(span.start_us, span.end_us, span.processor) for span in timeline.trace.spans] == [
         (0, 7, "cpu")
     ]
+
+
+def test_what_other_requests_do_meanwhile_is_no_idle_time() -> None:
+    spans = (("r0.s0.cpu", 0, 0, 6), ("r0.s1.dsp", 1, 6, 4), ("r1.s0.cpu", 0, 6, 6))
+    timelines = events(*spans, ("r1.s1.dsp", 1, 12, 4), ("r2.s0.cpu", 0, 30, 9))
+    (timeline,) = timelines
+    assert (timeline.request, timeline.trace.makespan_us) == (0, 10)
+    (other,) = timeline.others
+    assert (other.span.start_us, other.span.end_us, other.span.task.request) == (6, 10, 1)
+    drawing = network_gantt(timelines_of({"branched": timelines}, {}), ("cpu", "dsp"))
+    shares = [f"{percent(share, 0)} busy" in drawing for share in (1.0, 0.6, 0.4)]
+    assert shares == [True, False, True]
+    assert drawing.count('class="other"') == 1
 
 
 def test_branches_meet_when_their_merge_ends() -> None:

@@ -46,7 +46,9 @@ def _timelines(
     for network in networks:
         processors.extend(network.timeline.trace.processors)
     unique = tuple(dict.fromkeys(processors))
-    marks = (MERGE, ("meet", "meeting point"), ("idle", "idle"))
+    marks = [MERGE, ("meet", "meeting point"), ("idle", "idle")]
+    if any(network.timeline.others for network in networks):
+        marks.append(("other", "other requests"))
     key = legend([*processor_legend(unique), *marks])
     drawing = svg.scrolling(network_gantt(networks, unique), "Gantt chart")
     return key, drawing, _chosen_requests(networks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nnstretch.report.charts import svg
 from nnstretch.report.charts.gantt import (
@@ -22,6 +22,7 @@ from nnstretch.report.html import Markup, join, tag
 from nnstretch.report.load.data import RunSummary, Timeline, TimelineSpan
 from nnstretch.report.load.trace import meetings_us
 from nnstretch.report.load.trace_diff import timing_of
+from nnstretch.trace import Trace
 
 STYLE = GanttStyle(left_px=56.0)
 
@@ -71,27 +72,34 @@ def network_gantt(networks: tuple[NetworkTimeline, ...], processors: tuple[str, 
     for network in networks:
         trace = network.timeline.trace
         length_us = trace.makespan_us
-        busy = {name: trace.busy_us(name) / (length_us or 1.0) for name in processors}
+        spans = (*trace.spans, *(part.span for part in network.timeline.others))
+        worked = Trace(spans)
+        busy = {name: worked.busy_us(name) / (length_us or 1.0) for name in processors}
         panels.append(GanttPanel(network.title, processors, length_us, busy))
 
     def draw(number: int, place: PlacedPanel) -> Markup:
-        return _draw_panel(networks[number].timeline.parts, place)
+        return _draw_panel(networks[number].timeline, place)
 
     return draw_gantt("When each processor computes", STYLE, panels, draw)
 
 
-def _draw_panel(parts: tuple[TimelineSpan, ...], place: PlacedPanel) -> Markup:
-    rows = join(_draw_row(parts, name, place) for name in place.panel.rows)
+def _draw_panel(timeline: Timeline, place: PlacedPanel) -> Markup:
+    rows = join(_draw_row(timeline, name, place) for name in place.panel.rows)
     end_px = place.x(place.panel.length_us)
     end = svg.line(end_px, place.rows_top - 3, end_px, place.rows_bottom, class_="end")
-    return join((rows, _meetings(parts, place), end))
+    return join((rows, _meetings(timeline.parts, place), end))
 
 
-def _draw_row(parts: tuple[TimelineSpan, ...], processor: str, place: PlacedPanel) -> Markup:
+def _draw_row(timeline: Timeline, processor: str, place: PlacedPanel) -> Markup:
     top = place.row_top(processor)
-    on_it = (part for part in parts if part.span.processor == processor)
-    bars = join(draw_bar(bar_of(part), place, top) for part in on_it)
-    return draw_row(place, processor, bars, look=colour_class(processor))
+    bars: list[Markup] = []
+    for part in timeline.others:
+        if part.span.processor == processor:
+            bars.append(draw_bar(replace(bar_of(part), look="other", label=None), place, top))
+    for part in timeline.parts:
+        if part.span.processor == processor:
+            bars.append(draw_bar(bar_of(part), place, top))
+    return draw_row(place, processor, join(bars), look=colour_class(processor))
 
 
 def bar_of(part: TimelineSpan, source: str = "") -> GanttBar:

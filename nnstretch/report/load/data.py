@@ -194,6 +194,8 @@ class Timeline:
     """How many requests the file holds; the one of median length is kept."""
     timing: str | None = None
     """Kind of a run's milliseconds, measured or emulated; None where the file does not say."""
+    others: tuple[TimelineSpan, ...] = ()
+    """What other requests did between its start and its end."""
 
     @property
     def trace(self) -> Trace:

@@ -176,18 +176,26 @@ def _median_request(source: str, parts: list[TimelineSpan]) -> Timeline:
         lengths.append((Trace(tuple(part.span for part in in_request)).makespan_us, number))
     _, chosen = sorted(lengths)[(len(lengths) - 1) // 2]
     zero_us = min(part.span.start_us for part in requests[chosen])
-    moved = [_moved(part, zero_us) for part in sorted(requests[chosen], key=_order)]
-    return Timeline(source, tuple(moved), chosen, len(requests))
+    end_us = max(part.span.end_us for part in requests[chosen])
+    moved = [_moved(part, zero_us, end_us) for part in sorted(requests[chosen], key=_order)]
+    others: list[TimelineSpan] = []
+    for part in parts:
+        span = part.span
+        if span.task.request != chosen and span.end_us > zero_us and span.start_us < end_us:
+            others.append(_moved(part, zero_us, end_us))
+    return Timeline(source, tuple(moved), chosen, len(requests), others=tuple(others))
 
 
 def _order(part: TimelineSpan) -> tuple[float, float, str]:
     return part.span.end_us, part.span.start_us, part.span.processor
 
 
-def _moved(part: TimelineSpan, zero_us: float) -> TimelineSpan:
-    start_us = part.span.start_us - zero_us
-    end_us = part.span.end_us - zero_us
-    return replace(part, span=replace(part.span, start_us=start_us, end_us=end_us))
+def _moved(part: TimelineSpan, zero_us: float, end_us: float) -> TimelineSpan:
+    """Return what of a part lies in a window, counted from its start."""
+    span = part.span
+    begins_us, ends_us = max(span.start_us, zero_us), min(span.end_us, end_us)
+    moved = replace(span, start_us=begins_us - zero_us, end_us=ends_us - zero_us)
+    return replace(part, span=moved)
 
 
 def meetings_us(parts: tuple[TimelineSpan, ...]) -> dict[str, float]:
