@@ -46,6 +46,7 @@ def limits_json(partition: Partition) -> dict[str, Any]:
         "bound_ms": partition.bound_us / 1000,
         "proven": partition.proven,
         "why_open": partition.why_open,
+        "split_at": "layers",
     }
 
 
@@ -96,6 +97,7 @@ def branched_json(trial: Trial, ranges: Sequence[SegmentRange]) -> dict[str, Any
         "bound_ms": None,
         "proven": True,
         "why_open": "",
+        "split_at": "segments",
     }
 
 

@@ -154,6 +154,8 @@ def test_a_plan_becomes_stages_that_are_branched(
     assert predicted_bottleneck_us(read_bundle(out).manifest, known) == pytest.approx(
         1000 * result["bottleneck_ms"]
     )
+    assert run_verb("partition", [str(net / "plan.yaml"), "--soc", "mi9", "--stages", "2"]) == 0
+    assert "no grouping of the plan's segments is better" in capsys.readouterr().out
     text = (net / "plan.yaml").read_text().replace("processor: gpu", "processor: cpu")
     (net / "shared.yaml").write_text(text)
     assert run_verb("partition", [str(net / "shared.yaml"), "--soc", "mi9", "--stages", "2"]) == 1

@@ -23,6 +23,7 @@ RUN = {
     "dispatch_overhead_us": 31.0,
     "failed": 2,
     "first_error": "lens cap",
+    "provenance": "kernels of a phone",
     "latency_ms": {"median": 9.0, "p99": 11.0},
     "stages": [
         {
@@ -76,6 +77,8 @@ SPLIT = {
     "fastest": "cpu",
     "single_ms": {"cpu": 5.0, "dsp": None},
     "speedup_vs_fastest": 1.67,
+    "split_at": "segments",
+    "provenance": "kernels of a phone",
     "stages": [
         {
             "processor": "cpu",

@@ -50,7 +50,9 @@ def stage_table(result: dict[str, Any]) -> Table:
 
 def balance_lines(result: dict[str, Any]) -> list[str]:
     """Return lines about the bottleneck, predicted and measured, and about balance."""
-    proven = "no split between layers is better"
+    from nnstretch.report.chapters.pipeline import best_of
+
+    proven = best_of(result["split_at"])
     if result["why_open"]:
         proven = f"not proven best: {result['why_open']}"
     bound_ms = result["bound_ms"]

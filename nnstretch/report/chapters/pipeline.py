@@ -151,10 +151,17 @@ def split_chapter(report_data: PipelineReportData) -> Markup:
     return chapter("split", "The split", says, fact_list(_split_facts(split)), stages)
 
 
+def best_of(split_at: str | None) -> str:
+    """Return what is proven of a division into stages."""
+    if split_at == "segments":
+        return "no grouping of the plan's segments is better"
+    return "no split between layers is better"
+
+
 def _split_facts(split: PartitionSummary) -> tuple[tuple[str, str], ...]:
     why_open = f": {split.why_open}" if split.why_open else ""
     certificates = {
-        True: "no split between layers is better",
+        True: best_of(split.split_at),
         False: f"not proven best{why_open}",
         None: UNKNOWN,
     }

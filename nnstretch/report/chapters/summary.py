@@ -60,7 +60,8 @@ def provenance_chapter(report_data: ReportData) -> Markup:
         "Where the latency predictor comes from, the commands as the files give them, and the files"
         " this page was made of."
     )
-    sources = report_data.search.sources if report_data.search else ()
+    files = [part for part in (report_data.search, report_data.pipeline) if part]
+    sources = tuple(dict.fromkeys(pair for part in files for pair in part.sources))
     source = definition_list(sources) if sources else quiet("No provenance is given.")
     listed: list[str] = []
     rows: list[tuple[str, ...]] = []

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 from nnstretch.files.decode import tolerant
 from nnstretch.files.limits import Length, Range
-from nnstretch.report.load.pipeline_data import PipelineReportData, Size
+from nnstretch.report.load.pipeline_data import PipelineReportData, Size, provenance_pairs
 from nnstretch.trace import Span, Trace
 
 SizeOrNone = Size | None
@@ -134,18 +133,7 @@ class SearchSummary:
     @property
     def sources(self) -> tuple[tuple[str, str], ...]:
         """Return the provenance as (what, text) pairs."""
-        return tuple(_leaves(self.provenance, ""))
-
-
-def _leaves(value: Any, name: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _leaves(inner, f"{name}, {key}" if name else key)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _leaves(inner, name)
-    elif value is not None:
-        yield name or "latency predictor", str(value)
+        return tuple(provenance_pairs(self.provenance))
 
 
 @tolerant

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from statistics import median
-from typing import Annotated
+from typing import Annotated, Any
 
 from nnstretch.files.decode import tolerant
 from nnstretch.files.limits import Only, Range
@@ -27,6 +28,18 @@ WINDOW = 12
 """Items of a stream that a chart shows."""
 StageInputs = tuple[tuple[str, tuple[str, ...]], ...]
 """Stages in order, each with the stages whose outputs it reads."""
+
+
+def provenance_pairs(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Yield a provenance of any form as (what, text) pairs."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from provenance_pairs(inner, f"{name}, {key}" if name else key)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from provenance_pairs(inner, name)
+    elif value is not None:
+        yield name or "latency predictor", str(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +133,7 @@ class StreamSummary:
     latency_ms: dict[str, Size | None] = field(default_factory=dict)
     untimed: tuple[str, ...] = ()
     stages: tuple[StageRow, ...] = ()
+    provenance: object = None
 
     @property
     def gain(self) -> float | None:
@@ -167,6 +181,9 @@ class PartitionSummary:
     fastest: str | None = None
     single_ms: dict[str, Size | None] = field(default_factory=dict)
     speedup_vs_fastest: Size | None = None
+    split_at: str | None = None
+    """Between which parts stages were tried: layers, or segments of a plan."""
+    provenance: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +201,12 @@ class PipelineReportData:
         """Return the model's name, None where no file tells it."""
         names = (source.model for source in (self.run, self.split) if source)
         return next(filter(None, names), None)
+
+    @property
+    def sources(self) -> tuple[tuple[str, str], ...]:
+        """Return where predictions come from as (what, text) pairs, each once."""
+        files = [source.provenance for source in (self.split, self.run) if source]
+        return tuple(dict.fromkeys(chain.from_iterable(map(provenance_pairs, files))))
 
 
 def windows_of(streams: Iterable[StreamTrace]) -> tuple[StreamWindow, ...]:

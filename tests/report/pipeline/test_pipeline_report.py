@@ -35,6 +35,17 @@ def test_a_pipelines_page_has_its_chapters_and_nothing_of_branches(sample: Path)
     assert build_report(sample) == build_report(sample)
 
 
+def test_a_pipelines_page_says_where_its_times_come_from_and_what_was_searched(
+    sample: Path,
+) -> None:
+    html = build_report(sample)
+    assert html.count("kernels of a phone") == 1
+    assert "No provenance is given" not in html
+    assert "no grouping of the plan&#x27;s segments is better" in html.replace("&#39;", "&#x27;")
+    rewrite(sample / "partition.json", "split_at", value="layers")
+    assert "no split between layers is better" in build_report(sample)
+
+
 def test_twelve_items_have_a_slice_at_every_stage_predicted_above_played(sample: Path) -> None:
     chart = drawing(build_report(sample))
     above, below = (
