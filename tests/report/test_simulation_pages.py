@@ -56,6 +56,16 @@ def test_rounds_of_several_configurations_are_weighted_by_how_many_there_were() 
     assert "eft, 9: 50" in drawing
 
 
+def test_times_to_decide_are_on_a_logarithmic_axis_only_where_they_are_a_decade_apart() -> None:
+    """Then the axis says so; else it begins at 0, so that heights compare as the times do."""
+    near = decision_times({"eft": [RoundView(2.0, 3, 43.6), RoundView(9.0, 1, 53.2)]})
+    assert "logarithmic" not in near
+    heights = [float(height) for height in re.findall(r'cy="([\d.]+)"', near)]
+    assert heights[0] - heights[1] < 50, "of more than 200 px"
+    far = decision_times({"eft": [RoundView(2.0, 3, 43.6), RoundView(64.0, 1, 532.0)]})
+    assert far.count(", logarithmic</text>") == 2
+
+
 def test_a_journal_makes_the_page_of_its_sweep_once_more(workload: Path) -> None:
     out, again = workload.parent / "out", workload.parent / "again.html"
     sweep = ["simulate", "sweep", str(workload.parent / "sweep.yaml"), "--out", str(out)]

@@ -17,6 +17,8 @@ RATE = ChartAxis("times as fast as the workload")
 RATE_LOG = ChartAxis(RATE.name, logarithmic=True)
 WIDE = 20.0
 """Rates that are so many times apart are drawn on a logarithmic axis."""
+DECADE = 10.0
+"""Times that are so many times apart are, too."""
 Picture = tuple[str, Markup]
 """Name of the file without its ending, and the drawing."""
 
@@ -140,7 +142,7 @@ def sweep_decisions(data: SweepData) -> Markup | None:
 def decision_times(by_policy: dict[str, list[RoundView]]) -> Markup | None:
     """Draw the time of a round against the tasks that wait; rounds of one class are one point.
 
-    None where nobody decided, or in no time that both logarithmic axes can show.
+    None where nobody decided, or in no time that logarithmic axes can show.
     """
     lines: list[ChartLine] = []
     for policy, rounds in list(by_policy.items())[:MOST_LINES]:
@@ -154,14 +156,22 @@ def decision_times(by_policy: dict[str, list[RoundView]]) -> Markup | None:
                 waited + seen.rounds * seen.waiting,
                 spent_us + seen.rounds * seen.round_us,
             )
-        points: list[tuple[float, float]] = []
+        of_policy: list[tuple[float, float]] = []
         for _, (count, waited, spent_us) in sorted(totals.items()):
             if waited > 0 and spent_us > 0:
-                points.append((waited / count, spent_us / count))
-        if points:
-            lines.append(_line(policy, points, len(lines)))
+                of_policy.append((waited / count, spent_us / count))
+        if of_policy:
+            lines.append(_line(policy, of_policy, len(lines)))
     if not lines:
         return None
-    across = ChartAxis("tasks that wait when the policy is asked", logarithmic=True)
-    upward = ChartAxis("us of this host for a round of decisions", logarithmic=True)
+    points = [point for line in lines for point in line.points]
+    across = _axis("tasks that wait when the policy is asked", [x for x, _ in points])
+    upward = _axis("us of this host for a round of decisions", [y for _, y in points])
     return line_chart("Time to decide", across, upward, lines)
+
+
+def _axis(name: str, values: Sequence[float]) -> ChartAxis:
+    """Return an axis for values above 0, logarithmic where they are a decade apart."""
+    if max(values) < DECADE * min(values):
+        return ChartAxis(name)
+    return ChartAxis(f"{name}, logarithmic", logarithmic=True)
