@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from nnstretch.report.chapters.elements import chapter, definition_list, missing_files, quiet
 from nnstretch.report.format_numbers import UNKNOWN, accuracy, amount, count, plain_ms, times
 from nnstretch.report.html import Markup, collapsible, join, table, tag
@@ -61,7 +63,7 @@ def provenance_chapter(report_data: ReportData) -> Markup:
         " this page was made of."
     )
     files = [part for part in (report_data.search, report_data.pipeline) if part]
-    sources = tuple(dict.fromkeys(pair for part in files for pair in part.sources))
+    sources = tuple(dict.fromkeys(chain.from_iterable(part.sources for part in files)))
     source = definition_list(sources) if sources else quiet("No provenance is given.")
     listed: list[str] = []
     rows: list[tuple[str, ...]] = []

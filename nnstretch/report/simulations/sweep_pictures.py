@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from nnstretch.report.charts.bar_chart import Bar, BarGroup, bar_chart
 from nnstretch.report.charts.line_chart import ChartAxis, ChartLine, line_chart
@@ -164,7 +165,7 @@ def decision_times(by_policy: dict[str, list[RoundView]]) -> Markup | None:
             lines.append(_line(policy, of_policy, len(lines)))
     if not lines:
         return None
-    points = [point for line in lines for point in line.points]
+    points = list(chain.from_iterable(line.points for line in lines))
     across = _axis("tasks that wait when the policy is asked", [x for x, _ in points])
     upward = _axis("us of this host for a round of decisions", [y for _, y in points])
     return line_chart("Time to decide", across, upward, lines)
