@@ -62,8 +62,8 @@ def provenance_chapter(report_data: ReportData) -> Markup:
         "Where the latency predictor comes from, the commands as the files give them, and the files"
         " this page was made of."
     )
-    files = [part for part in (report_data.search, report_data.pipeline) if part]
-    sources = tuple(dict.fromkeys(chain.from_iterable(part.sources for part in files)))
+    predicted = [part for part in (report_data.search, report_data.pipeline) if part]
+    sources = tuple(dict.fromkeys(chain.from_iterable(part.sources for part in predicted)))
     source = definition_list(sources) if sources else quiet("No provenance is given.")
     listed: list[str] = []
     rows: list[tuple[str, ...]] = []
