@@ -47,7 +47,7 @@ def application_json(name: str, statistics: ApplicationStatistics) -> dict[str, 
         "accepted": statistics.accepted,
         "answered": statistics.answered,
         "refused": ends["refused"],
-        "failed": ends["failed"],
+        "failed": statistics.failed,  # so that accepted ones add up; missed deadlines among them
         "deadline_misses": ends["missed"] + ends["dropped"],
         "cancelled": ends["cancelled"],
         "lost": statistics.lost,

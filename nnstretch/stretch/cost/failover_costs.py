@@ -67,8 +67,9 @@ def branch_alternatives(
 
 
 def merge_alternatives(lowered: LoweredSegment, cost_model: CostModel) -> AlternativeEstimates:
-    """Estimate a merge: the host's time on a CPU, else a concatenation kernel, copies and
-    synchronisation.
+    """Estimate a merge on every processor.
+
+    On a CPU it takes the host's time, elsewhere a concatenation kernel, copies, synchronisation.
     """
     soc = cost_model.soc
     elements = sum(branch.output.elements for branch in lowered.branches)
