@@ -261,7 +261,7 @@ class Classifier(LightningModule):
     def configure_optimizers(self) -> Any:
         """Return optimizer and learning-rate schedule."""
         settings = self.recipe.optimizer
-        optimizer = make_optimizer(self.network, settings, self.recipe.trainer.precision)
+        optimizer = make_optimizer(self.network, settings, precision_name(self.trainer.precision))
         steps = int(self.trainer.estimated_stepping_batches)
         # A lambda, because a callable object would become part of the saved state.
         scheduler = torch.optim.lr_scheduler.LambdaLR(

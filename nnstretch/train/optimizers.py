@@ -28,9 +28,10 @@ def is_warming_up(step: int, steps: int, warmup: float) -> bool:
 def make_optimizer(
     module: nn.Module, optimizer: OptimizerSettings, precision: str = "fp32"
 ) -> torch.optim.Optimizer:
-    """Build the optimizer of a recipe."""
-    # A fused step unscales fp16 gradients within itself, too late to clip them.
-    fused = None if precision == "fp16" and optimizer.clip_norm else True
+    """Build the optimizer of a recipe, for the precision that this machine computes in."""
+    # A fused step may unscale gradients within itself, too late to clip them: in mixed precision
+    # Lightning clips for no such optimizer.
+    fused = None if precision != "fp32" and optimizer.clip_norm else True
     groups = weight_decay_groups(module, optimizer)
     lr = optimizer.lr
     if optimizer.name == "adamw":

@@ -16,7 +16,7 @@ from support.trainings import UNMOVED, small_net
 from torch import Tensor, nn
 from torchvision.transforms import v2
 
-from nnstretch.train import fit
+from nnstretch.train import fit, hardware
 from nnstretch.train.classifier import Classifier
 from nnstretch.train.data.transforms import training_transform
 from nnstretch.train.recipe import AugmentSettings, DataSettings, Recipe
@@ -44,10 +44,15 @@ def gradients_of(recipe: Recipe, folder: Path, monkeypatch: pytest.MonkeyPatch) 
     return norms
 
 
-def test_gradients_are_clipped_where_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    free = gradients_of(ONE_EPOCH, tmp_path / "free", monkeypatch)
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "auto"])
+def test_gradients_are_clipped_where_asked(
+    precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hardware, "has_bf16_units", lambda accelerator: True)
+    recipe = replace(ONE_EPOCH, trainer=replace(ONE_EPOCH.trainer, precision=precision))
+    free = gradients_of(recipe, tmp_path / "free", monkeypatch)
     held = gradients_of(
-        replace(ONE_EPOCH, optimizer=replace(ONE_EPOCH.optimizer, clip_norm=0.01)),
+        replace(recipe, optimizer=replace(recipe.optimizer, clip_norm=0.01)),
         tmp_path / "held",
         monkeypatch,
     )
