@@ -14,7 +14,7 @@ import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 
 from nnstretch.errors import BadInput, BrokenFile
-from nnstretch.files.atomic import write_text
+from nnstretch.files.atomic import atomic_write, write_text
 from nnstretch.stretch.weights.branched_module import StretchedNetwork
 from nnstretch.stretch.weights.weights_file import save_weights
 from nnstretch.train.checkpoints import UnsavedBuffers
@@ -23,6 +23,7 @@ from nnstretch.train.data.batches import ImageBatch
 from nnstretch.train.training_folder import (
     BEST_WEIGHTS_FILE,
     CURVE_FILE,
+    FIRST_BEST_WEIGHTS_FILE,
     FIRST_STATE_FILE,
     RECIPE_FILE,
     STATE_FILE,
@@ -169,7 +170,7 @@ class Records(Callback):
             trainer.should_stop = True
 
     def save_state(self, trainer: Trainer, module: Classifier, best: bool = False) -> None:
-        """Save the state from which a run is resumed, after the best weights that belong to it.
+        """Save the state from which a run is resumed, and the best weights that belong to it.
 
         Raises Diverged when a loss or weight is not finite, BadInput when a buffer would be lost,
         and keeps the state before.
@@ -179,29 +180,26 @@ class Records(Callback):
         if not all(bool(torch.isfinite(weight).all()) for weight in module.network.parameters()):
             raise module.divergence_error(f"step {trainer.global_step}", "a weight is not finite")
         self._saved_step = trainer.global_step
-        best_weights = self.folder / BEST_WEIGHTS_FILE if best and trainer.is_global_zero else None
         if not self._settled:
-            self.save_first_state(trainer, module, best_weights)
+            self.save_first_state(trainer, module, best)
             return
-        if best_weights is not None:
-            save_weights(module.evaluated_network, best_weights, module.image_task)
-        trainer.save_checkpoint(str(self.folder / STATE_FILE))
+        best_weights = self.folder / BEST_WEIGHTS_FILE if best else None
+        write_state(trainer, module, self.folder / STATE_FILE, best_weights)
 
-    def save_first_state(
-        self, trainer: Trainer, module: Classifier, best_weights: Path | None
-    ) -> None:
+    def save_first_state(self, trainer: Trainer, module: Classifier, best: bool) -> None:
         """Save aside, and only then replace the results of another training in the folder."""
-        aside = self.folder / FIRST_STATE_FILE
+        state = self.folder / FIRST_STATE_FILE
+        best_weights = self.folder / FIRST_BEST_WEIGHTS_FILE
         try:
-            trainer.save_checkpoint(str(aside))
+            write_state(trainer, module, state, best_weights if best else None)
             self.settle(trainer, module)
-            if best_weights is not None:
-                save_weights(module.evaluated_network, best_weights, module.image_task)
             if trainer.is_global_zero:
-                aside.replace(self.folder / STATE_FILE)
+                if best:
+                    best_weights.replace(self.folder / BEST_WEIGHTS_FILE)
+                state.replace(self.folder / STATE_FILE)
         finally:
             if trainer.is_global_zero:
-                aside.unlink(missing_ok=True)
+                delete_files([state, best_weights])
 
     def on_exception(
         self, trainer: Trainer, module: LightningModule, exception: BaseException
@@ -234,3 +232,20 @@ class Records(Callback):
                 f"training state {self.folder / STATE_FILE}, its epochs are of another version,"
                 f" {error}"
             ) from None
+
+
+def write_state(
+    trainer: Trainer, module: Classifier, state: Path, best_weights: Path | None
+) -> None:
+    """Write the state, and the best weights where a path is given: neither, where one fails.
+
+    Killed between both, a training goes on from the state before, to the same best weights.
+    """
+    if not trainer.is_global_zero:
+        # What is gathered from all processes goes into it; the first one writes.
+        trainer.save_checkpoint(str(state))
+        return
+    with atomic_write(state) as aside:
+        trainer.save_checkpoint(str(aside))
+        if best_weights is not None:
+            save_weights(module.evaluated_network, best_weights, module.image_task)

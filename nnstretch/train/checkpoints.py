@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from nnstretch.capture.exported_program import eval_mode
 from nnstretch.errors import BadInput, BrokenFile
-from nnstretch.stretch.weights.weights_file import read_tensors, write_tensors
+from nnstretch.stretch.weights.weights_file import pack_tensors, read_tensors
 from nnstretch.train.data.dataset import arrays_digest
 from nnstretch.train.data.sampling_order import (
     fork_library_generators,
@@ -52,10 +52,10 @@ class SafeCheckpoint(CheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
     ) -> None:
-        """Write a training state."""
+        """Write a training state; to see no half of it is left to the caller."""
         tensors: dict[str, Tensor] = {}
         text = json.dumps(pack_state(checkpoint, tensors))
-        write_tensors(tensors, Path(path), {"state": text})
+        Path(path).write_bytes(pack_tensors(tensors, {"state": text}))
 
     def load_checkpoint(
         self, path: Any, map_location: Any = None, weights_only: bool | None = None

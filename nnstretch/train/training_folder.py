@@ -23,8 +23,6 @@ from nnstretch.train.recipe_loader import recipe_yaml
 WEIGHTS_FILE = "weights.safetensors"
 BEST_WEIGHTS_FILE = "best.safetensors"
 STATE_FILE = "resume.safetensors"
-FIRST_STATE_FILE = f".{STATE_FILE}.first"
-"""The first saved state, before it takes the place of another training's."""
 CURVE_FILE = "curve.csv"
 HISTORY_FILE = "training.json"
 RECIPE_FILE = "recipe.yaml"
@@ -34,6 +32,9 @@ EVENTS_PATTERN = "events.out.*"
 """TensorBoard's files in the folder of logs."""
 RESULT_FILES = (STATE_FILE, BEST_WEIGHTS_FILE, WEIGHTS_FILE, HISTORY_FILE, CURVE_FILE, PLAN_FILE)
 """Files that a new training replaces when it first saves."""
+FIRST_STATE_FILE = f"{STATE_FILE}.first"
+FIRST_BEST_WEIGHTS_FILE = f"{BEST_WEIGHTS_FILE}.first"
+"""What a training first saves, before it takes the place of another training's."""
 
 
 def result_times(folder: Path) -> dict[str, int]:
@@ -144,7 +145,8 @@ def resume_results(folder: Path, recipe: Recipe, plan: Plan | None) -> None:
     """Delete the history of a resumed training, which is no longer finished; keep its weights."""
     head = read_recipe_comments(folder / RECIPE_FILE)
     delete_unfinished(folder)
-    delete_files([folder / HISTORY_FILE])
+    outdated = (HISTORY_FILE, FIRST_STATE_FILE, FIRST_BEST_WEIGHTS_FILE)
+    delete_files(folder / name for name in outdated)
     write_description(folder, recipe, plan, head)
 
 

@@ -1,8 +1,13 @@
-"""Weights files: kinds of numbers, and numbers that are none."""
+"""Weights files: kinds of numbers, numbers that are none, and files that are written."""
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +16,7 @@ import torch
 from support.trainings import small_net
 
 from nnstretch.errors import BadInput
-from nnstretch.stretch.weights.weights_file import load_weights, write_tensors
+from nnstretch.stretch.weights.weights_file import load_weights, save_weights, write_tensors
 
 
 @pytest.mark.parametrize(
@@ -52,3 +57,31 @@ def test_weights_of_another_precision_and_infinite_buffers_are_taken(
     write_tensors(state | {"8.bias": state["8.bias"].to(dtype)}, tmp_path / "w.safetensors")
     load_weights(network, tmp_path / "w.safetensors")
     assert torch.equal(network[8].bias, state["8.bias"].to(dtype).float())
+
+
+def test_a_weights_file_has_the_mode_of_new_files(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        save_weights(small_net(), tmp_path / "w.safetensors")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "w.safetensors").stat().st_mode) == 0o640
+
+
+KILLED_WITHIN = """
+import resource, signal, sys
+from pathlib import Path
+import torch
+from nnstretch.stretch.weights.weights_file import write_tensors
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
+write_tensors({"a": torch.zeros(9000)}, Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.slow
+def test_of_a_save_that_is_killed_only_the_unfinished_file_stays(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", KILLED_WITHIN, str(tmp_path / "w.safetensors")]
+    assert subprocess.run(command).returncode == -signal.SIGXFSZ
+    (half,) = tmp_path.iterdir()
+    assert re.fullmatch(r"\.w\.safetensors\.[0-9a-f]+\.unfinished", half.name)

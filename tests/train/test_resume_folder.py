@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from support.trainings import SMALL, branched_plan, small_net
 from nnstretch.capture import load_model
 from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.stretch import read_plan, stretch
+from nnstretch.train import callbacks as records
 from nnstretch.train import fit, load_recipe
 from nnstretch.train.checkpoints import (
     SafeCheckpoint,
@@ -86,6 +88,31 @@ def test_what_a_kill_left_half_written_goes_and_nothing_goes_before_training_beg
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == [
         ".plan.yaml.swp"
     ]  # somebody's editor's
+
+
+@pytest.mark.parametrize(
+    "failing", [(SafeCheckpoint, "save_checkpoint"), (records, "save_weights")]
+)
+def test_of_a_save_that_fails_neither_state_nor_best_weights_are_in_place(
+    failing: tuple[object, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Best weights ahead of their state would be another epoch's than a resumed training says."""
+    once = replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1))
+    fit(small_net(), once, tmp_path, progress=False)
+    names = ("best.safetensors", "resume.safetensors")
+    before = [(tmp_path / name).read_bytes() for name in names]
+
+    def no_room(*_: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*failing, no_room)
+        with pytest.raises(BadInput, match=r"cannot write .*resume.safetensors, No space left"):
+            fit(small_net(), SMALL, tmp_path, resume=True, progress=False)
+    assert [(tmp_path / name).read_bytes() for name in names] == before
+    assert not list(tmp_path.glob(".*"))
+    fit(small_net(), SMALL, tmp_path, resume=True, progress=False)
+    assert (tmp_path / "best.safetensors").read_bytes() != before[0]
 
 
 def test_a_recipe_keeps_saying_what_its_training_began_with(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from nnstretch.bundle.image_task import ImageTask, read_task, task_text
@@ -124,15 +124,18 @@ def write_tensors(
     tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None
 ) -> None:
     """Write tensors as safetensors. Raises BadInput when the file cannot be written."""
-    # safetensors wants every tensor contiguous, and none to share memory.
+    with atomic_write(path) as aside:
+        aside.write_bytes(pack_tensors(tensors, metadata))
+
+
+def pack_tensors(tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
+    """Return tensors as the bytes of a safetensors file."""
+    # The library's own writing to a file makes another one beside it, which a kill would leave.
+    # It wants every tensor contiguous, and none to share memory.
     copies: dict[str, Tensor] = {}
     for key, value in tensors.items():
         copies[key] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
-    with atomic_write(path) as aside:
-        try:
-            save_file(copies, aside, metadata)
-        except SafetensorError as error:
-            raise BadInput(f"cannot write {path}, {error}, nothing is changed") from None
+    return save(copies, metadata)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
