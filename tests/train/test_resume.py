@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 from support.stopped_training import Stopped, stop_in_epoch
-from support.trainings import SMALL, same_weights, small_net, write_images
+from support.trainings import SMALL, picture, same_weights, small_net, write_images
 from torch import nn
 
 from nnstretch.errors import BadInput, BrokenFile, UnknownName
@@ -231,6 +231,14 @@ def test_a_training_goes_on_with_the_images_it_began_with(tmp_path: Path) -> Non
     moved = replace(recipe, data=replace(data, root=str(tmp_path / "moved")))
     fit(small_net(2), moved, out, resume=True, progress=False)  # another place is no other data
     assert (out / "weights.safetensors").read_bytes() == before
+
+    image = tmp_path / "moved" / "ant" / "0.png"
+    pixels = image.read_bytes()
+    picture(seed=9, side_px=12).save(image)
+    with pytest.raises(BadInput, match=r"the images called (train|held) are others than before"):
+        fit(small_net(2), moved, out, resume=True, progress=False)
+    image.write_bytes(pixels)
+    fit(small_net(2), moved, out, resume=True, progress=False)  # newer, but no other image
 
     (tmp_path / "moved" / "bee").rename(tmp_path / "moved" / "wasp")
     with pytest.raises(

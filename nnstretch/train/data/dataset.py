@@ -40,7 +40,7 @@ class Images(Protocol):
         ...
 
     def digest(self) -> str:
-        """Return a digest of order, names (of files) or bytes (in memory), and classes."""
+        """Return a digest of order, classes, and files (names, sizes) or bytes (in memory)."""
         ...
 
 

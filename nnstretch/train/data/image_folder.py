@@ -39,8 +39,10 @@ class ImageFiles:
         return decode_image(data, str(self.file_path(index))), label
 
     def digest(self) -> str:
-        """Return the SHA-256 of names and labels."""
-        return arrays_digest(self.names, self.labels)
+        """Return the SHA-256 of names, labels and sizes of the files."""
+        root = os.fsencode(self.root)
+        sizes = [file_size_bytes(os.path.join(root, bytes(name))) for name in self.names]
+        return arrays_digest(self.names, self.labels, np.array(sizes, dtype=np.int64))
 
     def read_encoded(self, index: int) -> tuple[bytes, int]:
         """Return the bytes of a file and its class. Raises UnreadableImage."""
@@ -49,6 +51,14 @@ class ImageFiles:
     def file_path(self, index: int) -> Path:
         """Return the path of an image."""
         return self.root / os.fsdecode(bytes(self.names[index]))
+
+
+def file_size_bytes(path: bytes) -> int:
+    """Return the size of a file; -1 of one that is gone, which shows when it is read."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return -1
 
 
 @dataclass(frozen=True, slots=True)
