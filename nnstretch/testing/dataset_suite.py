@@ -43,8 +43,8 @@ class DatasetSuite:
         self, dataset: Dataset, open_mine: Callable[[], Dataset]
     ) -> None:
         """Check classes, numbers, digests and images: an interrupted training goes on with them."""
-        again = open_mine()
-        assert tuple(again.classes) == dataset.classes
+        again = check_dataset(open_mine(), "under test")
+        assert again.classes == dataset.classes
         for images, twins in ((dataset.train, again.train), (dataset.held, again.held)):
             assert len(images) == len(twins)
             assert images.digest() == twins.digest()

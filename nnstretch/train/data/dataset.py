@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -62,6 +62,7 @@ class InMemoryImages:
     images: Tensor
     """uint8 [images, 3, height, width]."""
     labels: Tensor
+    """Whole numbers [images]."""
     chunks: tuple[int, ...] = ()
 
     def __len__(self) -> int:
@@ -134,11 +135,17 @@ class CheckedImages:
 def image_defect(image: object) -> str:
     """Return why something is no image; empty if it is one."""
     if not isinstance(image, Tensor):
-        return f"it is a {type(image).__name__}, needed is a tensor, uint8 [3, height, width]"
+        return f"it is {form_of(image)}, needed is a tensor, uint8 [3, height, width]"
     if image.dtype != torch.uint8 or image.dim() != 3 or len(image) != 3 or 0 in image.shape:
-        form = f"{str(image.dtype).removeprefix('torch.')} {list(image.shape)}"
-        return f"it is {form}, needed is uint8 [3, height, width]"
+        return f"it is {form_of(image)}, needed is uint8 [3, height, width]"
     return ""
+
+
+def form_of(value: object) -> str:
+    """Return numbers and shape of a tensor in words, or the type of something else."""
+    if not isinstance(value, Tensor):
+        return f"a {type(value).__name__}"
+    return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
 
 
 def labels_defect(labels: Sequence[Any], classes: int) -> str:
@@ -165,11 +172,15 @@ def check_dataset(dataset: object, source: str) -> Dataset:
     parts: list[Images] = []
     for name, images in (("train", dataset.train), ("held", dataset.held)):
         defect = defect or images_defect(name, images, len(classes))
-        whole = isinstance(images, InMemoryImages)
-        parts.append(images if whole else CheckedImages(images, len(classes), source))
-    if defect:
-        raise BadInput(f"cannot use data set {source}, {defect}")
-    return Dataset(parts[0], parts[1], tuple(classes), dataset.mean, dataset.std)
+        if defect:
+            raise BadInput(f"cannot use data set {source}, {defect}")
+        if isinstance(images, InMemoryImages):
+            # As losses want them.
+            parts.append(replace(images, labels=images.labels.long()))
+        else:
+            parts.append(CheckedImages(images, len(classes), source))
+    mean, std = (tuple(map(float, color)) for color in (dataset.mean, dataset.std))
+    return Dataset(parts[0], parts[1], tuple(classes), mean, std)  # type: ignore[arg-type]
 
 
 def classes_defect(classes: object) -> str:
@@ -185,9 +196,14 @@ def colors_defect(mean: Color, std: Color) -> str:
     """Return why mean and deviation are no colors; empty if they are."""
     for name, color, least in (("mean", mean, 0.0), ("std", std, 1e-6)):
         values = np.asarray(color, dtype=object)
-        if values.shape != (3,) or not all(isinstance(c, float) and least <= c <= 1 for c in color):
+        if values.shape != (3,) or not all(is_number(c) and least <= c <= 1 for c in color):
             return f"its {name} is {one_line(color)[:60]}, needed are three numbers, 0 to 1"
     return ""
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is a number, which a bool is not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def images_defect(name: str, images: object, classes: int) -> str:
@@ -195,12 +211,22 @@ def images_defect(name: str, images: object, classes: int) -> str:
     needed = ("__len__", "__getitem__", "digest")
     if missing := [method for method in needed if not hasattr(images, method)]:
         return f"its {name} has no {missing[0]}, needed are {', '.join(needed)}"
-    if not len(images):  # type: ignore[arg-type]
-        return f"its {name} has no images"
-    if not isinstance(images, InMemoryImages):
-        return ""
+    if isinstance(images, InMemoryImages) and (defect := stack_defect(images, classes)):
+        return f"its {name} cannot be used, {defect}"
+    return "" if len(images) else f"its {name} has no images"  # type: ignore[arg-type]
+
+
+def stack_defect(images: InMemoryImages, classes: int) -> str:
+    """Return why images in one tensor cannot be used; empty if they can, or are none."""
     stack, labels = images.images, images.labels
-    defect = image_defect(stack[0]) or labels_defect(labels.unique().tolist(), classes)
-    if not defect and len(stack) != len(labels):
-        defect = f"it has {len(stack)} images and {len(labels)} labels"
-    return defect and f"its {name} cannot be used, {defect}"
+    if not isinstance(stack, Tensor) or stack.dim() != 4:
+        form = "a tensor, uint8 [images, 3, height, width]"
+        return f"its images are {form_of(stack)}, needed is {form}"
+    is_list = isinstance(labels, Tensor) and labels.dim() == 1
+    if not is_list or labels.is_floating_point() or labels.is_complex():
+        return f"its labels are {form_of(labels)}, needed is a tensor of whole numbers [images]"
+    if len(stack) != len(labels):
+        return f"it has {len(stack)} images and {len(labels)} labels"
+    if not len(stack):
+        return ""
+    return image_defect(stack[0]) or labels_defect(labels.long().unique().tolist(), classes)

@@ -56,6 +56,18 @@ def opened(
     return open_dataset(DataSettings(name=f"{file}:{function}", **settings))  # type: ignore[arg-type]
 
 
+def train_command(folder: Path, out: str) -> list[str]:
+    """Train a network of three weights a class on what `opened` left in a folder."""
+    (folder / "net.py").write_text(
+        "from torch import nn\ndef make():\n"
+        "    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 3))\n"
+    )
+    words = ["train", "digits", "--model", f"{folder / 'net.py'}:make", "--data.image_px", "16"]
+    words += ["--data.name", f"{folder / 'mine.py'}:open_mine", "--out", str(folder / out)]
+    words += ["--data.batch_images", "4", "--trainer.max_epochs", "1"]
+    return [*words, "--trainer.precise_norm_images", "0"]
+
+
 def test_images_of_any_size_become_those_that_the_recipe_asks_for(tmp_path: Path) -> None:
     opened(tmp_path, function="open_drawn")
     settings = DataSettings(name=f"{tmp_path / 'mine.py'}:open_drawn", image_px=16)
@@ -70,6 +82,19 @@ def test_images_in_memory_are_used_as_they_are(tmp_path: Path) -> None:
     dataset = opened(tmp_path, function="open_memory", image_px=24)
     assert isinstance(dataset.train, InMemoryImages)
     assert dataset.train.images.shape == (12, 3, 24, 24)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "int32"])
+@pytest.mark.parametrize("loss", [[], ["--loss.kind", "binary"], ["--augment.mixup", "0.5"]])
+def test_labels_are_whole_numbers_of_any_size(tmp_path: Path, dtype: str, loss: list[str]) -> None:
+    labels = f"(torch.arange(12) % 3).to(torch.{dtype})"
+    opened(tmp_path, f"return dataset(in_memory(12, 16, {labels}), in_memory(12, 16, {labels}))")
+    assert main([*train_command(tmp_path, "trained"), *loss]) == 0
+
+
+def test_colors_are_whole_numbers_or_fractions(tmp_path: Path) -> None:
+    dataset = opened(tmp_path, "return dataset(Drawn(6), Drawn(6), mean=(0, 0, 0), std=(1, 1, 1))")
+    assert (dataset.mean, dataset.std) == ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +120,28 @@ def test_images_in_memory_are_used_as_they_are(tmp_path: Path) -> None:
             "its train cannot be used, it has 6 images and 5 labels",
         ),
         (
-            "return dataset(InMemoryImages(torch.zeros(6, 3, 8, 8), torch.zeros(6)), Drawn(6))",
+            "return dataset(in_memory(6, 8, torch.zeros(6)), Drawn(6))",
+            "its train cannot be used, its labels are float32 [6], needed is a tensor of whole",
+        ),
+        (
+            "return dataset(in_memory(6, 8, torch.zeros(6, 3, dtype=int)), Drawn(6))",
+            "its train cannot be used, its labels are int64 [6, 3], needed is a tensor of whole",
+        ),
+        (
+            "return dataset(in_memory(6, 8, [0, 1, 2, 0, 1, 2]), Drawn(6))",
+            "its train cannot be used, its labels are a list, needed is a tensor of whole numbers",
+        ),
+        (
+            "return dataset(Drawn(6), InMemoryImages([[0]], torch.zeros(1, dtype=int)))",
+            "its held cannot be used, its images are a list, needed is a tensor, uint8 [images, 3",
+        ),
+        (
+            "return dataset(in_memory(0, 8), Drawn(6))",
+            "its train has no images",
+        ),
+        ("return dataset(Drawn(6), Drawn(6), std=(1.0, True, 1.0))", "its std is (1.0, True, 1.0)"),
+        (
+            "return dataset(InMemoryImages(torch.zeros(6, 3, 8, 8), torch.arange(6)), Drawn(6))",
             "its train cannot be used, it is float32 [3, 8, 8], needed is uint8 [3, height, width]",
         ),
     ],
@@ -163,19 +209,13 @@ def test_an_image_that_fails_ends_the_training_or_is_skipped(
     tmp_path: Path, workers: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     opened(tmp_path, "return dataset(Drawn(12, bad={5}), Drawn(6))")
-    (tmp_path / "net.py").write_text(
-        "from torch import nn\ndef make():\n"
-        "    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 3))\n"
-    )
-    words = ["train", "digits", "--model", f"{tmp_path / 'net.py'}:make", "--data.image_px", "16"]
-    words += ["--data.name", f"{tmp_path / 'mine.py'}:open_mine", "--data.workers", workers]
-    words += ["--data.batch_images", "4", "--trainer.max_epochs", "1"]
-    words += ["--trainer.precise_norm_images", "0"]
     refused = f"cannot read image 5, data set {tmp_path / 'mine.py'}:open_mine, OSError, the disk"
-    assert main([*words, "--out", str(tmp_path / "refused")]) == 1
+    loading = ["--data.workers", workers]
+    assert main([*train_command(tmp_path, "refused"), *loading]) == 1
     told = capsys.readouterr().err
     assert refused in told
     assert told.count("\n") == 1
-    assert main([*words, "--out", str(tmp_path / "skipped"), "--data.corrupt", "skip"]) == 0
+    loading += ["--data.corrupt", "skip"]
+    assert main([*train_command(tmp_path, "skipped"), *loading]) == 0
     assert f"skipped, {refused}" in capsys.readouterr().err
     assert (tmp_path / "skipped" / "weights.safetensors").exists()
