@@ -35,7 +35,7 @@ from nnstretch.train.hardware import (
     process_rank,
     tensor_memory_format,
 )
-from nnstretch.train.losses import DistillationTeacher, class_scores
+from nnstretch.train.losses import DistillationTeacher, network_scores
 from nnstretch.train.preflight import (
     check_network_fits_data,
     check_processes,
@@ -233,9 +233,10 @@ def make_tensorboard_logger(folder: Path) -> Any:
 def evaluate(module: nn.Module, recipe: Recipe) -> float:
     """Return the share of held-out images that `module` classifies rightly.
 
-    Raises BadInput when no image can be read.
+    Raises BadInput when no image can be read, or the network does not fit the data.
     """
     pictures = Pictures(recipe)
+    classes = len(pictures.dataset.classes)
     module.eval()
     right = 0
     images = 0
@@ -243,7 +244,8 @@ def evaluate(module: nn.Module, recipe: Recipe) -> float:
         for batch in pictures.val_dataloader():
             refuse_unreadable(batch, recipe.data)
             if len(batch):
-                scores = class_scores(module(normalize_images(batch.images, pictures.dataset)))
+                normalized = normalize_images(batch.images, pictures.dataset)
+                scores = network_scores(module, normalized, classes, recipe.data.name)
                 right += int((scores.argmax(1) == batch.labels).sum())
                 images += len(batch)
     if not images:

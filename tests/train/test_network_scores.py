@@ -15,7 +15,7 @@ from torch import nn
 from nnstretch.capture import load_model
 from nnstretch.errors import BadInput
 from nnstretch.stretch import stretch
-from nnstretch.train import fit
+from nnstretch.train import evaluate, fit
 from nnstretch.train.losses import network_scores
 from nnstretch.train.recipe import LossSettings
 
@@ -66,6 +66,23 @@ def test_what_fails_on_batches_of_held_out_images_is_one_line(tmp_path: Path) ->
     network = Otherwise(lambda scores: scores / None, training=False)
     with pytest.raises(BadInput, match=r"^the network fails in evaluation mode, .* TypeError: "):
         fit(network, SMALL, tmp_path, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("network", "reason"),
+    [
+        (
+            small_net(7),
+            "gives 128x7 for 128 images in evaluation mode, data set digits needs 128x10",
+        ),
+        (Otherwise(lambda scores: [scores], training=False), "gives a list in evaluation mode"),
+        (nn.Conv2d(1, 8, 3), "fails in evaluation mode, 128 images of 3x16x16, RuntimeError: "),
+    ],
+    ids=["classes", "list", "raises"],
+)
+def test_an_accuracy_is_of_a_network_that_fits_the_data(network: nn.Module, reason: str) -> None:
+    with pytest.raises(BadInput, match=f"^the network {reason}"):
+        evaluate(network, SMALL)
 
 
 def test_errors_of_our_own_code_and_of_the_machine_stay_what_they_are(tmp_path: Path) -> None:
