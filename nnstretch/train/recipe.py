@@ -218,7 +218,10 @@ class TrainerSettings:
     deterministic: bool = False
     """Refuse operators whose result may differ from run to run (CUDA has some)."""
     precise_norm_images: Annotated[int, Range(0)] = 0
-    """Training images for batch norm statistics before each validation; 0 keeps running ones."""
+    """Training images for batch norm statistics before each validation; 0 keeps running ones.
+
+    In whole batches of 64, the rest is left out: 127 are 64; fewer than 64 are one batch.
+    """
     save_every_steps: Annotated[int, Range(0)] = 0
     """Steps between saves within an epoch; 0 saves at the end of each epoch only."""
     tensorboard: bool = True

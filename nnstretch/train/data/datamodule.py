@@ -86,7 +86,7 @@ class Pictures(LightningDataModule):
         return ImageBatches(images, transform, self.recipe.seed, data.corrupt)
 
     def norm_batches(self, epoch: int, images: int) -> DataLoader[ImageBatch]:
-        """Return the first training images of an epoch, the same ones on every process."""
+        """Return the first training images of an epoch in whole batches, alike on every process."""
         size = min(NORM_BATCH_IMAGES, images, len(self.dataset.train))
         order = self.sampling_order(size, ProcessShare())
         order.set_epoch(epoch)
