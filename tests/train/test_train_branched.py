@@ -95,6 +95,24 @@ def test_drop_out_that_leaves_no_operator_is_said_to_be_lost() -> None:
     assert uncaptured_random_modules(original, module) == ("1",)
 
 
+@pytest.mark.parametrize("inherit", ["none", "weights"])
+def test_frozen_weights_of_the_original_are_trained_in_branches_and_that_is_said(
+    inherit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = branched_plan(tmp_path)
+    freeze = "    for layer in stem[:2]:\n        layer.requires_grad_(False)\n    return"
+    (tmp_path / "net.py").write_text(FACTORY.replace("    return", freeze))
+    write_plan(tmp_path / "plan.yaml", plan)
+    recipe = replace(SMALL, model=plan.model, branched=BranchedSettings(inherit=inherit))
+    module, _ = train_verb.networks(recipe, str(tmp_path / "plan.yaml"), None, aloud=True)
+    assert all(weight.requires_grad for weight in module.parameters())
+    told = (
+        f"nnstretch: 0.weight and 3 more of {plan.model} take no gradient there, in the branched"
+        " network all weights are trained"
+    )
+    assert (told in capsys.readouterr().err.splitlines()) == (inherit == "weights")
+
+
 @pytest.mark.slow
 def test_branches_inherit_from_the_weights_that_fit_the_original(tmp_path: Path) -> None:
     model = f"{write(tmp_path / 'net.py', FACTORY)}:make"

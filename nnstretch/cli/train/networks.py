@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -164,12 +165,23 @@ def tell_unexpected(
     if weights is None and recipe.branched.inherit != "none":
         tell(recipe, f"no --weights, branches inherit the weights that {recipe.model} starts with")
     if lost := uncaptured_random_modules(original, module):
-        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
         tell(
             recipe,
-            f"{lost[0]}{more} of {recipe.model} act in training only and are not in the branched"
+            f"{first_of(lost)} of {recipe.model} act in training only and are not in the branched"
             " network",
         )
+    frozen = [name for name, weight in original.named_parameters() if not weight.requires_grad]
+    if frozen and recipe.branched.inherit != "none":
+        tell(
+            recipe,
+            f"{first_of(frozen)} of {recipe.model} take no gradient there, in the branched network"
+            " all weights are trained",
+        )
+
+
+def first_of(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many more there are."""
+    return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0]
 
 
 def fits(module: nn.Module, weights: str) -> bool:
