@@ -9,7 +9,7 @@ dimension of every head, of query, key and value) is kept or dropped together. B
 segment share the work: the first takes the most important output channels, the next those not taken
 yet, and then again from the top. A layer that reads a channel twice (because two branches kept it)
 reads each copy at half weight. Shortcut and merge convolutions start as selections: they pass on
-exactly the channels that both ends kept.
+exactly the channels that both ends kept, and add nothing.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def slice_weight(
 
 
 def adapter_values(selection: ChannelSelection) -> dict[str, torch.Tensor]:
-    """Return the weights of adapters as matrices of zeros and ones."""
+    """Return the weights of adapters as matrices of zeros and ones, their biases as zeros."""
     values: dict[str, torch.Tensor] = {}
     for weight in selection.adapter_weights:
         shape = weight.spec.shape
@@ -128,6 +128,8 @@ def adapter_values(selection: ChannelSelection) -> dict[str, torch.Tensor]:
             source, target = adapter_ends(selection, adapter_of(weight.name))
             assert shape[:2] == (len(target), len(source)), weight.name
             values[weight.name] = selection_matrix(target, source).reshape(shape)
+        elif weight.name.endswith(".bias"):
+            values[weight.name] = torch.zeros(shape)
     return values
 
 
