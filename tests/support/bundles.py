@@ -31,6 +31,7 @@ def model_bytes(
     inputs: Sequence[Port],
     outputs: Sequence[Port],
     weights: dict[str, np.ndarray],
+    opset: int = 17,
 ) -> bytes:
     def info(port: Port) -> onnx.ValueInfoProto:
         return helper.make_tensor_value_info(port.name, TensorProto.FLOAT, list(port.spec.shape))
@@ -42,7 +43,7 @@ def model_bytes(
         [info(port) for port in outputs],
         [numpy_helper.from_array(array, name) for name, array in weights.items()],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
     return model.SerializeToString()
 
 

@@ -61,6 +61,18 @@ def check_names(
     check_order(where, verb, ports, [file_tensors[port.name] for port in ports])
 
 
+def check_read(
+    where: str, ports: Sequence[Port], file_tensors: Mapping[str, TensorInfo]
+) -> tuple[Port, ...]:
+    """Return the ports that a loader kept: it may leave out what no operator reads.
+
+    Raises BrokenFile where one of them is not what the manifest says.
+    """
+    kept = tuple(port for port in ports if port.name in file_tensors)
+    check_names(where, "reads", kept, file_tensors)
+    return kept
+
+
 def check_order(
     where: str, verb: str, ports: Sequence[Port], file_tensors: Sequence[TensorInfo]
 ) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnstretch.bundle.manifest import Port
+from nnstretch.bundle.manifest import Port, Subgraph
 from nnstretch.errors import BadInput, BrokenFile, one_line
 
 OUT_OF_TABLE = re.compile("ind(ex|ices).* out of .*bounds", re.I)
@@ -47,6 +47,11 @@ def cannot_run(
             f" ({reason.rpartition('Status Message: ')[2]})"
         )
     return BrokenFile(f"{where}, {runtime} cannot run it ({reason})")
+
+
+def refusal_label(subgraph: Subgraph, bundle: str, backend: str) -> str:
+    """Return the beginning of a refusal of a sound file by a backend that lacks what it needs."""
+    return f"cannot run {bundle} by backend {backend}, member {subgraph.file}"
 
 
 def first_line(error: BaseException) -> str:

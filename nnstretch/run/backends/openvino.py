@@ -12,9 +12,11 @@ import numpy as np
 
 from nnstretch.bundle.manifest import Subgraph
 from nnstretch.bundle.model_files.check import member_label
-from nnstretch.bundle.model_files.edges import TensorInfo, check_names
-from nnstretch.errors import BadInput, BrokenFile, Stuck, UnknownName
-from nnstretch.run.backends.io_check import check_outputs, first_line
+from nnstretch.bundle.model_files.check_onnx import IR_VERSIONS, OPSETS
+from nnstretch.bundle.model_files.edges import TensorInfo, check_names, check_read
+from nnstretch.bundle.model_files.onnx_file import read_onnx
+from nnstretch.errors import BadInput, BrokenFile, Stuck, UnknownName, UnsupportedOp
+from nnstretch.run.backends.io_check import check_outputs, first_line, refusal_label
 from nnstretch.run.backends.openvino_import import import_openvino
 
 if TYPE_CHECKING:
@@ -33,8 +35,8 @@ class OpenVINOBackend:
         self, subgraph: Subgraph, model: bytes, bundle: str, device: str = "CPU", threads: int = 1
     ) -> None:
         """Compile a sub-graph. Raises BadInput where OpenVINO is missing, UnknownName where it
-        finds no such device, BrokenFile for the file, Stuck in a fork of a process that has used
-        it.
+        finds no such device, BrokenFile or UnsupportedOp for the file, Stuck in a fork of a
+        process that has used it.
         """
         self._where = member_label(subgraph, bundle)
         self._ports = subgraph.outputs
@@ -47,8 +49,9 @@ class OpenVINOBackend:
             raise BrokenFile(
                 f"{self._where}, OpenVINO cannot load it ({first_line(error)})"
             ) from error
-        check_names(self._where, "reads", subgraph.inputs, _tensor_info(read.inputs))
+        reads = check_read(self._where, subgraph.inputs, _tensor_info(read.inputs))
         check_names(self._where, "writes", subgraph.outputs, _tensor_info(read.outputs))
+        check_resizes(refusal_label(subgraph, bundle, "openvino"), model)
         try:
             compiled = core.compile_model(read, device, _settings(device, threads))
             self._request = compiled.create_infer_request()
@@ -56,7 +59,7 @@ class OpenVINOBackend:
             raise BrokenFile(
                 f"{self._where}, OpenVINO cannot compile it for {device} ({first_line(error)})"
             ) from error
-        self._feeds = [(port.name, _index(compiled.inputs, port.name)) for port in subgraph.inputs]
+        self._feeds = [(port.name, _index(compiled.inputs, port.name)) for port in reads]
         self._writes = [_index(compiled.outputs, port.name) for port in subgraph.outputs]
 
     def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
@@ -81,6 +84,20 @@ class OpenVINOBackend:
             ) from error
         check_outputs(self._where, self._ports, outputs)
         return outputs
+
+
+def check_resizes(where: str, model: bytes) -> None:
+    """Refuse a Resize that OpenVINO would compute otherwise, without a word.
+
+    Raises UnsupportedOp.
+    """
+    for node in read_onnx(model, OPSETS, IR_VERSIONS).nodes:
+        unknown = ["antialias"]
+        if "mode" in node.attributes and node.attributes["mode"].text == "cubic":
+            unknown.append("exclude_outside")
+        for name in unknown if node.op == "Resize" else ():
+            if name in node.attributes and any(node.attributes[name].integers):
+                raise UnsupportedOp(f"{where}, OpenVINO has no {node} of {name} 1")
 
 
 def check_device(core: openvino.Core, device: str) -> None:

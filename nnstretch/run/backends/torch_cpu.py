@@ -12,9 +12,9 @@ import numpy as np
 
 from nnstretch.bundle.manifest import Subgraph
 from nnstretch.bundle.model_files.check import member_label
-from nnstretch.bundle.model_files.edges import TensorInfo, check_names
+from nnstretch.bundle.model_files.edges import TensorInfo, check_names, check_read
 from nnstretch.errors import BadInput, BrokenFile, CannotCapture, NnstretchError, UnsupportedOp
-from nnstretch.run.backends.io_check import check_outputs, first_line
+from nnstretch.run.backends.io_check import check_outputs, first_line, refusal_label
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -42,9 +42,11 @@ class OnnxModule:
         except Exception as error:
             # Broad on purpose: a file that anybody may have written fails in protobuf, in onnx or
             # in PyTorch's shape functions.
-            kind = type(error) if isinstance(error, (UnsupportedOp, CannotCapture)) else BrokenFile
-            raise kind(f"{self.where}, PyTorch cannot load it ({failure_reason(error)})") from error
-        check_names(self.where, "reads", subgraph.inputs, _tensor_info(program.inputs))
+            kind, where = BrokenFile, self.where
+            if isinstance(error, (UnsupportedOp, CannotCapture)):
+                kind, where = type(error), refusal_label(subgraph, bundle, "torch")
+            raise kind(f"{where}, PyTorch cannot load it ({failure_reason(error)})") from error
+        check_read(self.where, subgraph.inputs, _tensor_info(program.inputs))
         check_names(self.where, "writes", subgraph.outputs, _tensor_info(program.outputs))
         self.module: nn.Module = program.module
         self._reads, self._writes = list(program.inputs), list(program.outputs)
