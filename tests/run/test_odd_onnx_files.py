@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from onnx import helper
 from support.bundles import feature_map, model_bytes, subgraph
+from torch import nn
 
 from nnstretch.bundle.manifest import Port
 from nnstretch.errors import UnsupportedOp
+from nnstretch.export.onnx.convert import to_onnx
+from nnstretch.graph import TensorSpec
 from nnstretch.protocols import Backend
 from nnstretch.run.backends.registry import load_backend
 
@@ -65,3 +69,23 @@ def test_an_input_that_nothing_reads_may_be_there(backend: str) -> None:
     arrays = {port.name: np.ones(port.spec.shape, np.float32) for port in (unread, X)}
     (result,) = load(backend, data, [unread, X], y).run(arrays)
     assert np.array_equal(result, -arrays["x"])
+
+
+RAGGED = {
+    "nearest": (nn.Upsample(scale_factor=2.3), 10),
+    "two factors": (nn.Upsample(scale_factor=(1.75, 2.3)), 10),
+    "linear": (nn.Upsample(scale_factor=(1.7, 2.3), mode="bilinear"), 10),
+    "last window": (nn.AvgPool2d((3, 2), (3, 2), (1, 1), ceil_mode=True), 8),
+}
+
+
+@pytest.mark.parametrize("backend", ONNX_BACKENDS)
+@pytest.mark.parametrize("kind", RAGGED)
+def test_a_size_that_a_runtime_leaves_open_is_that_of_the_module(kind: str, backend: str) -> None:
+    layer, side = RAGGED[kind]
+    x = Port("x", feature_map(side=side))
+    image = torch.randn(x.spec.shape, generator=torch.Generator().manual_seed(0))
+    written = layer(image)
+    y = Port("y", TensorSpec(tuple(written.shape)))
+    (result,) = load(backend, to_onnx(layer, image, x, y, {}), [x], y).run({"x": image.numpy()})
+    np.testing.assert_allclose(result, written.numpy(), atol=1e-5)

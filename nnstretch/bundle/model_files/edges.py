@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isclose
 
 from nnstretch.bundle.manifest import Port, describe_port
@@ -71,6 +71,23 @@ def check_read(
     kept = tuple(port for port in ports if port.name in file_tensors)
     check_names(where, "reads", kept, file_tensors)
     return kept
+
+
+def check_written(
+    where: str, ports: Sequence[Port], runtime_tensors: Mapping[str, TensorInfo]
+) -> None:
+    """Check what a runtime says that it writes; a size that it leaves open is known once it ran.
+
+    Raises BrokenFile.
+    """
+    closed = dict(runtime_tensors)
+    for port in ports:
+        tensor, sizes = runtime_tensors.get(port.name), port.spec.shape
+        if tensor is not None and tensor.shape is not None and len(tensor.shape) == len(sizes):
+            pairs = zip(tensor.shape, sizes, strict=True)
+            shape = tuple(wanted if size is None else size for size, wanted in pairs)
+            closed[port.name] = replace(tensor, shape=shape)
+    check_names(where, "writes", ports, closed)
 
 
 def check_order(

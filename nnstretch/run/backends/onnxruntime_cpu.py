@@ -12,7 +12,7 @@ import onnxruntime  # type: ignore[import-untyped]
 
 from nnstretch.bundle.manifest import Subgraph
 from nnstretch.bundle.model_files.check import member_label
-from nnstretch.bundle.model_files.edges import TensorInfo, check_names
+from nnstretch.bundle.model_files.edges import TensorInfo, check_names, check_written
 from nnstretch.errors import BrokenFile
 from nnstretch.run.backends.io_check import cannot_run, check_outputs, first_line
 from nnstretch.run.in_place_merge import copy_into
@@ -45,9 +45,7 @@ class OnnxRuntime:
                 f"{self._where}, ONNX Runtime cannot load it ({first_line(error)})"
             ) from error
         check_names(self._where, "reads", subgraph.inputs, _tensor_info(self._session.get_inputs()))
-        check_names(
-            self._where, "writes", subgraph.outputs, _tensor_info(self._session.get_outputs())
-        )
+        check_written(self._where, subgraph.outputs, _tensor_info(self._session.get_outputs()))
         self._names = subgraph.output_names
         # Below the checks of `InferenceSession.run`, which are those made above, every time again
         # and with Python's lock.

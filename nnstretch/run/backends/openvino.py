@@ -13,7 +13,7 @@ import numpy as np
 from nnstretch.bundle.manifest import Subgraph
 from nnstretch.bundle.model_files.check import member_label
 from nnstretch.bundle.model_files.check_onnx import IR_VERSIONS, OPSETS
-from nnstretch.bundle.model_files.edges import TensorInfo, check_names, check_read
+from nnstretch.bundle.model_files.edges import TensorInfo, check_read, check_written
 from nnstretch.bundle.model_files.onnx_file import read_onnx
 from nnstretch.errors import BadInput, BrokenFile, Stuck, UnknownName, UnsupportedOp
 from nnstretch.run.backends.io_check import check_outputs, first_line, refusal_label
@@ -50,7 +50,7 @@ class OpenVINOBackend:
                 f"{self._where}, OpenVINO cannot load it ({first_line(error)})"
             ) from error
         reads = check_read(self._where, subgraph.inputs, _tensor_info(read.inputs))
-        check_names(self._where, "writes", subgraph.outputs, _tensor_info(read.outputs))
+        check_written(self._where, subgraph.outputs, _tensor_info(read.outputs))
         check_resizes(refusal_label(subgraph, bundle, "openvino"), model)
         try:
             compiled = core.compile_model(read, device, _settings(device, threads))

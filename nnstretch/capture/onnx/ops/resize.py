@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from nnstretch.capture.onnx.graph_builder import OnnxValue
 from nnstretch.capture.onnx.translation_context import NodeContext, TranslationRule
 
@@ -84,7 +86,7 @@ def target_size(call: NodeContext, x: OnnxValue) -> tuple[tuple[int, ...], tuple
     if scales is not None and scales.probes[0].numel():
         factors = call.require_constant(scales).probes[0].tolist()
     if factors:
-        factors = on_all_axes(call, factors, (1.0,) * x.rank)
+        factors = on_all_axes(call, [as_written(f) for f in factors], (1.0,) * x.rank)
         size = tuple(int(d * f) for d, f in zip(x.shape, factors, strict=True))
         return size, tuple(float(factor) for factor in factors[2:])
     sizes = call.optional_input(3)
@@ -95,6 +97,11 @@ def target_size(call: NodeContext, x: OnnxValue) -> tuple[tuple[int, ...], tuple
         raise call.unsupported_error(f"keep_aspect_ratio_policy {policy}")
     wanted = call.require_constant(sizes).probes[0].tolist()
     return tuple(map(int, on_all_axes(call, wanted, x.shape))), ()
+
+
+def as_written(factor: float) -> float:
+    """Return a factor before it became float32: ten pixels times 2.3 are 23, not 22.99..."""
+    return float(str(np.float32(factor)))
 
 
 def on_all_axes(
