@@ -81,26 +81,23 @@ def export_bundle(
         exported = files_of(request, specs)
         errors = verify_files(exported, specs, request)
     subgraphs = tuple(subgraph_of(spec, exported, errors, request.format) for spec in specs)
-    check_readable(subgraphs, exported, request)
+    files = {sub.file: exported.files[sub.name] for sub in subgraphs}
+    check_readable(subgraphs, files, request.plan.model)
     manifest = manifest_of(request, specs, exported.ports, subgraphs, errors)
-    bundle = merge_bundles(
-        Bundle(manifest, {sub.file: exported.files[sub.name] for sub in subgraphs}, str(path)), also
-    )
+    bundle = merge_bundles(Bundle(manifest, files, str(path)), also)
     write_bundle(Path(path), bundle.manifest, bundle.files)
     return ExportedBundle(bundle.manifest, errors.int8_snr_db, errors.accuracy)
 
 
-def check_readable(
-    subgraphs: Sequence[Subgraph], exported: ExportedFiles, request: ExportRequest
-) -> None:
-    """Check files as a session will. Raises UnsupportedOp for one that it would refuse."""
+def check_readable(subgraphs: Sequence[Subgraph], files: Mapping[str, bytes], model: str) -> None:
+    """Check files, by path, as a session will. Raises UnsupportedOp for one it would refuse."""
     for subgraph in subgraphs:
         try:
-            check_file(subgraph, exported.files[subgraph.name], request.plan.model)
+            check_file(subgraph, files[subgraph.file], model)
         except BrokenFile as refusal:
-            reason = str(refusal).removeprefix(member_label(subgraph, request.plan.model))
+            reason = str(refusal).removeprefix(member_label(subgraph, model))
             raise UnsupportedOp(
-                f"cannot export {request.plan.model} as {request.format}, sub-graph"
+                f"cannot export {model} as {subgraph.format}, sub-graph"
                 f" {subgraph.name}{reason}; try another --format"
             ) from refusal
 

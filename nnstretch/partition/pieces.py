@@ -14,6 +14,7 @@ from nnstretch.bundle.manifest import Manifest, Port, Subgraph
 from nnstretch.capture.checks.random_operators import check_repeatable
 from nnstretch.capture.example_inputs import draw_inputs
 from nnstretch.capture.rebuild_module import build
+from nnstretch.export.bundle import check_readable
 from nnstretch.export.onnx.convert import OnnxRunner
 from nnstretch.export.onnx.sections import (
     SectionFile,
@@ -73,6 +74,7 @@ def export_whole(
     Raises Mismatch, UnsupportedOp.
     """
     bundle = export_pieces(graph, weights, [graph], progress)
+    check_readable(bundle.manifest.subgraphs, bundle.files, graph.name)
     examples = draw_inputs(graph, 0)
     arrays = {name: value.numpy() for name, value in examples.items()}
     (data,) = bundle.files.values()

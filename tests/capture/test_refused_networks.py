@@ -172,3 +172,18 @@ def test_an_input_of_another_type_than_its_weights_is_refused() -> None:
         capture(module, torch.zeros(1, 3, 8, 8, dtype=torch.float16))
     half = capture(module.half(), torch.zeros(1, 3, 8, 8, dtype=torch.float16))
     assert half.inputs[0].spec.dtype == "float16"
+
+
+class ManyAxes(nn.Module):
+    """Two inputs, and a tensor of more axes than a session takes."""
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.relu(a.reshape(*[1] * 16, 4)).sum(-1).reshape(1) + b
+
+
+def test_a_whole_network_is_exported_only_where_a_session_opens_it() -> None:
+    module = ManyAxes()
+    captured = trace(module, (torch.zeros(1, 4), torch.zeros(1)), "axes")
+    says = "^cannot export axes as onnx, sub-graph piece0, .* 17 axes, limit 16"
+    with pytest.raises(UnsupportedOp, match=says):
+        export_whole(captured.graph, captured.weights, module, lambda *_: None)
