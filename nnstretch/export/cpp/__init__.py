@@ -14,6 +14,7 @@ layer_lists/          the network as two JSON lists of layers
 source.py             program -> C++ text
 weights_file.py       the weights as one file
 project.py            the folder
+restored_folder.py    the folder as it was, where a new one fails
 build.py              build it and compare it with the module
 export.py             all of it
 """

@@ -17,10 +17,11 @@ from nnstretch.capture.example_inputs import draw_inputs
 from nnstretch.capture.exported_program import eval_mode
 from nnstretch.capture.torch_export import CapturedNetwork, trace
 from nnstretch.export.cpp.branch_paths import BRANCH, with_branch_paths
-from nnstretch.export.cpp.build import build, compare, missing_tools
+from nnstretch.export.cpp.build import BUILD_FOLDER, build, compare, missing_tools
 from nnstretch.export.cpp.layer_lists.layer_lists import LayerLists, list_layers
 from nnstretch.export.cpp.program import CallGroup, CppProgram
-from nnstretch.export.cpp.project import write_project
+from nnstretch.export.cpp.project import WRITTEN, check_folder, write_project
+from nnstretch.export.cpp.restored_folder import restored_on_failure
 from nnstretch.export.cpp.translate import Placement, translate
 from nnstretch.export.subgraph_specs import ExportRequest
 from nnstretch.plan import Plan
@@ -105,7 +106,10 @@ def write_program(
     lists: LayerLists,
     progress: Callable[[int, int], object],
 ) -> CppExport:
-    """Write a program's folder, build it, and compare it with the module on the examples."""
+    """Write a program's folder, build it, and compare it with the module on the examples.
+
+    Where that fails, the folder is as it was.
+    """
     with eval_mode(module), torch.no_grad():
         # Some networks write into their input.
         expected = module(*(example.clone() for example in examples))
@@ -115,12 +119,14 @@ def write_program(
     arrays: list[np.ndarray] = [tensor.detach().numpy() for tensor in tensors]
     inputs: list[np.ndarray] = [example.numpy() for example in examples]
     files = {path: text.encode() for path, text in lists.files()}
-    arena = write_project(program, folder, files | example_files(inputs, arrays))
-    progress(2, 3)
     why = "--no-build" if not build_here else ", ".join(missing_tools())
     error = None
-    if not why:
-        error = compare(build(folder), inputs, arrays, program.name)
+    check_folder(folder)
+    with restored_on_failure(folder, (*WRITTEN, BUILD_FOLDER)):
+        arena = write_project(program, folder, files | example_files(inputs, arrays))
+        progress(2, 3)
+        if not why:
+            error = compare(build(folder), inputs, arrays, program.name)
     progress(3, 3)
     sizes = (arena.size * 4, arena.peak_alive * 4, arena.least_size * 4)
     return CppExport(folder, program, *sizes, error, why)

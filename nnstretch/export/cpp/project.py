@@ -19,6 +19,11 @@ RUNTIME = "runtime"
 RUNTIME_PARTS = ("CMakeLists.txt", "include", "src", "examples")
 EARLIER_FILES = ("example/input*.npy", "example/output*.npy", "runtime/*/**/*.[ch]pp")
 """What an export of another network, or by another version, may have left in the folder."""
+WRITTEN = (
+    *(MARKER, "network.hpp", "network.cpp", "CMakeLists.txt", "CMakePresets.json", "README.md"),
+    *("weights.bin", "example", "layers", RUNTIME),
+)
+"""Files and folders of an export."""
 CMAKE = """\
 cmake_minimum_required(VERSION 3.18)
 project(exported_network CXX C)
