@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,18 +113,22 @@ def targets_of(args: argparse.Namespace) -> ExportTargets:
 def write_request(
     args: argparse.Namespace, request: ExportRequest, targets: ExportTargets
 ) -> dict[str, Any]:
-    """Write the bundle, the single file, or both; return them as JSON data."""
+    """Write the bundle, the single file, or both; return them as JSON data.
+
+    Of both none is replaced unless both are there.
+    """
+    from nnstretch.export.bundle import export_bundle
+    from nnstretch.export.single_file import export_single, format_of
+    from nnstretch.files.atomic import atomic_write
+
     written, single_file = None, None
-    with progress("exporting") as tick:
+    with progress("exporting") as tick, ExitStack() as stack:
         request = replace(request, progress=tick)
-        if targets.out is not None:
-            from nnstretch.export.bundle import export_bundle
-
-            written = export_bundle(request, targets.out, targets.also)
         if (single := targets.single) is not None:
-            from nnstretch.export.single_file import export_single, format_of
-
-            single_file = export_single(replace(request, format=format_of(single)), single)
+            aside = stack.enter_context(atomic_write(single))
+            single_file = export_single(replace(request, format=format_of(single)), aside)
+        if targets.out is not None:
+            written = export_bundle(request, targets.out, targets.also)
     predicted_us = request.trial.latency_us if request.trial else None
     images = len(request.calibration.indices) if request.int8 else None  # type: ignore[union-attr]
     return result_of(args, written, single_file, predicted_us, images)
@@ -142,14 +147,15 @@ def write_whole(
     bundle = export_whole_network(args, subject, soc, fallbacks)
     (subgraph,) = bundle.manifest.subgraphs
     written, single_file = None, None
-    if (out := targets.out) is not None:
-        merged = merge_bundles(replace(bundle, name=str(out)), targets.also)
-        write_bundle(out, merged.manifest, merged.files)
-        written = ExportedBundle(merged.manifest)
-    if targets.single is not None:
-        with atomic_write(targets.single) as aside:
+    with ExitStack() as stack:
+        if targets.single is not None:
+            aside = stack.enter_context(atomic_write(targets.single))
             aside.write_bytes(bundle.files[subgraph.file])
-        single_file = SingleFile(subgraph.size_bytes, bundle.manifest.max_abs_error)
+            single_file = SingleFile(subgraph.size_bytes, bundle.manifest.max_abs_error)
+        if (out := targets.out) is not None:
+            merged = merge_bundles(replace(bundle, name=str(out)), targets.also)
+            write_bundle(out, merged.manifest, merged.files)
+            written = ExportedBundle(merged.manifest)
     predicted_us = subgraph.predicted_us.get(subgraph.processor)
     return result_of(args, written, single_file, predicted_us) | {"fallbacks": fallbacks}
 
