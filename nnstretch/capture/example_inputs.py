@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import nn
 
 from nnstretch.capture.captured_network import SizeRange
 from nnstretch.capture.onnx.inputs import match_inputs
-from nnstretch.errors import BadInput
+from nnstretch.errors import BadInput, describe_error
 from nnstretch.graph import Graph, InputShape, TensorSpec, Value, ValueRef
 from nnstretch.plan import Plan
 
 DEFAULT_INPUT = (1, 3, 224, 224)
 BYTES = 256
+TABLES = frozenset({"embedding", "embedding_bag"})
 PICKING = frozenset({"index", "index_select", "gather", "take", "take_along_dim"})
 UNCHANGED = frozenset({"to", "_to_copy", "view", "reshape", "expand", "unsqueeze", "squeeze"})
 """Operators that pass integers on as they are."""
@@ -123,6 +125,18 @@ def draw_inputs(graph: Graph, seed: int) -> dict[str, torch.Tensor]:
     return drawn
 
 
+@contextmanager
+def running_on_drawn_inputs(name: str) -> Iterator[None]:
+    """Raise BadInput where a network cannot be run on what was drawn: some indices fit no table."""
+    try:
+        yield
+    except (IndexError, RuntimeError) as error:
+        raise BadInput(
+            f"cannot run {name} to compare with it, inputs are random numbers,"
+            f" {describe_error(error)}"
+        ) from error
+
+
 def integer_values(graph: Graph, name: str) -> int:
     """Return how many values an integer input may be drawn from.
 
@@ -136,7 +150,7 @@ def integer_values(graph: Graph, name: str) -> int:
     for node in graph.nodes:
         if computed.isdisjoint(node.inputs):
             continue
-        if node.kind == "embedding" and isinstance(node.args[0], ValueRef):
+        if node.kind in TABLES and isinstance(node.args[0], ValueRef):
             is_same = not passed.isdisjoint(node.inputs)
             values = min(values, specs[node.args[0].name].shape[0] if is_same else 2)
         elif node.kind in PICKING:

@@ -119,14 +119,15 @@ class LoadedModel:
         """
         import torch
 
-        from nnstretch.capture.example_inputs import draw_inputs
+        from nnstretch.capture.example_inputs import draw_inputs, running_on_drawn_inputs
         from nnstretch.capture.exported_program import eval_mode, is_same, tensors_of
 
         drawn = draw_inputs(self.graph, 0)
         results: list[list[torch.Tensor]] = []
         for network in (self.module, rebuilt):
             inputs = [drawn[value.name].clone() for value in self.graph.inputs]
-            with eval_mode(network), torch.no_grad():
+            reference_run = running_on_drawn_inputs(self.graph.name)
+            with eval_mode(network), torch.no_grad(), reference_run:
                 results.append(tensors_of(network(*inputs)))
         original = outputs_of_file(self.spec, inputs) if is_file_run else None
         if not is_same(original or results[0], results[1], LARGEST_DIFFERENCE):

@@ -310,22 +310,26 @@ def test_outputs_of_a_module_are_chosen_by_key(tmp_path: Path) -> None:
 
 
 class Picked(nn.Module):
-    """Tokens of a table of 50, bytes as numbers, and places that are computed."""
+    """Tokens of a table of 50, words of one of 7, bytes as numbers, and computed places."""
 
     def __init__(self) -> None:
         super().__init__()
         self.tokens, self.places = nn.Embedding(50, 4), nn.Embedding(9, 4)
+        self.words = nn.EmbeddingBag(7, 4)
 
-    def forward(self, ids: torch.Tensor, raw: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
-        picked: torch.Tensor = self.tokens(ids) + self.places(shift * 3 + 1)
+    def forward(
+        self, ids: torch.Tensor, raw: torch.Tensor, shift: torch.Tensor, bag: torch.Tensor
+    ) -> torch.Tensor:
+        picked: torch.Tensor = self.tokens(ids) + self.places(shift * 3 + 1) + self.words(bag)
         return picked * raw.float().unsqueeze(-1)
 
 
 def test_drawn_integers_fit_the_tables_they_pick_from() -> None:
-    wanted = parse_input_shapes("ids=1,5:int64;raw=1,5:int64;shift=1,5:int64")
+    wanted = parse_input_shapes("ids=1,5:int64;raw=1,5:int64;shift=1,5:int64;bag=1,5:int64")
     module = Picked()
     graph = trace(module, example_inputs("net.py:Picked", module, wanted)).graph
-    assert [integer_values(graph, name) for name in ("ids", "raw", "shift")] == [50, 256, 2]
+    drawn = [integer_values(graph, name) for name in ("ids", "raw", "shift", "bag")]
+    assert drawn == [50, 256, 2, 7]
 
 
 def test_a_model_file_is_run_as_it_is_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

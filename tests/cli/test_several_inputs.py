@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -261,3 +262,27 @@ def test_tokens_reach_litert_as_they_are(
     expected = network()(torch.from_numpy(ids)).detach()
     computed = LiteRTRunner(single.read_bytes(), "tokens").run(ids)
     np.testing.assert_allclose(computed, expected, atol=1e-6)
+
+
+TABLE = """
+from torch import nn
+
+class Table(nn.Embedding):
+    def forward(self, ids, more=0):
+        return super().forward(ids * 9) + more
+
+def make():
+    return Table(9, 4).eval()
+"""
+
+
+@pytest.mark.parametrize("form", ["onnx", "cpp"])
+@pytest.mark.parametrize("shapes", ["ids=1,5:int64", "ids=1,5:int64;more=1"])
+def test_random_numbers_that_the_network_cannot_read_are_one_line(
+    form: str, shapes: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "table.py").write_text(TABLE)
+    argv = [f"{tmp_path}/table.py:make", "--input", shapes, "--format", form]
+    assert run_verb("export", [*argv, "--out", str(tmp_path / "net.nns")]) == 1
+    refusal = r"nnstretch: cannot run .* to compare with it, inputs are random numbers, IndexError"
+    assert re.match(refusal, capsys.readouterr().err)

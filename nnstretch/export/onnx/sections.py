@@ -16,6 +16,7 @@ import torch
 from torch import fx, nn
 
 from nnstretch.bundle.manifest import Port
+from nnstretch.capture.example_inputs import running_on_drawn_inputs
 from nnstretch.errors import UnsupportedOp
 from nnstretch.export.onnx.convert import (
     OnnxRunner,
@@ -59,10 +60,10 @@ def section_file(
 
     It is cut from the file of the whole `network` where that is at hand and can be cut there.
 
-    Raises UnsupportedOp, Mismatch.
+    Raises UnsupportedOp, Mismatch, and BadInput for inputs that the module cannot be run on.
     """
     check_outputs(name, tuple(inputs), outputs)
-    with torch.no_grad():
+    with torch.no_grad(), running_on_drawn_inputs(f"sub-graph {name}"):
         results = module.eval()(*inputs.values())
     written = dict(zip(outputs, results if isinstance(results, tuple) else (results,), strict=True))
     model = network.section(tuple(inputs), tuple(outputs)) if network is not None else None
