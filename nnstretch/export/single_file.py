@@ -16,7 +16,7 @@ from nnstretch.errors import BadInput
 from nnstretch.export.int8_accuracy import LabeledAccuracy
 from nnstretch.export.litert.convert import to_int8, to_litert
 from nnstretch.export.litert.flatbuffer import with_description
-from nnstretch.export.litert.int8 import TESTED, check_inputs
+from nnstretch.export.litert.int8 import TESTED, check_inputs, check_int8_tensors
 from nnstretch.export.litert.runner import LiteRTRunner
 from nnstretch.export.onnx.convert import (
     OnnxRunner,
@@ -114,6 +114,7 @@ def single_float(request: ExportRequest, notes: dict[str, str]) -> tuple[bytes, 
 def single_int8(request: ExportRequest, notes: dict[str, str]) -> tuple[bytes, SingleFile]:
     """Export the whole network as int8 LiteRT and verify it."""
     name = request.plan.model
+    check_int8_tensors({OUTPUT: request.module(request.example)}, name)
     kept: list[torch.Tensor] = []
 
     def feeds() -> Iterator[tuple[torch.Tensor]]:

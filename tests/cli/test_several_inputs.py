@@ -276,8 +276,10 @@ def make():
 """
 
 
-@pytest.mark.parametrize("form", ["onnx", "cpp"])
-@pytest.mark.parametrize("shapes", ["ids=1,5:int64", "ids=1,5:int64;more=1"])
+@pytest.mark.parametrize(
+    ("form", "shapes"),
+    [("onnx", "ids=1,5:int64"), ("onnx", "ids=1,5:int64;more=1"), ("cpp", "ids=1,5:int64")],
+)
 def test_random_numbers_that_the_network_cannot_read_are_one_line(
     form: str, shapes: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,12 @@ from torch import nn
 pytest.importorskip("litert_torch")
 pytest.importorskip("ai_edge_quantizer")
 
-from support.exports import PLAN, tiny
+from support.exports import PLAN, SHAPE, images, tiny
 
 from nnstretch.errors import BadInput, Mismatch, UnsupportedOp
-from nnstretch.export.bundle import export
+from nnstretch.export.bundle import export, export_bundle
 from nnstretch.export.litert.int8 import SharedScaleGroups, require_equal_formats
+from nnstretch.export.single_file import export_single
 from nnstretch.export.subgraph_specs import ExportRequest
 from nnstretch.export.verify import check_snr, snr_db
 from nnstretch.plan import Branch, Plan, Segment
@@ -174,3 +176,45 @@ def test_a_file_that_a_session_would_refuse_is_not_written(tmp_path: Path) -> No
     ):
         export(stretch(maps, plan), plan, tmp_path / "maps.nns", format="litert")
     assert not (tmp_path / "maps.nns").exists()
+
+
+class Classes(nn.Module):
+    """Maps, and which of their channels is largest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.conv(x).argmax(1)
+
+
+class Constant(Classes):
+    """Maps that are the same for every input."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.conv(x) * 0.0 + 1
+
+
+WHOLE = Plan("net", SHAPE, (Segment("input", "output", (Branch("cpu"),)),))
+NO_CODES = "int8 of a network that writes int64 as output, export of net, whole numbers have no"
+NO_RANGE = "no int8 form of output, calibration, no range of it is measured"
+
+
+@pytest.mark.parametrize(
+    ("write", "name"), [(export_bundle, "net.nns"), (export_single, "net.tflite")]
+)
+def test_whole_numbers_have_no_int8_form(
+    write: Callable[[ExportRequest, Path], object], name: str, tmp_path: Path
+) -> None:
+    module = stretch(Classes().eval(), WHOLE).eval()
+    request = ExportRequest(module, WHOLE, "litert", True, images(1))
+    with pytest.raises(BadInput, match=f"^{NO_CODES}"):
+        write(request, tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_constant_has_no_int8_form(tmp_path: Path) -> None:
+    module = stretch(Constant().eval(), WHOLE).eval()
+    with pytest.raises(UnsupportedOp, match=f"^{NO_RANGE}"):
+        export_bundle(ExportRequest(module, WHOLE, "litert", True, images(1)), tmp_path / "n.nns")

@@ -19,6 +19,7 @@ from nnstretch.export.litert.convert import LiteRTCalibration, Ranges
 from nnstretch.export.litert.flatbuffer import file_io, tied_tensors, with_description
 from nnstretch.export.litert.runner import LiteRTRunner
 from nnstretch.export.litert.tensor_layout import channels_last
+from nnstretch.export.onnx.convert import spec_of
 from nnstretch.export.subgraph_files import (
     ExportedFiles,
     check_merges,
@@ -46,10 +47,13 @@ Form = tuple[str, float, int]
 
 
 def int8_files(request: ExportRequest, specs: Sequence[SubgraphSpec]) -> ExportedFiles:
-    """Export sub-graphs as int8. Raises BadInput for calibration inputs that do not fit,
-    UnsupportedOp where an operator has no int8 form or a scale of its own.
+    """Export sub-graphs as int8. Raises BadInput for calibration inputs that do not fit or whole
+    numbers between sub-graphs, UnsupportedOp where an operator has no int8 form or a scale of its
+    own.
     """
-    plain = float_files(request, specs, reference_tensors(specs, request.example))
+    reference = reference_tensors(specs, request.example)
+    check_int8_tensors(reference, request.plan.model)
+    plain = float_files(request, specs, reference)
     watched = {name: LiteRTCalibration(model, f"sub-graph {name}") for name, model in plain.items()}
     tested = calibrate_files(request, specs, watched)
     shared = shared_ranges(specs, watched)
@@ -61,6 +65,17 @@ def int8_files(request: ExportRequest, specs: Sequence[SubgraphSpec]) -> Exporte
     exported = ExportedFiles(files, ports, tested, LiteRTRunner)
     check_merges(exported, specs)
     return exported
+
+
+def check_int8_tensors(values: Tensors, model: str) -> None:
+    """Check that what a network or a sub-graph writes has int8 codes. Raises BadInput."""
+    for name, value in values.items():
+        if not value.is_floating_point():
+            raise BadInput(
+                f"int8 of a network that writes {spec_of(value).dtype} as {name}, export of"
+                f" {model}, whole numbers have no int8 codes; leave argmax and the like out of it"
+                " and compute them of what it writes"
+            )
 
 
 def notes_of(specs: Sequence[SubgraphSpec]) -> list[tuple[str, Mapping[str, str]]]:
@@ -135,7 +150,10 @@ def check_inputs(request: ExportRequest) -> Iterator[torch.Tensor]:
 def shared_ranges(
     specs: Sequence[SubgraphSpec], watched: Mapping[str, LiteRTCalibration]
 ) -> dict[str, Ranges]:
-    """Return the ranges watched, but one for all tensors that must be held alike: their union."""
+    """Return the ranges watched, but one for all tensors that must be held alike: their union.
+
+    Raises UnsupportedOp for a constant.
+    """
     groups = SharedScaleGroups()
     for spec in specs:
         io, ranges = file_io(watched[spec.name].model), watched[spec.name].ranges
@@ -151,6 +169,12 @@ def shared_ranges(
     shared = {name: dict(first.ranges) for name, first in watched.items()}
     for group in groups.boundary_groups():
         members = [(spec, name) for spec, name in group if spec and name in shared[spec]]
+        if not members:
+            tensors = ", ".join(name for spec, name in group if not spec)
+            raise UnsupportedOp(
+                f"no int8 form of {tensors}, calibration, no range of it is measured: it does not"
+                " depend on its input"
+            )
         low = min(float(np.min(shared[spec][name]["min"])) for spec, name in members)
         high = max(float(np.max(shared[spec][name]["max"])) for spec, name in members)
         for member, name in members:
