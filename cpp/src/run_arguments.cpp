@@ -21,7 +21,8 @@ constexpr const char* kHelp =
   --weights FILE     weights of the network (default: weights.bin beside the folder of this program)
   --input FILE.npy   an input, in the order of the network's; without any, numbers are drawn
   --output FILE.npy  where to write an output of the last inference, in order
-  --expect FILE.npy  what an output has to be, in order, to 1e-4 of its largest magnitude
+  --expect FILE.npy  what an output has to be, in order, to 1e-4 of its largest magnitude,
+                     or of 1 where that is larger
                      of several inputs or outputs each may be named: --input NAME=FILE.npy
                      (a path with = in its name begins with ./)
   --elements LIST    processing elements: cpu, cpu:CORE, library:PATH of a vendor, linked:NAME of

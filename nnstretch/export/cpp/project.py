@@ -115,8 +115,9 @@ finds it (Debian: libdnnl-dev and ocl-icd-opencl-dev; -DNNSTRETCH_ONEDNN=OFF doe
     build/run {example}
 
 The second line computes what PyTorch computed when this was exported, and fails where it differs by
-more than 1e-4 of the largest magnitude. Your own arrays are float32 in C order (`--input x.npy
---output y.npy`). `build/run --help` explains policies, processing elements, traces and cost tables.
+more than 1e-4 of the largest magnitude, or of 1 where that is larger. Your own arrays are float32
+in C order (`--input x.npy --output y.npy`). `build/run --help` explains policies, processing
+elements, traces and cost tables.
 
 | file | what it is |
 |---|---|

@@ -308,6 +308,26 @@ def test_an_output_is_compared_with_a_file(built: Path, tmp_path: Path) -> None:
     assert "off.npy, output 0 differs by 1.0e-03 of the largest magnitude" in done.stderr
 
 
+class Doubled(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + x
+
+
+def test_small_outputs_are_compared_as_the_export_compares_them(
+    cpp_runtime: CppRuntime,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """To 1e-4 of 1: what is left of larger numbers that cancel has no more digits."""
+    folder, x = tmp_path / "net", np.full((1, 4), 1e-3, np.float32)
+    write_project(translate_module(Doubled(), torch.from_numpy(x)), folder)
+    cpp_runtime.build(folder)
+    np.save(folder / "x.npy", x)
+    for shift, code in ((9e-5, 0), (1.1e-4, 1)):
+        np.save(folder / "y.npy", 2 * x + np.float32(shift))
+        done = run(folder, "--input", str(folder / "x.npy"), "--expect", str(folder / "y.npy"))
+        assert done.returncode == code, done.stderr
+
+
 def compile_commands(project: Path, folder: Path, *options: str) -> dict[str, list[str]]:
     """Return the words of the compiler's command by source."""
     options = ("-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", "-DNNSTRETCH_ONEDNN=OFF", *options)
