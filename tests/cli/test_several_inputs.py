@@ -135,6 +135,22 @@ def test_a_network_that_returns_its_input_is_not_said_to_have_several(
     assert not Path(out).exists()
 
 
+@pytest.mark.parametrize("option", ["--format litert", "--format cpp --soc mi9"])
+def test_a_network_without_a_cut_is_not_said_to_have_several(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "net.py").write_text(
+        "import torch\nclass Net(torch.nn.Module):\n"
+        "    def forward(self, x):\n        return x.relu().sum()\n"
+    )
+    model, out = f"{tmp_path}/net.py:Net", tmp_path / "new"
+    argv = [model, "--input", "1,3,8,8", *option.split(), "--out", str(out)]
+    assert run_verb("export", argv) == 1
+    why = "it has no cut, its output has no dimensions or does not depend on its input"
+    assert f" of {model}, command line, {why}" in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_an_input_that_is_handed_out_unchanged_is_refused(
     net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

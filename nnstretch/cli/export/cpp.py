@@ -88,14 +88,14 @@ def write_whole_cpp(args: argparse.Namespace, subject: LoadedModel) -> dict[str,
 
     Raises BadInput where a chip or a processor is named: no plan places its tasks.
     """
-    from nnstretch.cli.export.whole_network import with_weights
+    from nnstretch.cli.export.whole_network import why_whole, with_weights
     from nnstretch.export.cpp.export import export_whole_cpp
 
     for option, value in (("--soc", args.soc), ("--processor", args.processor)):
         if value:
             raise BadInput(
-                f"{option} {value} with --format cpp, command line, {args.model} has several inputs"
-                " or outputs and its runner places every task"
+                f"{option} {value} with --format cpp of {args.model}, command line,"
+                f" {why_whole(subject.graph)}: its runner places every task"
             )
     module, captured = subject.module, subject.captured
     if args.weights is not None:

@@ -63,16 +63,22 @@ def check_format(args: argparse.Namespace, graph: Graph) -> None:
     single_litert = args.single is not None and Path(args.single).suffix != ".onnx"
     if args.format != "onnx" or single_litert:
         what = f"--single {args.single}" if single_litert else f"--format {args.format}"
-        raise BadInput(f"{what} of {args.model}, command line, {why_whole(graph)}")
+        several = len(graph.inputs) == 1 < len(graph.outputs)
+        hint = " (choose one output with --outputs)" if several else ""
+        raise BadInput(
+            f"{what} of {args.model}, command line, {why_whole(graph)}; only ONNX and C++ hold a"
+            f" network in one piece{hint}"
+        )
 
 
 def why_whole(graph: Graph) -> str:
     """Return why a network can only be exported in one piece."""
     inputs, outputs = len(graph.inputs), len(graph.outputs)
-    if inputs == outputs == 1:
+    if not inputs == outputs == 1:
+        return f"it has {inputs} inputs and {outputs} outputs"
+    if graph.outputs[0] in graph.input_names:
         return "its output is its input, so no sub-graph computes it"
-    why = f"it has {inputs} inputs and {outputs} outputs; only ONNX and C++ take several"
-    return why + (" (choose one output with --outputs)" if inputs == 1 else "")
+    return "it has no cut, its output has no dimensions or does not depend on its input"
 
 
 def with_weights(

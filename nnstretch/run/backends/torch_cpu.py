@@ -42,7 +42,8 @@ class OnnxModule:
         except Exception as error:
             # Broad on purpose: a file that anybody may have written fails in protobuf, in onnx or
             # in PyTorch's shape functions.
-            kind, where = BrokenFile, self.where
+            kind: type[NnstretchError] = BrokenFile
+            where = self.where
             if isinstance(error, (UnsupportedOp, CannotCapture)):
                 kind, where = type(error), refusal_label(subgraph, bundle, "torch")
             raise kind(f"{where}, PyTorch cannot load it ({failure_reason(error)})") from error
