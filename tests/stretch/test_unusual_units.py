@@ -1,5 +1,5 @@
-"""Units whose shortcut meets fixed, concatenated, cut or repeated channels: they cost at every
-width what they cost when they are lowered.
+"""Units whose shortcut meets fixed, concatenated, cut, repeated or folded channels: they cost at
+every width what they cost when they are lowered.
 """
 
 from __future__ import annotations
@@ -111,6 +111,11 @@ UNITS: dict[str, Callable[[], Unit]] = {
         lambda u, x: u.a(x).unflatten(-1, (-1, 2)).amax(4) + u.b(x)[..., :1],
         conv(C, C),
         conv(C, C),
+    ),
+    "folded into the batch": lambda: Unit(
+        lambda u, x: x * F.softmax(u.a(x).reshape(x.shape[0] * C, -1), 1).reshape(x.shape),
+        conv(C, C),
+        nn.Identity(),
     ),
     "two sums": lambda: Unit(lambda u, x: x + u.b(x + u.a(x)), conv(C, C), conv(C, C)),
 }

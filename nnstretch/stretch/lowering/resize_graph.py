@@ -16,6 +16,7 @@ from nnstretch.structure.channel_groups import (
     ShortcutJunction,
     size_at,
 )
+from nnstretch.structure.cuts import prune_unread
 from nnstretch.structure.macs import CONVOLUTIONS, count_macs
 
 Scales = Mapping[int, Fraction]
@@ -26,7 +27,10 @@ RESHAPES = frozenset(["view", "reshape", "_unsafe_view", "expand"])
 def resize_graph(
     graph: Graph, channels: ChannelGroups, scales: Scales, group_width: int | None = None
 ) -> Graph:
-    """Return the graph with every group at its scale; shortcuts that no longer fit are adapted."""
+    """Return the graph with every group at its scale; shortcuts that no longer fit are adapted.
+
+    Batch sizes that nothing reads any more are left out (`replace_sizes`).
+    """
     resizer = GraphResizer(channels, scales)
     regrouped = [] if group_width is None else grouped_weights(graph)
     inputs = tuple(resizer.value(value) for value in graph.inputs)
@@ -48,7 +52,8 @@ def resize_graph(
                 break
         nodes.append(node)
         specs[node.name] = node.output
-    return Graph(graph.name, inputs, tuple(weights), tuple(nodes), graph.outputs)
+    kept = prune_unread(nodes, graph.outputs)
+    return Graph(graph.name, inputs, tuple(weights), kept, graph.outputs)
 
 
 def is_grouped(node: Node) -> bool:
@@ -145,11 +150,12 @@ class GraphResizer:
         args = node.args
         shape = outputs[0].shape
         if node.kind in RESHAPES:
-            return (args[0], replace_sizes(args[1], shape), *args[2:])
+            return (args[0], replace_sizes(args[1], node.output.shape, shape), *args[2:])
         if node.kind == "unflatten":
             axis = int(str(args[1])) % len(self.input_shape(node))
-            sizes = shape[axis : len(shape) - len(self.input_shape(node)) + axis + 1]
-            return (*args[:2], replace_sizes(args[2], sizes), *args[3:])
+            axes = slice(axis, len(shape) - len(self.input_shape(node)) + axis + 1)
+            sizes = replace_sizes(args[2], node.output.shape[axes], shape[axes])
+            return (*args[:2], sizes, *args[3:])
         if node.kind == "split":
             return (args[0], shape[self.axis_argument(node, 2)], *args[2:])
         if node.kind == "split_with_sizes":
@@ -206,12 +212,27 @@ class GraphResizer:
         return self.size(leading_channels(dim, start))
 
 
-def replace_sizes(sizes: Argument, shape: tuple[int, ...]) -> Argument:
-    """Replace the literal sizes of a shape; -1 and computed batch sizes stay."""
+def replace_sizes(
+    sizes: Argument, shape: tuple[int, ...], resized: tuple[int, ...]
+) -> tuple[Argument, ...]:
+    """Replace the sizes of a shape by those at the scales; -1 and computed batch sizes stay.
+
+    A computed size counts channels too where it scales (batch and channels folded into one). It
+    then becomes the -1, right for every batch, and what was -1 becomes a number.
+    """
     assert isinstance(sizes, tuple)
     replaced: list[Argument] = []
-    for size, new in zip(sizes, shape, strict=True):
-        replaced.append(new if isinstance(size, int) and size != -1 else size)
+    folded = [
+        isinstance(size, ValueRef) and old != new
+        for size, old, new in zip(sizes, shape, resized, strict=True)
+    ]
+    for size, new, is_folded in zip(sizes, resized, folded, strict=True):
+        if is_folded:
+            replaced.append(-1)
+        elif isinstance(size, int) and (size != -1 or any(folded)):
+            replaced.append(new)
+        else:
+            replaced.append(size)
     return tuple(replaced)
 
 
