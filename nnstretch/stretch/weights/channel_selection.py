@@ -179,12 +179,6 @@ class ChannelSelection:
             return self.inside
         return torch.arange(size) % max(1, part.size)
 
-    def positions_along(self, value: str) -> Index:
-        """Return original position of every channel of a value."""
-        shape = self.channels.shapes[value][0]
-        axis = self.section.axis_out if len(shape) == 4 else self.channels.axis(value)
-        return self.original_positions(shape[axis])
-
     def kept_places(self, block: int) -> Index:
         """Return the channels that a block keeps, most important, in original order."""
         if block not in self.kept:

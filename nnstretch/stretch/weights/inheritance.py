@@ -136,9 +136,10 @@ def adapter_values(selection: ChannelSelection) -> dict[str, torch.Tensor]:
 def adapter_ends(selection: ChannelSelection, module: str) -> tuple[Index, Index]:
     """Return the original channels that an adapter reads and writes."""
     for junction in selection.channels.junctions:
-        if module == f"{ADAPTER_PREFIX}{junction.node}":
-            shortcut, main = selection.section.junction_ends(junction)
-            return selection.positions_along(shortcut), selection.positions_along(main)
+        added, main = selection.section.junction_dims(junction)
+        is_adapted = selection.size(added) != selection.size(main)
+        if is_adapted and module == f"{ADAPTER_PREFIX}{junction.node}":
+            return selection.original_positions(added), selection.original_positions(main)
     if module.endswith("_in"):
         return selection.incoming, selection.inside
     return selection.end_index(), selection.output_channels()
