@@ -7,7 +7,6 @@ names PyTorch gives them (`conv2d`, `add.Tensor`), because that vocabulary is do
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -217,12 +216,6 @@ class Graph:
     def params(self) -> int:
         """Return the number of trainable elements; a weight that nodes share counts once."""
         return sum(weight.spec.elements for weight in self.weights if weight.trainable)
-
-    @property
-    def shared_weights(self) -> tuple[str, ...]:
-        """Return the trainable weights that more than one node reads."""
-        readers = Counter(chain.from_iterable({*node.inputs} for node in self.nodes))
-        return tuple(w.name for w in self.weights if w.trainable and readers[w.name] > 1)
 
     @property
     def weight_bytes(self) -> int:

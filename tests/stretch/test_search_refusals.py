@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 import torch
 from support.brute_force import BruteForce
+from support.random_networks import INPUT, Step, network
 from support.search_bounds import search_by_arrays
 from support.search_instances import NETWORK, chip, random_instance
 from support.toy_network import residual
 from torch import nn
 
+from nnstretch import stretch
 from nnstretch.capture.torch_export import capture
 from nnstretch.errors import BadInput, NoPlan, UnknownName
 from nnstretch.predict import load_soc
@@ -25,6 +27,7 @@ from nnstretch.stretch.search.constraints import (
     constraints_of,
 )
 from nnstretch.stretch.search.search import search
+from nnstretch.structure.arguments import shared_weights
 from nnstretch.trial import Trial
 
 
@@ -142,12 +145,24 @@ class Tied(nn.Module):
 
 def test_parameters_of_layers_that_share_weights_are_not_limited() -> None:
     graph, soc = capture(Tied(), torch.zeros(1, 3, 32, 32)), load_soc("mi9")
-    (shared,) = graph.shared_weights
+    (shared,) = shared_weights(graph)
     assert shared in ("layers.0.weight", "layers.1.weight")
     for bounds in ({"min_params": 1.0}, {"max_params": 1e9}):
         with pytest.raises(BadInput, match=r"share weights .*limit MACs instead"):
             search(graph, soc, **bounds)
     assert search(graph, soc).optimal
+
+
+def test_a_weight_that_gives_its_shape_too_is_not_shared() -> None:
+    module = network([Step("standard", 32, 3), Step("conv", 24)])
+    graph = capture(module, torch.zeros(INPUT))
+    assert any(node.kind == "reshape_as" for node in graph.nodes)
+    assert not shared_weights(graph)
+    limits = SegmentLimits(1e3, 1e3, min_width=0.2, main_macs=0.05, segment_macs=0.1)
+    result = search(graph, chip(), ("cpu", "dsp"), limits, max_params=0.8 * graph.params)
+    trial = result.plans[0].trial
+    assert trial.params <= 0.8 * graph.params
+    assert trial.params == sum(p.numel() for p in stretch(module, trial.plan).parameters())
 
 
 class FreeEnd(nn.Module):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nnstretch.files.trial_json import segments_json
 from nnstretch.soc import host_of
+from nnstretch.structure.arguments import shared_weights
 
 if TYPE_CHECKING:
     from nnstretch.soc import Soc
@@ -24,7 +25,7 @@ def as_json(
     result: SearchResult, analysis: NetworkAnalysis, soc: Soc, model: str
 ) -> dict[str, Any]:
     """Return a search's result as JSON data."""
-    notes = (UNLIMITED_PARAMS,) if analysis.graph.shared_weights else ()
+    notes = (UNLIMITED_PARAMS,) if shared_weights(analysis.graph) else ()
     return ({"notes": list(notes)} if notes else {}) | {
         "model": model,
         "soc": soc.name,

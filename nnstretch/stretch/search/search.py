@@ -25,6 +25,7 @@ from nnstretch.stretch.search.search_problem import Progress, SearchProblem, unt
 from nnstretch.stretch.search.search_result import SearchResult
 from nnstretch.stretch.search.space.cost_tables import CostTables
 from nnstretch.stretch.search.space.search_space import SearchSpace
+from nnstretch.structure.arguments import shared_weights
 from nnstretch.structure.cuts import no_cut_reason
 
 MERGES = ("concat", "project")
@@ -135,7 +136,7 @@ def most_params(graph: Graph, min_params: float, max_params: float | None) -> fl
     Raises BadInput where they are limited and layers share weights: a plan's are then no sum over
     its layers, as the search counts them.
     """
-    shared = graph.shared_weights
+    shared = shared_weights(graph)
     if shared and (min_params > 0 or max_params is not None):
         raise BadInput(
             f"parameters are limited, search bounds, layers of {graph.name} share weights"
@@ -151,7 +152,7 @@ def usual_max_params(graph: Graph, min_params: float) -> float:
 
     As many as it likes where layers share weights: see `most_params`.
     """
-    return math.inf if graph.shared_weights else MAX_PARAMS * max(graph.params, min_params)
+    return math.inf if shared_weights(graph) else MAX_PARAMS * max(graph.params, min_params)
 
 
 def check_gap(gap: float) -> None:

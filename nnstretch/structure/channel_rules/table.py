@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nnstretch.graph import Node, ValueRef
-from nnstretch.structure.arguments import argument
+from nnstretch.structure.arguments import TYPE_ONLY, argument
 from nnstretch.structure.channel_analysis import ChannelAnalysis, fixed_outputs, unknown
 from nnstretch.structure.channel_rules import layers, moves, reshapes
 from nnstretch.structure.channel_slices import (
@@ -128,8 +128,6 @@ _POINTWISE_NAMES = """
     zeros_like ones_like
 """
 POINTWISE = ACTIVATIONS | PASSING | frozenset(_POINTWISE_NAMES.split())
-TYPE_ONLY = frozenset({"type_as", "to"})
-"""Operators that read of a second tensor nothing but its type."""
 _POOLING_NAMES = """
     max_pool1d max_pool2d max_pool3d max_pool2d_with_indices avg_pool1d avg_pool2d avg_pool3d
     lp_pool2d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool2d
