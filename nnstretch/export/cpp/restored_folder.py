@@ -36,7 +36,8 @@ def restored_on_failure(folder: Path, names: Sequence[str]) -> Iterator[None]:
         except BaseException:
             for name in names:
                 remove(folder / name)
-            copy_entries(before, folder, older)
+            for name in older:  # moved, since a copy needs room that may be what was missing
+                (before / name).rename(folder / name)
             if not existed and folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
             raise

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,26 @@ def test_an_older_network_stays_with_its_build(no_build: None, tmp_path: Path) -
         export(folder, 8, build_here=True)
     assert state(folder) == before
     assert {path.name for path in folder.iterdir()} == {*WRITTEN, "build", "mine"}
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "net"
+    export(folder, 4, build_here=False)
+    before = state(folder)
+
+    def full(*args: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def build(folder: Path) -> Path:
+        monkeypatch.setattr(shutil, "copy2", full)
+        monkeypatch.setattr(shutil, "copytree", full)
+        raise BadInput("cannot build")
+
+    monkeypatch.setattr(verb, "missing_tools", list)
+    monkeypatch.setattr(verb, "build", build)
+    with pytest.raises(BadInput, match="cannot build"):
+        export(folder, 8, build_here=True)
+    assert state(folder) == before
 
 
 @pytest.mark.parametrize("exists", [False, True])
