@@ -179,8 +179,14 @@ def check_dataset(dataset: object, source: str) -> Dataset:
             parts.append(replace(images, labels=images.labels.long()))
         else:
             parts.append(CheckedImages(images, len(classes), source))
-    mean, std = (tuple(map(float, color)) for color in (dataset.mean, dataset.std))
-    return Dataset(parts[0], parts[1], tuple(classes), mean, std)  # type: ignore[arg-type]
+    mean, std = as_floats(dataset.mean), as_floats(dataset.std)
+    return Dataset(parts[0], parts[1], tuple(classes), mean, std)
+
+
+def as_floats(color: Color) -> Color:
+    """Return the three numbers of a color as floats; whole ones may be integers."""
+    red, green, blue = map(float, color)
+    return red, green, blue
 
 
 def classes_defect(classes: object) -> str:
