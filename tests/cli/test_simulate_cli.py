@@ -1,4 +1,4 @@
-"""`nnstretch simulate`: fields of the contract, traces, logs, refusals."""
+"""`nnstretch simulate`: fields of the contract, traces and logs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli.test_cli import refused
 from support.bundles import branched_bundle
 from support.small_plan import write_plan_of_small_net
 
@@ -34,14 +35,6 @@ def simulate(capsys: pytest.CaptureFixture[str], path: Path, *more: str) -> dict
     assert main(["simulate", str(path), "--json", *more]) == 0
     result: dict[str, Any] = json.loads(capsys.readouterr().out)
     return result
-
-
-def refusal(capsys: pytest.CaptureFixture[str], path: Path, *more: str) -> str:
-    assert main(["simulate", str(path), *more]) == 1
-    captured = capsys.readouterr()
-    assert captured.err.startswith("nnstretch: ")
-    assert captured.err.count("\n") == 1
-    return captured.err
 
 
 @pytest.fixture
@@ -148,21 +141,6 @@ def test_replications_in_which_nothing_ends_have_no_latency(
         assert all(value >= 10 for value in latency_ms.values())
 
 
-def test_costs_that_differ_within_a_type_want_processors_of_their_own(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    costs = {"a": {"P1": 1000, "P2": 9000}}
-    graph = {"tasks": ["a"], "processors": {"P1": "cpu", "P2": "cpu"}, "cost": costs}
-    (tmp_path / "graph.json").write_text(json.dumps(graph))
-    path = tmp_path / "w.yaml"
-    text = "applications: [{name: g, model: graph.json, arrivals: {times_ms: [0, 0]}}]\n"
-    path.write_text(text)
-    assert simulate(capsys, path)["makespan_ms"] == pytest.approx(2.0)
-    path.write_text("pool: {cpu: 2}\n" + text)
-    said = refusal(capsys, path)
-    assert "a costs 1000 and 9000 us on processors of type cpu" in said
-
-
 def test_a_trace_and_logs_of_cedr(
     capsys: pytest.CaptureFixture[str], queue: Path, tmp_path: Path
 ) -> None:
@@ -224,67 +202,17 @@ def test_a_pool_gives_a_graph_more_processors(
     assert result["makespan_ms"] == 1.9, "each graph on a core of its own: 1 and 0.9"
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("policy: rr", "policy: etff", "unknown policy 'etff'"),
-        ("cpu: 1.0", "gpu: 1.0", "cost of a on gpu, workload, the pool has none of it"),
-        ("costs_ms: {cpu: 1.0}", "model: absent.json", "absent.json"),
-        ("costs_ms: {cpu: 1.0}", "model: 'torchvision:resnet18'", "needed is soc or --soc"),
-        ("pool: {cpu: 2}", "", "needed is soc, --soc or pool"),
-        ("pool: {cpu: 2}", "soc: mi99", "mi99"),
-        ("{exponential_ms: 1.0}", "{csv: absent.csv}", "absent.csv"),
-    ],
-)
-def test_what_does_not_fit_is_refused_in_one_line(
-    capsys: pytest.CaptureFixture[str], queue: Path, old: str, new: str, message: str
-) -> None:
-    queue.write_text(QUEUE.replace(old, new, 1), encoding="utf-8")
-    assert message in refusal(capsys, queue)
-
-
 def test_a_graph_without_processors_wants_a_pool(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "one.stg").write_text("1\n0 0 0\n1 5 1 0\n2 0 1 1\n")
     path = tmp_path / "workload.yaml"
     path.write_text("applications: [{name: a, model: one.stg, arrivals: {times_ms: [0]}}]\n")
-    assert "no pool, workload, one.stg names no processors" in refusal(capsys, path)
+    assert "no pool, workload, one.stg names no processors" in refused(
+        capsys, "simulate", str(path)
+    )
     path.write_text(f"pool: {{cpu: 2}}\n{path.read_text()}")
     assert simulate(capsys, path, "--check")["checked_tasks"] == 3, "with both dummies"
-
-
-def test_an_application_without_arrivals_is_refused(
-    capsys: pytest.CaptureFixture[str], queue: Path
-) -> None:
-    queue.write_text(QUEUE.replace("arrivals: {exponential_ms: 1.0}, ", ""), encoding="utf-8")
-    assert "no arrivals, application a" in refusal(capsys, queue)
-
-
-def test_a_log_that_is_a_file_is_refused(
-    capsys: pytest.CaptureFixture[str], queue: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "log").write_text("")
-    assert "name a folder" in refusal(capsys, queue, "--log", str(tmp_path / "log"))
-    assert "--replications is 0" in refusal(capsys, queue, "--replications", "0")
-    assert "--soc mi9 beside --replay" in refusal(capsys, queue, "--replay", "r", "--soc", "mi9")
-    assert "--seed is -1" in refusal(capsys, queue, "--seed", "-1")
-    assert "--svg, its name must end in .svg" in refusal(capsys, queue, "--svg", "page.html")
-    assert "--report, its name must end in .html" in refusal(capsys, queue, "--report", "page")
-
-
-def test_a_window_after_the_end_is_refused_and_nothing_is_written(
-    capsys: pytest.CaptureFixture[str], queue: Path, tmp_path: Path
-) -> None:
-    files = ("--svg", str(tmp_path / "g.svg"), "--trace", str(tmp_path / "t.json"))
-    message = refusal(capsys, queue, *files, "--window", "9e9:")
-    assert "--window 9e9:, command line, the last task ends at" in message
-    assert [path.name for path in tmp_path.iterdir()] == [queue.name]
-
-
-def test_a_sweep_is_no_workload(capsys: pytest.CaptureFixture[str], queue: Path) -> None:
-    queue.write_text("workload: w.yaml\ntrials: 2\n", encoding="utf-8")
-    assert f"nnstretch simulate sweep {queue}" in refusal(capsys, queue)
 
 
 def test_pieces_of_a_network_run_where_they_are_predicted(
@@ -315,7 +243,7 @@ def test_pieces_of_a_network_run_where_they_are_predicted(
         path.write_text(path.read_text().replace(f"cut: {cut}", "cut: 2"))
     assert alone_ms == dict.fromkeys(alone_ms, pytest.approx(alone_ms["whole"])), "nothing copied"
     path.write_text(path.read_text().replace("cut: 2", "cut: 9"))
-    assert "it has 4 layers" in refusal(capsys, path)
+    assert "it has 4 layers" in refused(capsys, "simulate", str(path))
 
 
 def test_a_plan_runs_on_a_pool_without_a_cpu(
@@ -330,26 +258,6 @@ def test_a_plan_runs_on_a_pool_without_a_cpu(
         "applications: [{name: a, model: plan.yaml, arrivals: {times_ms: [0]}}]\n"
     )
     assert simulate(capsys, path, "--check")["utilisation"].keys() == {"dsp"}
-
-
-def test_no_output_takes_the_place_of_an_input(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("g.json").write_text(json.dumps(GRAPH), encoding="utf-8")
-    Path("t.csv").write_text("1\n2\n")
-    app = "{name: g, model: g.json, arrivals: {csv: t.csv}}"
-    Path("w.yaml").write_text(f"applications:\n- {app}\n", encoding="utf-8")
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    for name in ("g.json", "t.csv", "w.yaml"):
-        message = refusal(capsys, Path("w.yaml"), "--trace", f"./{name}")
-        assert f"cannot write {name}, it is the command's own input" in message
-    Path("r.jsonl").write_text("{}\n")
-    asked = ("--replay", "r.jsonl", "--trace", "r.jsonl")
-    assert "own input r.jsonl" in refusal(capsys, Path("w.yaml"), *asked)
-    assert "l is written twice" in refusal(capsys, Path("w.yaml"), "--trace", "l", "--log", "l")
-    Path("r.jsonl").unlink()
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_measured_times_of_nothing_leave_nothing_to_compare(
@@ -369,14 +277,3 @@ def test_times_that_no_clock_tells_apart_give_finite_numbers(
     app = "{name: a, costs_ms: {cpu: 1e-312}, arrivals: {times_ms: [0]}}"
     queue.write_text(f"pool: {{cpu: 1}}\napplications:\n- {app}\n")
     assert simulate(capsys, queue)["throughput_per_s"] == 0
-
-
-def test_a_bundle_without_times_says_what_it_lacks(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    bundle, path = branched_bundle(predicted=False), tmp_path / "w.yaml"
-    write_bundle(tmp_path / "net.nns", bundle.manifest, bundle.files)
-    app = "{name: detect, model: net.nns, arrivals: {times_ms: [0]}}"
-    path.write_text(f"pool: {{cpu: 2}}\napplications: [{app}]\n")
-    told = "no predicted times, net.nns of detect, workload, export it with --soc, or give"
-    assert told in refusal(capsys, path)
