@@ -45,7 +45,7 @@ from nnstretch.train.optimizers import (
     is_warming_up,
     learning_rate_factor,
     make_optimizer,
-    match_memory_layout,
+    match_resumed_state,
     pair_tensors,
     update_average,
 )
@@ -79,6 +79,7 @@ class Classifier(LightningModule):
         self.network = network
         self.recipe = recipe
         self.dataset = dataset
+        self.memory_format = tensor_memory_format(recipe.trainer, network)
         self.average: nn.Module | None = None
         if recipe.average.decay:
             self.average = copy.deepcopy(network).requires_grad_(False).eval()
@@ -122,7 +123,7 @@ class Classifier(LightningModule):
         if self.recipe.trainer.threads:
             torch.set_num_threads(self.recipe.trainer.threads)
         for teacher in self._teacher:
-            teacher.to(self.device, tensor_memory_format(self.recipe.trainer))
+            teacher.to(self.device, self.memory_format)
         if self._saved_scores:
             check_same_scores(self._saved_scores, self.probe_scores())
 
@@ -131,12 +132,11 @@ class Classifier(LightningModule):
         return probe_scores(self.network, self.recipe.data.validation_px)
 
     def on_train_start(self) -> None:
-        """Match the layout of resumed momenta to their weights', as fused steps need it."""
+        """Match what was resumed to this machine's layout and to this recipe's schedule."""
         self.first_bad = torch.full((), torch.inf, device=self.device)
         self._pairs = pair_tensors(self.average, self.network) if self.average is not None else []
-        for optimizer in self.trainer.optimizers:
-            for weight, state in optimizer.state.items():
-                state |= {key: match_memory_layout(weight, value) for key, value in state.items()}
+        for config in self.trainer.lr_scheduler_configs:
+            match_resumed_state(config.scheduler)  # type: ignore[arg-type]
 
     def on_train_batch_start(self, batch: ImageBatch, batch_number: int) -> None:
         """Seed dropout and mixing: alike in a resumed run, differently in each process."""
@@ -176,7 +176,7 @@ class Classifier(LightningModule):
 
     def to_memory_format(self, images: Tensor) -> Tensor:
         """Return images in the recipe's memory format."""
-        return images.contiguous(memory_format=tensor_memory_format(self.recipe.trainer))
+        return images.contiguous(memory_format=self.memory_format)
 
     def refuse_diverged(self, together: bool = False) -> None:
         """Check the losses, of all processes if `together`. Raises Diverged for one not finite."""

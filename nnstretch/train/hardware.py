@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import torch
+from torch import nn
 
 from nnstretch.errors import BadInput
 from nnstretch.train.recipe import TrainerSettings
@@ -76,9 +77,26 @@ def precision_name(precision: str | None) -> str:
     return next(name for name, value in LIGHTNING_PRECISIONS.items() if value == precision)
 
 
-def tensor_memory_format(settings: TrainerSettings) -> torch.memory_format:
-    """Return the order in which images, weights and features lie in memory."""
-    return torch.channels_last if settings.channels_last else torch.contiguous_format
+def tensor_memory_format(settings: TrainerSettings, network: nn.Module) -> torch.memory_format:
+    """Return the order in which a network's images, weights and features lie in memory."""
+    if not settings.channels_last:
+        return torch.contiguous_format
+    if resolve_accelerator(settings) == "cpu" and any(
+        is_unsafe_channels_last(module) for module in network.modules()
+    ):
+        return torch.contiguous_format
+    return torch.channels_last
+
+
+def is_unsafe_channels_last(module: nn.Module) -> bool:
+    """Return whether a layer's gradients on a CPU may be written outside of their memory in NHWC.
+
+    PyTorch 2.14 does so, on CPUs with AVX2 alone, for strided 1x1 convolutions of few channels:
+    shortcuts of narrow branches.
+    """
+    if not isinstance(module, nn.Conv2d) or module.groups > 1:
+        return False
+    return module.kernel_size == (1, 1) and max(module.stride) > 1 and module.in_channels < 8
 
 
 def resolve_process_counts(settings: TrainerSettings, accelerator: str) -> tuple[int, int]:

@@ -68,6 +68,17 @@ def match_memory_layout(weight: Tensor, value: Any) -> Any:
     return torch.empty_like(weight, dtype=value.dtype, requires_grad=False).copy_(value)
 
 
+def match_resumed_state(scheduler: torch.optim.lr_scheduler.LambdaLR) -> None:
+    """Match resumed momenta to their weights' layout, and rates to a schedule that may be new."""
+    optimizer = scheduler.optimizer
+    for weight, state in optimizer.state.items():
+        # Fused steps need one layout.
+        state |= {key: match_memory_layout(weight, value) for key, value in state.items()}
+    factors = scheduler.lr_lambdas
+    for group, lr, factor in zip(optimizer.param_groups, scheduler.base_lrs, factors, strict=True):
+        group["lr"] = lr * factor(scheduler.last_epoch)
+
+
 def average_decay(done: int, rising: bool, average: AverageSettings) -> float | None:
     """Return the share of the average that an update keeps; None between updates.
 
@@ -84,8 +95,15 @@ TensorPairs = list[tuple[Tensor, Tensor]]
 
 
 def pair_tensors(average: nn.Module, network: nn.Module) -> TensorPairs:
-    """Return pairs of weights and statistics, valid until a network is moved to a device."""
-    return list(zip(average.state_dict().values(), network.state_dict().values(), strict=True))
+    """Return pairs of weights and statistics, valid until a network is moved to a device.
+
+    What a network holds under several names is one pair, or it would be averaged several times.
+    """
+    pairs: dict[tuple[int, torch.Size], tuple[Tensor, Tensor]] = {}
+    values = zip(average.state_dict().values(), network.state_dict().values(), strict=True)
+    for first, second in values:
+        pairs.setdefault((first.data_ptr(), first.shape), (first, second))
+    return list(pairs.values())
 
 
 @torch.no_grad()

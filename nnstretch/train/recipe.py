@@ -212,7 +212,7 @@ class TrainerSettings:
     micro_batches: Annotated[int, Range(1, 65536)] = 1
     """Parts in which each process computes its share of a batch, to save memory."""
     channels_last: bool = True
-    """Whether images and kernels lie in memory as NHWC."""
+    """Whether images and kernels lie in memory as NHWC, but where PyTorch would write outside."""
     compile: bool = False
     """Whether torch.compile is used."""
     deterministic: bool = False

@@ -33,7 +33,6 @@ from nnstretch.train.hardware import (
     cluster_environments,
     lightning_settings,
     process_rank,
-    tensor_memory_format,
 )
 from nnstretch.train.losses import DistillationTeacher, network_scores
 from nnstretch.train.preflight import (
@@ -176,7 +175,7 @@ def train(
     )
     for part in (network, classifier.average):
         if part is not None:
-            part.to(memory_format=tensor_memory_format(settings))  # type: ignore[call-overload]
+            part.to(memory_format=classifier.memory_format)  # type: ignore[call-overload]
     # Lightning leaves this to its caller, and an evaluation before left evaluation mode on.
     network.train()
     synchronizes = settings.sync_norms and trainer.world_size > 1

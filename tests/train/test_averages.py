@@ -33,6 +33,16 @@ def test_an_average_is_the_weighted_mean_of_all_that_it_followed(decay: float, s
     assert int(average.num_batches_tracked) == steps  # type: ignore[arg-type]
 
 
+def test_a_weight_of_two_names_is_averaged_once() -> None:
+    average, moving = (nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)) for _ in range(2))
+    for tied in (average, moving):
+        tied[1].weight = tied[0].weight
+    expected = torch.lerp(average[0].weight.detach(), moving[0].weight.detach(), 0.1)
+    update_average(pair_tensors(average, moving), 0.9)
+    assert torch.equal(average[0].weight, expected)
+    assert average[1].weight is average[0].weight
+
+
 def test_saved_weights_are_the_average_and_differ_from_the_last_ones(
     tmp_path: Path,
 ) -> None:

@@ -100,6 +100,25 @@ def test_images_weights_and_features_lie_as_asked(channels_last: bool, tmp_path:
     assert orders == {channels_last}
 
 
+@pytest.mark.parametrize("width", [7, 8])
+def test_narrow_strided_shortcuts_are_not_trained_channels_last_on_a_cpu(
+    width: int, tmp_path: Path
+) -> None:
+    """PyTorch writes their gradients outside of memory there: processes abort, or worse."""
+    network, orders = small_net(), set()
+    network[0] = nn.Sequential(nn.Conv2d(3, width, 3), nn.Conv2d(width, 16, 1, 2))
+    network[0][1].register_forward_hook(
+        lambda conv, given, made: orders.add(made.is_contiguous()) if len(made) > 1 else None
+    )
+    fit(network, ONE_EPOCH, tmp_path, progress=False)
+    assert orders == {width == 7}
+
+
+@pytest.mark.parametrize("augment", [AugmentSettings(mixup=1e-50), AugmentSettings(cutmix=1e-300)])
+def test_hardly_mixed_images_are_trained_on(augment: AugmentSettings, tmp_path: Path) -> None:
+    fit(small_net(), replace(ONE_EPOCH, augment=augment), tmp_path, progress=False)
+
+
 def test_a_padded_image_is_moved_by_no_more_than_its_border() -> None:
     view = training_transform(DataSettings(image_px=16), AugmentSettings(pad=0.125))
     assert view is not None

@@ -31,6 +31,7 @@ from nnstretch.train.checkpoints import (
 from nnstretch.train.classifier import Classifier
 from nnstretch.train.data import InMemoryImages, open_dataset
 from nnstretch.train.data.shard_writer import write_dataset
+from nnstretch.train.optimizers import learning_rate_factor
 from nnstretch.train.recipe import AverageSettings, DataSettings, LossSettings, OptimizerSettings
 
 keys = st.one_of(st.integers(), st.text(max_size=3))
@@ -86,6 +87,24 @@ def test_a_resumed_training_ends_in_the_same_weights(
         for result in (uninterrupted, resumed)
     ]
     assert untimed[0] == untimed[1]
+
+
+def test_added_epochs_follow_the_longer_schedule_from_their_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short, rates = replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1)), []
+    fit(small_net(), short, tmp_path, progress=False)
+    step = Classifier.training_step
+
+    def noted_step(self: Classifier, batch: object, number: int) -> torch.Tensor:
+        rates.append(self.trainer.optimizers[0].param_groups[0]["lr"])
+        return step(self, batch, number)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Classifier, "training_step", noted_step)
+    fit(small_net(), SMALL, tmp_path, resume=True, progress=False)
+    steps, warmup, peak = 2 * len(rates), SMALL.optimizer.warmup, SMALL.optimizer.lr
+    expected = [peak * learning_rate_factor(n, steps, warmup) for n in range(len(rates), steps)]
+    assert rates == pytest.approx(expected, rel=1e-9)
 
 
 class Noisy(nn.Module):

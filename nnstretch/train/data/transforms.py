@@ -22,6 +22,9 @@ from nnstretch.train.recipe import AugmentSettings, DataSettings
 
 ImageTransform = Callable[[Tensor], Tensor]
 
+LEAST_ALPHA = 1e-6
+"""Mixtures are of one image each by then, and far smaller ones are zero to float32."""
+
 
 def training_transform(data: DataSettings, augment: AugmentSettings) -> ImageTransform | None:
     """Return the crop, mirroring and RandAugment of one uint8 image; None where there are none."""
@@ -103,9 +106,9 @@ def make_mixer(augment: AugmentSettings, classes: int) -> Any:
 
     mixers: list[Any] = []
     if augment.mixup:
-        mixers.append(v2.MixUp(alpha=augment.mixup, num_classes=classes))
+        mixers.append(v2.MixUp(alpha=max(LEAST_ALPHA, augment.mixup), num_classes=classes))
     if augment.cutmix:
-        mixers.append(v2.CutMix(alpha=augment.cutmix, num_classes=classes))
+        mixers.append(v2.CutMix(alpha=max(LEAST_ALPHA, augment.cutmix), num_classes=classes))
     return mixers[0] if len(mixers) == 1 else v2.RandomChoice(mixers)
 
 
