@@ -24,6 +24,7 @@ from math import gcd
 from nnstretch.errors import BadPlan
 from nnstretch.graph import Graph
 from nnstretch.structure.channel_analysis import ChannelAnalysis
+from nnstretch.structure.channel_rules.channel_axes import channel_axes
 from nnstretch.structure.channel_rules.table import apply_rule
 from nnstretch.structure.channel_slices import (
     ChannelSlice,
@@ -67,10 +68,13 @@ class ChannelGroups:
     """Which numbers are kept or dropped together."""
     ranges: tuple[ChannelSlice, ...]
     """Channels that a scale keeps its share of, wherever they lie."""
+    axes: Mapping[str, int]
+    """Tensor -> the dimension that the nearest layer reads or writes as channels."""
 
     def axis(self, value: str) -> int:
         """Return which dimension of a tensor holds channels."""
-        return channel_dim(self.shapes[value][0], self.root, self.consumed)
+        dim = consumed_dim(self.shapes[value][0], self.root, self.consumed)
+        return self.axes.get(value, usual_axis(self.shapes[value][0])) if dim is None else dim
 
     def written(self, weight: str) -> Dim:
         """Return the dimension of a weight that holds the channels that it writes."""
@@ -133,7 +137,11 @@ def pin_beside_channels(walk: ChannelAnalysis, output_axis: int | None) -> None:
     consumed = frozenset(root[group] for group in walk.consumed)
     for name in walk.graph.outputs:
         end = walk.shape_of(name)
-        axis = channel_dim(end, root, consumed) if output_axis is None else output_axis
+        axis = output_axis
+        if axis is None:
+            axis = consumed_dim(end, root, consumed)
+        if axis is None:
+            axis = channel_axes(walk.graph).get(name, usual_axis(end))
         walk.pin([dim for i, dim in enumerate(end) if i != axis], "beside the end's channels")
 
 
@@ -215,6 +223,7 @@ def solve_groups(walk: ChannelAnalysis) -> ChannelGroups:
         numbered=walk.numbered,
         same=tuple(walk.same),
         ranges=tuple(walk.ranges),
+        axes=channel_axes(walk.graph),
     )
 
 
@@ -231,12 +240,17 @@ def writers_of_groups(
     return writers
 
 
-def channel_dim(entry: Shape, root: tuple[int, ...], consumed: frozenset[int]) -> int:
-    """Return the dimension that layers read as channels; else 1 of NCHW, the last of tokens."""
+def consumed_dim(entry: Shape, root: tuple[int, ...], consumed: frozenset[int]) -> int | None:
+    """Return the first dimension of which layers read a group as channels; None where none is."""
     for i, dim in enumerate(entry):
         if any(root[group] in consumed for group in groups_in(dim)):
             return i
-    return 1 if len(entry) in (2, 4) else len(entry) - 1
+    return None
+
+
+def usual_axis(entry: Shape) -> int:
+    """Return the dimension that usually holds channels: 1 of vectors and maps, 2 of tokens."""
+    return len(entry) - 1 if len(entry) in (1, 3) else 1
 
 
 def size_at(dim: Dim, groups: ChannelGroups, scales: Mapping[int, Fraction]) -> int:

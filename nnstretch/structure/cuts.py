@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from nnstretch.errors import BadPlan
 from nnstretch.graph import Graph, Node, Value, ValueRef
 from nnstretch.structure.kernel_fusion import positions_inside_kernels
+from nnstretch.structure.kernel_operators import MOVING
 from nnstretch.structure.macs import CONVOLUTIONS
 from nnstretch.structure.padding import PADS
 
@@ -26,8 +27,6 @@ _ACTIVATION_NAMES = """
 ACTIVATIONS = frozenset(_ACTIVATION_NAMES.split())
 PASSING = frozenset({"dropout", "feature_dropout", "clone", "contiguous", "alias", "detach"})
 """They change no value in evaluation mode."""
-MOVING = frozenset({"view", "reshape", "_unsafe_view", "permute", "transpose"})
-"""They move numbers or only rename dimensions, so the tensor behind them serves as well."""
 FUSED = {
     "batch_norm": WRITERS,
     "activation": WRITERS | {"batch_norm", "add", "group_norm", "instance_norm"},

@@ -32,6 +32,8 @@ class KernelDescriber:
     padded: Mapping[str, Node]
     """Padding operators that are left to the convolution behind them."""
     copies_padding: bool
+    axes: Mapping[str, int]
+    """Value -> the dimension that holds channels, where a layer says so."""
 
     def describe(self, kind: str, nodes: Sequence[Node], work: Sequence[Node]) -> Kernel:
         """Return the kernel of `nodes`, of which `work` are not free; the first gives the kind."""
@@ -92,8 +94,11 @@ class KernelDescriber:
             axis = -1
         elif kind in CONV_KINDS or (node.kind in CHANNELS_FIRST and len(source.shape) > 2):
             axis = 1
+        elif kind == "gap":
+            axis = self.axes.get(read)
         cin = channels(source, axis)
-        cout = channels(node.output, axis)
+        same_rank = len(node.output.shape) == len(source.shape)
+        cout = channels(node.output, axis if kind != "gap" or same_rank else None)
         window, stride = self.window(node, kind)
         return {
             "cin": cin,

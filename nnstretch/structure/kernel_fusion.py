@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from nnstretch.graph import Graph, Node
 from nnstretch.kernel import ACTIVATIONS, MOBILE_FUSION, FusionRules, Kernel
+from nnstretch.structure.channel_rules.channel_axes import channel_axes
 from nnstretch.structure.kernel_description import KernelDescriber
 from nnstretch.structure.kernel_operators import SHAPE_ONLY, is_free, kernel_kind, refs_once
 from nnstretch.structure.layout_conversion import PLAIN, insert_layout_conversions
@@ -77,8 +78,13 @@ class KernelFuser:
     def run(self) -> tuple[Kernel, ...]:
         """Fuse the graph and return its kernels."""
         launches = self.place_nodes()
+        reduces = any(launch.kind == "gap" for launch in launches)
         describer = KernelDescriber(
-            self.specs, self.weights, self.padded, self.rules.copies_padding
+            self.specs,
+            self.weights,
+            self.padded,
+            self.rules.copies_padding,
+            channel_axes(self.graph) if reduces else {},
         )
         return tuple(describer.describe(k.kind, k.nodes, k.work) for k in launches)
 

@@ -42,6 +42,8 @@ CHANNELS_FIRST = frozenset(
     ["max_pool1d", "avg_pool1d", "adaptive_avg_pool1d", "batch_norm", "group_norm", "instance_norm"]
 )
 """Operators whose channels are axis 1 also where three axes look like those of tokens."""
+MOVING = frozenset({"view", "reshape", "_unsafe_view", "permute", "transpose"})
+"""They move numbers or only rename dimensions, so the tensor behind them serves as well."""
 KINDS = dict.fromkeys(ACTIVATIONS, "activation")
 for _kind, _names in _NAMES_OF_KIND.items():
     KINDS.update(dict.fromkeys(_names.split(), _kind))

@@ -1,9 +1,10 @@
 """Multiply-accumulates of one operator, counted from shapes alone.
 
 Convolutions and linear layers, `addmm` among them, count as pycls counts them (`complexity`,
-models/blocks.py): a bias costs one per output element. A step of a recurrent layer costs each of
-its weights and biases once; everything else is free. Products of two activations, of which
-attention consists, are counted apart, so that numbers of published networks stay what they are.
+models/blocks.py): a bias costs one per output element, and so does `bilinear`'s. A step of a
+recurrent layer or cell costs each of its weights and biases once; everything else is free.
+Products of two activations, of which attention consists, are counted apart, so that numbers of
+published networks stay what they are.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d"})
 TRANSPOSED = frozenset({"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})
 WEIGHTED = CONVOLUTIONS | TRANSPOSED | {"linear"}
 RECURRENT = frozenset({"gru", "lstm", "rnn_tanh", "rnn_relu"})
+CELLS = frozenset({"gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell"})
+"""One step of a recurrent layer."""
 ATTENTION = "scaled_dot_product_attention"
 PRODUCTS = frozenset({"matmul", "bmm", "mm", "baddbmm", "einsum", ATTENTION})
 CONVENTION = (
@@ -34,6 +37,12 @@ def count_macs(
     if kind in RECURRENT and isinstance(args[2], tuple) and isinstance(args[0], ValueRef):
         steps = prod(specs[args[0].name].shape[:-1])  # of every sequence of the batch
         return steps * sum(specs[name].elements for name in refs(args[2]))
+    if kind in CELLS and isinstance(args[0], ValueRef):
+        steps = prod(specs[args[0].name].shape[:-1])
+        return steps * sum(specs[name].elements for name in refs(args[2:]))
+    if kind == "bilinear" and isinstance(args[2], ValueRef):
+        bias = output.elements if isinstance(args[-1], ValueRef) and len(args) > 3 else 0
+        return output.elements * prod(specs[args[2].name].shape[1:]) + bias
     if kind not in WEIGHTED or not isinstance(args[1], ValueRef):
         return 0
     weight = specs[args[1].name].shape

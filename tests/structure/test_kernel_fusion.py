@@ -120,6 +120,19 @@ def test_maps_of_one_dimension_have_their_channels_first() -> None:
     assert (kernel.hw_in, kernel.hw_out) == (16, 1)
 
 
+@pytest.mark.parametrize(
+    ("op", "shape", "axis"), [("conv1d", (1, 24, 16), 2), ("linear", (1, 16, 24), 1)]
+)
+def test_a_mean_over_length_or_tokens_has_the_channels_that_its_layer_wrote(
+    op: str, shape: tuple[int, ...], axis: int
+) -> None:
+    net = Net(*((1, 8, 16) if op == "conv1d" else (1, 16, 8)))
+    net.op(op, ValueRef("x"), net.weight(24, 8, *((3,) if op == "conv1d" else ())), shape=shape)
+    net.op("mean.dim", ValueRef(net.nodes[-1].name), (axis,), shape=(1, 24))
+    kernel = fuse_kernels(net.graph())[-1]
+    assert (kernel.kind, kernel.cin, kernel.cout, kernel.hw_in) == ("gap", 24, 24, 16)
+
+
 def test_a_residual_sum_joins_the_later_of_its_operands() -> None:
     net = Net(1, 8, 8, 8)
     body = net.norm(net.conv(net.relu(net.conv("x", 8)), 8))

@@ -91,6 +91,37 @@ def test_each_step_of_a_recurrent_layer_costs_its_weights_and_biases(layer: nn.M
     assert graph.macs == 2 * 7 * sum(parameter.numel() for parameter in layer.parameters())
 
 
+@pytest.mark.parametrize("kind", [nn.GRUCell, nn.LSTMCell, nn.RNNCell])
+def test_a_cell_costs_what_a_step_of_its_layer_does(kind: type[nn.RNNCellBase]) -> None:
+    class Loop(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = kind(6, 5)  # type: ignore[call-arg]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            state = None
+            for step in range(3):
+                state = self.cell(x[:, step], state)
+            return state if isinstance(state, torch.Tensor) else state[0]
+
+    module = Loop()
+    graph = capture(module, torch.zeros(2, 3, 6))
+    assert graph.macs == 2 * 3 * sum(parameter.numel() for parameter in module.parameters())
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_bilinear_layer_costs_its_weights_for_each_row(bias: bool) -> None:
+    class Square(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Bilinear(6, 6, 4, bias=bias)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x, x)
+
+    assert capture(Square(), torch.zeros(7, 6)).macs == 7 * (4 * 6 * 6 + 4 * bias)
+
+
 class FirstResult(nn.Module):
     """The sequence that a recurrent layer returns, without its last state."""
 

@@ -58,6 +58,16 @@ def pieces(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
     return tuple(replace_dim(x, axis, piece) for piece in cuts)
 
 
+def gated(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
+    """Propagate through glu: one half of an axis, scaled by the other."""
+    x = a.tensor_arg(node)
+    axis = axis_argument(node, 1, len(x), default=-1)
+    half = total(x[axis]) // 2
+    value = a.cut(x[axis], 0, half)
+    a.unify(value, a.cut(x[axis], half, 2 * half), node.name)
+    return (replace_dim(x, axis, value),)
+
+
 def getitem(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
     """Return one of several outputs."""
     source, index = node.args

@@ -150,6 +150,7 @@ FAMILIES: dict[str, Rule] = {
     "scaled_dot_product_attention": layers.attention,
     "cat": moves.cat,
     "chunk split split_with_sizes": moves.pieces,
+    "glu": moves.gated,
     "getitem": moves.getitem,
     "unbind": moves.unbind,
     "select": moves.select,
