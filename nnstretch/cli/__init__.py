@@ -69,7 +69,7 @@ def overview() -> str:
         "usage: nnstretch VERB ... [--json]\n\n"
         + "\n".join(lines)
         + "\n\n`nnstretch VERB --help` teaches each one. `nnstretch --print-completion bash` or"
-        " `zsh` prints\na script that completes verbs and options."
+        " `zsh` prints\na script that completes verbs, options and files."
     )
 
 

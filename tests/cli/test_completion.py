@@ -1,4 +1,4 @@
-"""The shell completes verbs, options and choices from the script that the tool prints."""
+"""The shell completes verbs, options, choices and files from the script that the tool prints."""
 
 from __future__ import annotations
 
@@ -16,10 +16,24 @@ from nnstretch.cli.verbs import VERB_NAMES
 BASH = shutil.which("bash")
 
 
+@pytest.fixture(scope="module")
+def bash_script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The script for bash in a folder with a workload and a folder."""
+    pytest.importorskip("shtab")
+    if BASH is None:
+        pytest.skip("no bash here")
+    folder = tmp_path_factory.mktemp("completion")
+    (folder / "workload.yaml").touch()
+    (folder / "wide").mkdir()
+    script: Path = folder / "completion.sh"
+    script.write_text(completion_script("bash"))
+    return script
+
+
 def completed(script: Path, *words: str) -> set[str]:
-    """What bash offers for the last of the words."""
+    """What bash offers for the last of the words in the folder of the script."""
     program = (
-        f"source {script}; COMP_WORDS=(nnstretch {' '.join(map(repr, words))});"
+        f"cd {script.parent}; source {script}; COMP_WORDS=(nnstretch {' '.join(map(repr, words))});"
         f" COMP_CWORD={len(words)}; _shtab_nnstretch; printf '%s\\n' \"${{COMPREPLY[@]}}\""
     )
     assert BASH is not None
@@ -27,16 +41,45 @@ def completed(script: Path, *words: str) -> set[str]:
     return set(done.stdout.split())
 
 
-@pytest.mark.skipif(BASH is None, reason="no bash here")
-def test_bash_completes_verbs_options_and_choices(tmp_path: Path) -> None:
+def test_bash_completes_verbs_options_and_choices(bash_script: Path) -> None:
+    assert completed(bash_script, "") >= set(VERB_NAMES)
+    assert completed(bash_script, "sea") == {"search"}
+    assert completed(bash_script, "run", "--mod") == {"--mode"}
+    assert "pipeline" in completed(bash_script, "run", "--mode", "")
+    assert completed(bash_script, "export", "--format", "o") == {"onnx"}
+
+
+def test_bash_completes_files_and_folders(bash_script: Path) -> None:
+    assert completed(bash_script, "predict", "w") == {"workload.yaml", "wide"}
+    assert completed(bash_script, "serve", "workload.yaml", "wo") == {"workload.yaml"}
+    assert completed(bash_script, "search", "net.onnx", "--soc", "wi") == {"wide"}
+    assert completed(bash_script, "study", "net.onnx", "--out", "wi") == {"wide"}
+    assert completed(bash_script, "export", "--format", "w") == set()
+
+
+def test_bash_completes_verbs_of_two_words(bash_script: Path) -> None:
+    assert completed(bash_script, "simulate", "m") == {"measure"}
+    assert completed(bash_script, "study", "c") == {"capacity", "completion.sh"}
+    sweep = completed(bash_script, "simulate", "sweep", "--")
+    assert {"--out", "--workers"} <= sweep
+    assert "--policy" not in sweep
+    assert completed(bash_script, "simulate", "sweep", "wo") == {"workload.yaml"}
+    assert completed(bash_script, "study", "capacity", "net.onnx", "--to") == {"--tolerance"}
+
+
+def test_what_a_verb_of_one_word_takes_is_completed_where_it_has_others(bash_script: Path) -> None:
+    assert completed(bash_script, "simulate", "wo") == {"workload.yaml"}
+    assert completed(bash_script, "simulate", "workload.yaml", "m") == set()
+    assert completed(bash_script, "simulate", "workload.yaml", "--pol") == {"--policy"}
+    assert completed(bash_script, "simulate", "--trace", "wo") == {"workload.yaml"}
+
+
+def test_zsh_is_told_of_files_and_verbs_of_two_words() -> None:
     pytest.importorskip("shtab")
-    script = tmp_path / "completion.sh"
-    script.write_text(completion_script("bash"))
-    assert completed(script, "") >= set(VERB_NAMES)
-    assert completed(script, "sea") == {"search"}
-    assert completed(script, "run", "--mod") == {"--mode"}
-    assert "pipeline" in completed(script, "run", "--mode", "")
-    assert completed(script, "export", "--format", "o") == {"onnx"}
+    lines = completion_script("zsh").splitlines()
+    assert any("--soc[" in line and line.endswith(':_files"') for line in lines)
+    assert "  if (( CURRENT > 2 )) && [[ $words[2] == (measure|sweep) ]]; then" in lines
+    assert "  if (( CURRENT > 2 )) && [[ $words[2] == (capacity) ]]; then" in lines
 
 
 def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
