@@ -20,7 +20,8 @@ covers it. A folder that is there keeps what it has; the budget is then what thi
 
 --check FOLDER measures about ten kernels of a profile again, in their medleys, and says for each
 what it took then and takes now. The exit status is 0 where the profile fits (eight of ten within
-15%, median within 10%) and 1 where it does not, or where others disturb too much to tell.
+15%, median within 10%) and 1 where it does not, or where fewer than six stay undisturbed, too few
+to tell.
 
   nnstretch profile --out latency_predictors/host --backend onnxruntime --budget-s 420
   nnstretch profile --out phone --backend litert --budget-s 420 --processors big=7,little=0

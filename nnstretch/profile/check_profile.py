@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +30,8 @@ from nnstretch.profile.sampling.kernel_sampler import REFERENCE, RETRIES, ROUNDS
 from nnstretch.profile.sampling.sample import Sample
 
 MEDLEYS = 5
-OF_EACH = 2
-"""Kernels that are compared; the others of a medley are their company."""
+COMPARED = 10
+"""Kernels that are compared, if there are as many; the others of a medley are their company."""
 LEAST_TOGETHER = 4
 LEAST_US = 20.0
 """A kernel shorter than this varies with the harness."""
@@ -74,13 +75,17 @@ class ProfileCheck:
 
     @property
     def verdict(self) -> str:
-        """Return whether the profile fits; unknown where others disturbed most kernels."""
+        """Return whether the profile fits; unknown where too few kernels were undisturbed."""
         return judge(self.ratios, len(self.kernels))
 
 
 def judge(ratios: Sequence[float], kernels: int) -> str:
-    """Return the verdict from the ratios of undisturbed kernels among so many."""
-    if 2 * len(ratios) <= kernels:
+    """Return the verdict from the ratios of undisturbed kernels among so many.
+
+    It is unknown where they are no more than half, of COMPARED kernels where there were fewer: the
+    bounds are shares, and of a few kernels they allow none to be off.
+    """
+    if 2 * len(ratios) <= max(kernels, COMPARED):
         return UNKNOWN
     far = sum(abs(ratio - 1) > NEAR for ratio in ratios)
     drift = abs(float(np.median(ratios)) - 1)
@@ -105,6 +110,9 @@ def check_profile(
         elif folder.exists():
             why = "it is a file, name the folder of a profile"
         raise BadInput(f"no profile in {folder}, --check, {why}")
+    if not (folder / "soc.json").is_file():
+        why = "it has kernels and no soc.json, the same `nnstretch profile` again goes on with them"
+        raise BadInput(f"no profile yet in {folder}, --check, {why}")
     head, medleys = read_medleys(folder / NAME)
     meter = meter or meter_for(head.backend, head.dtype)
     cluster = min((medley.cluster for medley in medleys), default=ACCELERATORS)
@@ -117,10 +125,11 @@ def check_profile(
             f"too few kernels, {folder / NAME}, a check needs {LEAST_TOGETHER} at once"
         )
     checked: list[CheckedKernel] = []
+    of_each = ceil(COMPARED / len(chosen))
     with pin_process(core_clusters[cluster].cores[0]):
         for done, samples in enumerate(chosen):
             progress("measuring kernels again", done, len(chosen))
-            checked += measure_again(samples, meter, watch or ActivityWatch())
+            checked += measure_again(samples, of_each, meter, watch or ActivityWatch())
     return ProfileCheck(tuple(checked), changes(head, meter))
 
 
@@ -140,18 +149,19 @@ def choose_medleys(medleys: Sequence[Sequence[Sample]]) -> list[Sequence[Sample]
     return [whole[round(place)] for place in places]
 
 
-def choose_kernels(samples: Sequence[Sample]) -> list[Sample]:
-    """Return the kernels of a medley to compare, from its middle where they are long enough."""
+def choose_kernels(samples: Sequence[Sample], most: int) -> list[Sample]:
+    """Return the kernels of a medley to compare, evenly from its long enough ones."""
+    count = min(most, len(samples))
     order = sorted(samples, key=lambda sample: sample.latency_us)
     long = [sample for sample in order if sample.latency_us >= LEAST_US]
-    order = long if len(long) >= OF_EACH else order[-OF_EACH:]
-    return [order[(2 * k + 1) * len(order) // (2 * OF_EACH)] for k in range(OF_EACH)]
+    order = long if len(long) >= count else order[-count:]
+    return [order[(2 * k + 1) * len(order) // (2 * count)] for k in range(count)]
 
 
 def measure_again(
-    samples: Sequence[Sample], meter: Meter, watch: ActivityWatch
+    samples: Sequence[Sample], most: int, meter: Meter, watch: ActivityWatch
 ) -> list[CheckedKernel]:
-    """Measure a medley, again while others disturb, and return the kernels to compare."""
+    """Measure a medley, again while others disturb, and return so many kernels to compare."""
     chains = [(REFERENCE,), *((sample.kernel,) for sample in samples)]
     attempts: list[Attempt] = []
     while len(attempts) <= RETRIES:
@@ -161,7 +171,7 @@ def measure_again(
     _, *rounds = steady_rounds(merge_attempts(attempts))
     now = {sample.kernel.key: kept for sample, kept in zip(samples, rounds, strict=True)}
     compared: list[CheckedKernel] = []
-    for sample in choose_kernels(samples):
+    for sample in choose_kernels(samples, most):
         kernel, kept = sample.kernel, now[sample.kernel.key]
         if kept.times_us:
             name = f"{kernel.kind} {'x'.join(map(str, kernel.shape_out))}"

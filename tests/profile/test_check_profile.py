@@ -35,12 +35,18 @@ class SlowerMeter(FakeMeter):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    journal, _ = open_journal(tmp_path, HEAD)
+    return profile_of(tmp_path, medleys=8)
+
+
+def profile_of(folder: Path, medleys: int, kernels_each: int = 10) -> Path:
+    """A profile of so many kernels, as far as a check reads it."""
+    journal, _ = open_journal(folder, HEAD)
     kernels = generate_kernels(load_prior(), MOBILE_FUSION, 0)
-    for _ in range(8):
-        medley = [next(kernels) for _ in range(10)]
+    for _ in range(medleys):
+        medley = [next(kernels) for _ in range(kernels_each)]
         journal.append(0, [Sample(kernel, (law_us(kernel),) * 12) for kernel in medley], 1.0)
-    return tmp_path
+    (folder / "soc.json").touch()
+    return folder
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.02, FITS), (1.3, DIFFERS), (0.7, DIFFERS)])
@@ -66,6 +72,33 @@ def test_two_of_ten_may_be_off_and_the_median_may_not() -> None:
     assert judge([1.0] * 7 + [1.5] * 3, 10) == DIFFERS
     assert judge([1.12] * 10, 10) == DIFFERS
     assert judge([1.0] * 5, 10) == UNKNOWN
+
+
+def test_a_small_profile_is_checked_by_ten_kernels_too(tmp_path: Path) -> None:
+    small = profile_of(tmp_path, medleys=2, kernels_each=25)
+    checked = check_profile(small, lambda *_: None, quiet_watch(), FakeMeter())
+    assert len({kernel.name for kernel in checked.kernels}) == len(checked.kernels) == 10
+    assert checked.verdict == FITS
+
+
+def test_nothing_is_told_of_fewer_than_six_kernels(tmp_path: Path) -> None:
+    tiny = profile_of(tmp_path, medleys=1, kernels_each=5)
+    checked = check_profile(tiny, lambda *_: None, quiet_watch(), FakeMeter())
+    assert len(checked.ratios) == 5
+    assert checked.verdict == UNKNOWN
+    assert judge([1.0] * 2, 2) == UNKNOWN
+    assert judge([1.0] * 6, 6) == FITS
+
+
+def test_kernels_of_a_profile_that_was_not_finished_are_no_profile(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "soc.json").unlink()
+    assert main(["profile", "--check", str(folder)]) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"no profile yet in {folder}, --check, it has kernels and no soc.json" in said
+    assert "the same `nnstretch profile` again goes on with them" in said
 
 
 def test_a_folder_that_is_no_profile_is_refused(
