@@ -97,7 +97,10 @@ def statistics_json(served: Sequence[ServedApplication]) -> dict[str, Any]:
 
 
 def model_statistics(served: ServedApplication) -> dict[str, Any]:
-    """Return the statistics of a model; inputs and outputs are views, so they take no time."""
+    """Return the statistics of a model.
+
+    Inputs and outputs are views, so they take no time: `success` is `queue` and `compute_infer`.
+    """
     statistics = served.statistics
     answered, failed = statistics.answered, statistics.accepted_and_unanswered
     nothing = {"count": 0, "ns": 0}

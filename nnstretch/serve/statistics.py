@@ -21,9 +21,13 @@ class ApplicationStatistics:
     failed_us: float = 0.0
     """Sum of the times of requests that ended without an answer, refused ones left out."""
     queue_us: float = 0.0
-    """Sum over answered requests of the time from arrival to the start of the first task."""
+    """Sum over answered requests of the time in which none of their tasks ran: before the first,
+    between tasks, behind the last.
+    """
     compute_us: float = 0.0
-    """Sum over answered requests of what their tasks took."""
+    """Sum over answered requests of the time in which tasks of theirs ran, once for those that ran
+    at the same time, so that both sums together are the latencies.
+    """
     last_s: float = 0.0
     """When the last one was answered, by the system's clock."""
 
@@ -58,7 +62,6 @@ class ApplicationStatistics:
             return
         self.last_s = time.time()
         self.latencies.add(latency_us)
-        first_us = min(task.start_us for task in request.tasks)
-        self.queue_us += first_us - request.arrived_us
-        for task in request.tasks:
-            self.compute_us += task.end_us - task.start_us
+        running_us = request.running_us
+        self.compute_us += running_us
+        self.queue_us += latency_us - running_us

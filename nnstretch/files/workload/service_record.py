@@ -117,6 +117,15 @@ class RecordedRequest:
         if self.ended_us < self.arrived_us:
             raise ValueError(f"request {self.request} ends at {self.ended_us:g} us, before it came")
 
+    @property
+    def running_us(self) -> float:
+        """Return the time in which tasks of it ran, once for those that ran at the same time."""
+        total_us, until_us = 0.0, self.arrived_us
+        for task in sorted(self.tasks, key=lambda task: task.start_us):
+            total_us += max(0.0, task.end_us - max(task.start_us, until_us))
+            until_us = max(until_us, task.end_us)
+        return total_us
+
 
 @dataclass(frozen=True, slots=True)
 class ServiceRecord:
