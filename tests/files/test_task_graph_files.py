@@ -268,3 +268,15 @@ def test_a_graph_of_more_prices_than_can_be_kept_is_refused(tmp_path: Path) -> N
     assert len(read_task_graph(tmp_path / "g.stg", "4").tasks) == 1100
     with pytest.raises(BrokenFile, match="1100 tasks on 10000 processors, needed are at most"):
         read_task_graph(tmp_path / "g.stg", "10000")
+
+
+def test_a_queue_counts_each_of_its_tasks_and_kinds_that_do_not_wait_count_too(
+    tmp_path: Path,
+) -> None:
+    processors = dict.fromkeys((f"cpu{number}" for number in range(2000)), "cpu")
+    queue = {"processors": processors, "queue": [f"FFT{number}" for number in range(5001)]}
+    with pytest.raises(BrokenFile, match=r"g\.json, 5001 tasks on 2000 processors, needed are"):
+        read(tmp_path, {**queue, "cost": {"FFT": {"cpu": 1}}})
+    kinds = {f"k{chr(number)}": {"cpu": 1} for number in range(0x4E00, 0x4E00 + 5002)}
+    with pytest.raises(BrokenFile, match=r"g\.json, 5002 tasks on 2000 processors, needed are"):
+        read(tmp_path, {**queue, "queue": ["FFT1"], "cost": kinds})

@@ -92,6 +92,7 @@ def decode_cost_table(document: Any, where: str) -> TaskGraph:
         row = min(unknown)
         near = closest(row, [task.name for task in tasks][:1000])
         raise BrokenFile(f"{where}, cost of {row}, which is not among the tasks{near}")
+    check_prices(max(len(tasks), len(file.cost)), len(processors), where)
     costs_us = _costs(file.cost, processors, where)
     return TaskGraph(file.name, tasks, processors, costs_us, transfer_us)
 
@@ -119,7 +120,6 @@ def _costs(
     columns = [processor.name for processor in processors]
     columns += [processor.kind for processor in processors]
     known = set(columns)
-    check_prices(len(table), len(processors), where)
     costs_us: dict[tuple[WorkKey, str], float] = {}
     for row, costs in table.items():
         if unknown := costs.keys() - known:
