@@ -100,6 +100,20 @@ def test_a_window_after_the_end_is_refused_and_nothing_is_written(
     assert [path.name for path in tmp_path.iterdir()] == [queue.name]
 
 
+@pytest.mark.parametrize("arrivals", ["times_ms: [0, 5, 5]", "csv: t.csv"])
+def test_more_instances_than_times_are_refused_and_fewer_are_the_first(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, arrivals: str
+) -> None:
+    (tmp_path / "t.csv").write_text("0\n5\n5\n")
+    path = tmp_path / "w.yaml"
+    app = f"{{name: a, costs_ms: {{cpu: 1}}, arrivals: {{{arrivals}}}, instances: 2}}"
+    path.write_text(f"pool: {{cpu: 1}}\napplications: [{app}]\n")
+    assert simulate(capsys, path)["makespan_ms"] == pytest.approx(6.0)
+    path.write_text(path.read_text().replace("instances: 2", "instances: 9"))
+    said = refused(capsys, "simulate", str(path))
+    assert "9 instances, application a, 3 times are listed" in said
+
+
 def test_a_sweep_is_no_workload(capsys: pytest.CaptureFixture[str], queue: Path) -> None:
     queue.write_text("workload: w.yaml\ntrials: 2\n", encoding="utf-8")
     assert f"nnstretch simulate sweep {queue}" in refused(capsys, "simulate", str(queue))

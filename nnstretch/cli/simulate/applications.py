@@ -138,13 +138,23 @@ def check_pool(pool: Pool, graphs: Mapping[str, TaskGraph], used: set[str]) -> N
 def application_of(
     settings: ApplicationSettings, tasks: tuple[Task, ...], folder: Path
 ) -> Application:
-    """Return an application, in microseconds. Raises BadInput for one without arrivals."""
+    """Return an application, in microseconds.
+
+    Raises BadInput for one without arrivals or with fewer times than instances.
+    """
     if settings.arrivals is None:
         raise BadInput(f"no arrivals, application {settings.name}, nothing would ever arrive")
+    arrivals = arrivals_of(settings.arrivals, folder)
+    instances = settings.instances or 0
+    if isinstance(arrivals, ListedArrivals) and instances > len(arrivals.listed_us):
+        raise BadInput(
+            f"{instances} instances, application {settings.name},"
+            f" {len(arrivals.listed_us)} times are listed"
+        )
     return Application(
         settings.name,
         own_tasks(settings.name, tasks),
-        arrivals_of(settings.arrivals, folder),
+        arrivals,
         settings.instances,
         inf if settings.duration_ms is None else settings.duration_ms * 1000,
         inf if settings.deadline_ms is None else settings.deadline_ms * 1000,

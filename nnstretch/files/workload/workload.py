@@ -73,6 +73,7 @@ class ApplicationSettings:
     placement: Annotated[str, OneOf(("free", "kept"))] = "free"
     """Whether the places that a plan or bundle gives its sub-graphs are kept."""
     instances: Instances | None = None
+    """At most as many as the arrivals list, where they do; the first ones then arrive."""
     duration_ms: Positive | None = None
     """Arrivals up to then; where neither is given, as many as the arrivals list."""
     deadline_ms: Positive | None = None
