@@ -192,7 +192,7 @@ def decode_inputs(
         raise BadInput(f"{len(data)} bytes behind the JSON, its inputs have {used}")
     for name in ports:
         if name not in arrays:
-            raise BadInput(f"input {name} is missing, {manifest.model} has {', '.join(ports)}")
+            raise BadInput(f"input {name} is missing, the model has {', '.join(ports)}")
     return arrays
 
 

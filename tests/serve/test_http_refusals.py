@@ -37,7 +37,7 @@ DATA = [0.5] * 192
         (b"[1]", "request is [1], needed is an object"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"inputs": [{"name": NaN}]}', "NaN"),
-        ({}, "input image is missing"),
+        ({}, "input image is missing, the model has image"),
         ({"inputs": 3}, "inputs is 3, needed is a list"),
         ({"inputs": [3]}, "input is 3"),
         ({"input": []}, "close to it: inputs"),
