@@ -113,7 +113,7 @@ def make_module(spec: str, source: str, settings: dict[str, Any], seed: int) -> 
 def factory_settings(query: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """Return the arguments of a factory, `key=value&...`. Raises BadInput for one that is no such.
 
-    Values are YAML; null is None, as some factories take it.
+    Values are YAML; null is None, as some factories take it, and so is Python's own word.
     """
     settings: dict[str, Any] = {}
     for key, text in query:
@@ -124,7 +124,7 @@ def factory_settings(query: Sequence[tuple[str, str]]) -> dict[str, Any]:
             value = parse_yaml(text, f"?{key}=")
         except BrokenFile as error:
             raise BadInput(str(error)) from None
-        settings[key] = None if value is BLANK else value
+        settings[key] = None if value is BLANK or text == "None" else value
     return settings
 
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from nnstretch.capture import capture, default_input, load_model, trace
 from nnstretch.capture.example_inputs import example_inputs, integer_values
-from nnstretch.capture.model_spec import parse_model_spec, spec_with
+from nnstretch.capture.model_spec import factory_settings, parse_model_spec, spec_with
 from nnstretch.cli.loaded_model import load_model_argument
 from nnstretch.errors import BadInput, BadPlan, NnstretchError
 from nnstretch.files.input_shapes import format_input_shapes, parse_input_shapes
@@ -110,6 +110,12 @@ def test_a_plan_of_a_token_network_says_that_it_reads_integers(tmp_path: Path) -
     torch.testing.assert_close(stretch(loaded.module, plan).eval()(ids), loaded.module(ids))
     with pytest.raises(BadPlan, match="dtype"):
         parse_plan(plan_text(plan).replace("int64", "int65"), "plan.yaml")
+
+
+def test_arguments_of_a_factory_are_yaml_and_none_has_two_spellings() -> None:
+    query = [("a", "null"), ("b", "None"), ("c", "false"), ("d", "[1, 2]"), ("e", "word")]
+    expected = {"a": None, "b": None, "c": False, "d": [1, 2], "e": "word"}
+    assert factory_settings(query) == expected
 
 
 def test_a_module_without_any_input_is_refused() -> None:

@@ -5,6 +5,7 @@ every width what they cost when they are lowered.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
@@ -124,6 +125,7 @@ UNITS: dict[str, Callable[[], Unit]] = {
 IMAGE = torch.linspace(-1, 1, 3 * 12 * 12).view(1, 3, 12, 12)
 
 
+@cache
 def module(kind: str) -> nn.Module:
     torch.manual_seed(0)
     unit = UNITS[kind]().eval()
@@ -134,6 +136,7 @@ def module(kind: str) -> nn.Module:
     return nn.Sequential(*layers, *head).eval()
 
 
+@cache
 def network(kind: str) -> Graph:
     return capture(module(kind), IMAGE, kind)
 
