@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from nnstretch.errors import UnknownName
-from nnstretch.files.limits import Length, Only, Range
+from nnstretch.files.limits import Length, Only, Printable, Range
 from nnstretch.graph import TensorSpec
 
 CALL = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -38,7 +38,8 @@ Call = Annotated[
 ]
 Core = Annotated[int, Range(0, MAX_CORE)]
 Replicas = (
-    Annotated[tuple[str, ...], Length(0, MAX_REPLICAS)] | Annotated[int, Range(1, MAX_REPLICAS)]
+    Annotated[tuple[Printable, ...], Length(0, MAX_REPLICAS)]
+    | Annotated[int, Range(1, MAX_REPLICAS)]
 )
 
 
@@ -46,7 +47,7 @@ Replicas = (
 class TensorDecl:
     """What enters or leaves a pipeline, a module or a Python stage."""
 
-    name: str
+    name: Printable
     """Of the tensor, in the whole pipeline."""
     spec: TensorSpec | None = None
     """Shape and type in PyTorch's order; None for any Python object, which nothing checks."""
@@ -56,8 +57,8 @@ class TensorDecl:
 class PipelineStage:
     """One step of a pipeline: sub-graphs, or a Python function."""
 
-    name: str
-    subgraphs: tuple[str, ...] = ()
+    name: Printable
+    subgraphs: tuple[Printable, ...] = ()
     """Names of sub-graphs, in the manifest's order; several where the stage is branched."""
     call: Call = ""
     """`module:function` of a Python stage.
@@ -78,11 +79,11 @@ class PipelineStage:
     """CPU cores its threads are bound to; empty for any."""
     capacity: Annotated[int, Range(1, MAX_CAPACITY)] = DEFAULT_CAPACITY
     """Items that may wait in front of it."""
-    copy_in_us: dict[str, float] = field(default_factory=dict)
+    copy_in_us: dict[Printable, float] = field(default_factory=dict)
     """By processor, how much of its predicted time is copying inputs there, which goes on beside
     its compute of other items.
     """
-    copy_out_us: dict[str, float] = field(default_factory=dict)
+    copy_out_us: dict[Printable, float] = field(default_factory=dict)
     """The same of outputs, with its synchronisation."""
 
     @property
@@ -102,7 +103,7 @@ class Parameter:
     Little-endian, in the order of its shape.
     """
 
-    name: str
+    name: Printable
     spec: TensorSpec
     offset_bytes: int
     """Where it begins in the file, so that it can be replaced without reading the file's format."""
@@ -112,8 +113,8 @@ class Parameter:
 class ParameterGroup:
     """Weights of one stage that may be replaced between items."""
 
-    name: str
-    subgraph: str
+    name: Printable
+    subgraph: Printable
     """Whose file holds them."""
     parameters: Annotated[tuple[Parameter, ...], Length(1, 1 << 20)]
 
@@ -125,7 +126,7 @@ class PipelineSpec:
     stages: Annotated[tuple[PipelineStage, ...], Length(1, MAX_STAGES)]
     inputs: Annotated[tuple[TensorDecl, ...], Length(1, 1 << 20)]
     """By the tensor each of them is; one may feed several stages."""
-    outputs: Annotated[tuple[str, ...], Length(1, 1 << 20)]
+    outputs: Annotated[tuple[Printable, ...], Length(1, 1 << 20)]
     """Tensors, by the index of the output."""
     groups: tuple[ParameterGroup, ...] = field(default_factory=tuple)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from nnstretch.bundle.image_task import ImageTask
 from nnstretch.errors import BadInput
-from nnstretch.files.limits import OneOf, Only, Range
+from nnstretch.files.limits import OneOf, Only, Printable, Range
 from nnstretch.graph import TensorSpec
 from nnstretch.pipeline import PipelineSpec
 from nnstretch.soc import Processor
@@ -39,7 +39,7 @@ ProcessorKind = Annotated[
 class Port:
     """A tensor at the edge of a sub-graph."""
 
-    name: str
+    name: Printable
     """Name of the tensor in the whole network; two ports of one name are connected."""
     spec: TensorSpec
     """Shape in the order of `layout`."""
@@ -54,8 +54,8 @@ class Port:
 class Subgraph:
     """One file that one processor runs."""
 
-    name: str
-    processor: str
+    name: Printable
+    processor: Printable
     file: str
     """Path inside the bundle."""
     sha256: str
@@ -68,12 +68,12 @@ class Subgraph:
     """Of the file: one of FORMATS."""
     segment: Annotated[int, Range(0)] = 0
     """Which segment of the plan it belongs to, counted from 0."""
-    predicted_us: dict[str, TimeUs] = field(default_factory=dict)
+    predicted_us: dict[Printable, TimeUs] = field(default_factory=dict)
     """Predicted latency by processor, copies included; empty where no chip was given.
 
     Elsewhere than on its own processor, synchronisation is included, too.
     """
-    error_us: dict[str, TimeUs] = field(default_factory=dict)
+    error_us: dict[Printable, TimeUs] = field(default_factory=dict)
     max_abs_error: float = 0.0
     """Largest difference from the module, measured at export."""
 
@@ -110,8 +110,8 @@ class Alternative:
 class Manifest:
     """Everything about a bundle but the weights."""
 
-    model: str
-    soc: str | None
+    model: Printable
+    soc: Printable | None
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     subgraphs: tuple[Subgraph, ...]
@@ -130,7 +130,7 @@ class Manifest:
 
     `inputs` and `outputs` are then those of the sub-graphs.
     """
-    processor_kinds: dict[str, ProcessorKind] = field(default_factory=dict)
+    processor_kinds: dict[Printable, ProcessorKind] = field(default_factory=dict)
     """Kind of each processor as its chip describes it; absent where no chip was given."""
     image_task: ImageTask | None = None
     """How images become its input and what its scores stand for; not written where unknown."""

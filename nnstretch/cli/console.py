@@ -1,7 +1,8 @@
 """The console of results, the one place where brackets are told from markup and tables are fitted.
 
 Brackets of a file's or a network's name or of a plan are no markup, those of the verbs' own colours
-are; verbs write text as it is, without escapes.
+are; verbs write text as it is, without escapes, and a line at a time: control characters come from
+names only and are escaped.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from rich.errors import MarkupError
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
+
+from nnstretch.errors import escape_control
 
 FOREIGN = re.compile(r"(\\*)\[(?!/?(?:bold|red|yellow)\])")
 """A bracket that starts none of the tags that verbs write.
@@ -41,7 +44,9 @@ class Terminal(Console):
             self._width = min(self._width, MOST_COLUMNS) or None
 
     def render_str(self, text: str, *, markup: bool | None = None, **how: Any) -> Text:
-        """Render text without reading markup from it."""
+        """Render text without reading markup or control characters from it."""
+        if not text.isprintable():
+            text = "".join(map(escape_control, text))
         how |= {"emoji": False}
         if markup or (markup is None and self._markup):
             try:

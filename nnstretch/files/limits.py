@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from reprlib import Repr
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 from nnstretch.errors import one_line
 
@@ -102,6 +102,10 @@ class Only:
     def defect(self, value: Any, name: str) -> str | None:
         """Return why a value breaks the rule, or None."""
         return None if self.holds(value) else f"{shorten(value)}, needed is {self.needed}"
+
+
+Printable = Annotated[str, Only(str.isprintable, "text without control characters")]
+"""A name that may be empty, and that a terminal shows as it is."""
 
 
 class ShortRepr(Repr):

@@ -215,6 +215,27 @@ def test_a_forged_manifest_is_refused_by_name(tmp_path: Path, why: str) -> None:
         assert why in found
 
 
+NAMED: dict[str, Callable[[dict[str, Any], str], object]] = {
+    ".model, ": lambda m, name: m.update(model=name),
+    ".soc, ": lambda m, name: m.update(soc=name),
+    ".inputs[0].name, ": lambda m, name: m["inputs"][0].update(name=name),
+    ".subgraphs[1].name, ": lambda m, name: sub(m, 1).update(name=name),
+    ".subgraphs[0].processor, ": lambda m, name: sub(m, 0).update(processor=name),
+    ".subgraphs[0].predicted_us, ": lambda m, name: sub(m, 0)["predicted_us"].update({name: 1.0}),
+    ".processor_kinds, ": lambda m, name: m.update(processor_kinds={name: "cpu"}),
+    ".pipeline.stages[0].name, ": lambda m, name: m.update(
+        pipeline={"stages": [{"name": name}], "inputs": [{"name": "x"}], "outputs": ["z"]}
+    ),
+}
+
+
+@pytest.mark.parametrize("where", NAMED)
+def test_control_characters_in_a_name_are_refused(tmp_path: Path, where: str) -> None:
+    path = forged(tmp_path / "forged.nns", lambda m: NAMED[where](m, "\x1b[31mred\n"))
+    message = refusal(path)
+    assert f"{where}'\\x1b[31mred\\n', needed is text without control characters" in message
+
+
 @pytest.mark.parametrize(
     "text",
     [

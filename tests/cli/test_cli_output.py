@@ -59,6 +59,32 @@ def test_names_are_printed_as_they_are(text: str) -> None:
     assert "yellow" not in file.getvalue()
 
 
+def test_control_characters_of_names_are_escaped() -> None:
+    name, escaped = "\x1b]0;a\x07\nb\u202e\x9b", "\\x1b]0;a\\x07\\nb\\u202e\\x9b"
+    file = io.StringIO()
+    console = Terminal(file=file, width=200)
+    table = Table(name, title=name)
+    table.add_row(name)
+    console.print(table)
+    console.print(f"[yellow]{name}[/yellow]")
+    console.print(name, markup=False)
+    text = file.getvalue()
+    assert text.count(escaped) == 5
+    assert text.replace("\n", "").isprintable()
+
+
+def test_a_task_graph_sends_no_control_characters_to_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "\x1b[31mred\n"
+    graph = {"processors": [name], "tasks": [name], "cost": {name: {name: 1}}}
+    (tmp_path / "graph.json").write_text(json.dumps(graph))
+    assert main(["schedule", str(tmp_path / "graph.json")]) == 0
+    text = capsys.readouterr().out
+    assert r"\x1b[31mred\n" in text
+    assert text.replace("\n", "").isprintable()
+
+
 def test_nothing_in_a_table_is_cut_on_a_narrow_terminal() -> None:
     latency_ms = {"mean": 171.2, "p50": 154.2, "p95": 1334.9, "p99": 15004.0}
     counts = {"accepted": 20108, "answered": 17656, "refused": 345, "cancelled": 478}

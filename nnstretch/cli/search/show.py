@@ -34,7 +34,8 @@ def show(result: dict[str, Any], console: Any) -> None:
         show_machines(result, console)
     show_views(result, console)
     warn_uncalibrated(result, console)
-    console.print(f"refused: {refused or 'nothing'}\nsource: {result['provenance']}")
+    console.print(f"refused: {refused or 'nothing'}")
+    console.print(f"source: {result['provenance']}")
 
 
 def show_progress_made(result: dict[str, Any], console: Any) -> None:
