@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -40,15 +43,36 @@ def build(folder: Path) -> Path:
 def run_tool(command: Sequence[str], folder: Path, timeout_s: float = TIMEOUT_S) -> None:
     """Run a program of the build. Raises BadInput with the line that says what went wrong."""
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout_s, check=False
-        )
+        done = run_group(command, timeout_s)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BadInput(f"cannot build {folder}, {command[0]}, {error}") from error
     if done.returncode:
         lines = (done.stdout + done.stderr).splitlines()
         errors = [line for line in lines if "error" in line.lower()] or lines[-1:]
         raise BadInput(f"cannot build {folder}, {command[0]} failed, {' '.join(errors[:1])[:300]}")
+
+
+def run_group(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """Run a program; what breaks it off ends all processes that it has started, such as compilers.
+
+    Raises TimeoutExpired.
+    """
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=timeout_s)
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()  # until the last of them has closed its end
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 def run_network(
