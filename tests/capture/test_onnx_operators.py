@@ -193,6 +193,43 @@ def test_an_operator_computes_what_onnxruntime_computes(name: str, tmp_path: Pat
     check_agrees(made(tmp_path / "m.onnx", nodes, weights))
 
 
+def powers_of_whole_numbers(to: int) -> list[onnx.NodeProto]:
+    """The input as whole numbers from 1 on, to the power of `e`."""
+    return [
+        *(node("Abs", "x", out="a"), node("Mul", "a", "ten", out="b"), node("Ceil", "b", out="d")),
+        *(node("Max", "d", "one", out="f"), node("Cast", "f", out="w", to=to)),
+        *(node("Pow", "w", "e", out="p"), node("Cast", "p", to=onnx.TensorProto.FLOAT)),
+    ]
+
+
+EXPONENTS = {
+    "square root": np.float32(0.5),
+    "power": np.float32(1.7),
+    "square": np.float32(2),
+    "inverse": np.float32(-1),
+    "whole square": np.int32(2),
+    "whole numbers": np.arange(8, dtype=np.int64) % 3,
+    "roots": np.linspace(-1, 2, 8, dtype=np.float32),
+}
+
+
+@pytest.mark.parametrize("to", [onnx.TensorProto.INT32, onnx.TensorProto.INT64])
+@pytest.mark.parametrize("exponent", EXPONENTS)
+def test_a_power_has_the_type_of_its_base(tmp_path: Path, exponent: str, to: int) -> None:
+    weights = {"ten": np.float32(10), "one": np.float32(1), "e": np.asarray(EXPONENTS[exponent])}
+    check_agrees(made(tmp_path / "m.onnx", powers_of_whole_numbers(to), weights))
+
+
+@pytest.mark.parametrize("exponent", [np.array([[[[[3]]]]]), np.arange(8) - 3])
+def test_a_number_has_powers_of_whole_exponents(tmp_path: Path, exponent: np.ndarray) -> None:
+    check_agrees(made(tmp_path / "m.onnx", [node("Pow", "x", "e")], {"e": exponent}))
+
+
+def test_a_whole_number_to_the_power_of_the_input_is_whole(tmp_path: Path) -> None:
+    nodes = [node("Pow", "c", "x", out="p"), node("Cast", "p", to=onnx.TensorProto.FLOAT)]
+    check_agrees(made(tmp_path / "m.onnx", nodes, {"c": np.int64(5)}))
+
+
 def old_squeeze() -> list[onnx.NodeProto]:
     pooled = node("ReduceMean", "x", out="p", axes=[2, 3], keepdims=1)
     return [

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import torch
+
 from nnstretch.capture.onnx.graph_builder import OnnxValue, require_batch_independent
+from nnstretch.capture.onnx.ops.elementwise import as_type
 from nnstretch.capture.onnx.ops.products import add_bias
 from nnstretch.capture.onnx.translation_context import NodeContext, TranslationRule
 
@@ -61,13 +64,25 @@ def divide(call: NodeContext) -> OnnxValue | tuple[OnnxValue, ...]:
 
 
 def power(call: NodeContext) -> OnnxValue:
-    """Translate Pow; a constant exponent becomes a number."""
+    """Translate Pow, whose result has the type of the base; a constant exponent becomes a number.
+
+    Roots and inverses of whole numbers are computed in float64 and cut off, as onnxruntime does.
+    """
     x = call.input(0)
     y = call.input(1)
-    if not y.constant or y.constant_data.numel() != 1:
-        return call.emit("pow.Tensor_Tensor", x, y)
-    number = y.constant_data.item()
-    return call.emit("pow.Tensor_Scalar", x, int(number) if float(number).is_integer() else number)
+    exponent: OnnxValue | float = y
+    if y.constant and y.constant_data.numel() == 1 and y.rank <= x.rank:
+        number = y.constant_data.item()
+        exponent = int(number) if float(number).is_integer() else number
+    op = "pow.Tensor_Tensor" if isinstance(exponent, OnnxValue) else "pow.Tensor_Scalar"
+    if x.probes[0].is_floating_point():
+        return call.emit(op, x, exponent)
+    if isinstance(exponent, OnnxValue):
+        is_whole = not y.probes[0].is_floating_point()
+    else:
+        is_whole = isinstance(exponent, int) and exponent >= 0
+    base = x if is_whole else as_type(call, x, torch.float64)
+    return as_type(call, call.emit(op, base, exponent), x.probes[0].dtype)
 
 
 def variadic_operator(op: str) -> TranslationRule:

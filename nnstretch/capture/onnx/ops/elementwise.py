@@ -152,6 +152,11 @@ def cast(call: NodeContext) -> OnnxValue:
     dtype = ONNX_TYPES.get(call.get_attribute("to"))
     if dtype is None:
         raise call.unsupported_error(f"to element type {call.get_attribute('to')}")
+    return as_type(call, x, dtype)
+
+
+def as_type(call: NodeContext, x: OnnxValue, dtype: torch.dtype) -> OnnxValue:
+    """Return a value in an element type; as it is where it has that type."""
     return x if x.probes[0].dtype == dtype else call.emit("to.dtype", x, dtype)
 
 
