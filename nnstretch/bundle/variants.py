@@ -66,7 +66,16 @@ def merge_bundles(main: Bundle, others: Sequence[tuple[str, Bundle]]) -> Bundle:
 
 
 def check_fit(main: Bundle, name: str, addition: Bundle) -> None:
-    """Refuse a bundle whose chip, tensors or images differ from the main one's. Raises BadInput."""
+    """Refuse a bundle whose network, chip, tensors or images differ from the main one's.
+
+    Weights are not compared: branches were trained apart from the original. Raises BadInput.
+    """
+    if bare_model(addition.manifest.model) != bare_model(main.manifest.model):
+        raise BadInput(
+            f"cannot add plan {name} of {addition.name}, {main.name}, its network is"
+            f" {addition.manifest.model!r}, the main plan's {main.manifest.model!r}, export both"
+            " from one MODEL"
+        )
     try:
         check_edges(addition.manifest, main.manifest)
     except ValueError as error:
@@ -84,6 +93,12 @@ def check_fit(main: Bundle, name: str, addition: Bundle) -> None:
             f"cannot add plan {name} of {addition.name}, {main.name}, it takes images or names"
             " classes otherwise than the main plan, export both with weights of one data set"
         )
+
+
+def bare_model(model: str) -> tuple[str, ...]:
+    """Return the name of a network without the folder of its file, and its settings apart."""
+    source, *settings = model.split("?", 1)
+    return source.rpartition("/")[2], *settings
 
 
 def alternative(name: str, bundle: Bundle, subgraphs: tuple[Subgraph, ...]) -> Alternative:

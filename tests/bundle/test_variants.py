@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -112,6 +113,27 @@ def test_plans_that_do_not_fit_are_not_joined() -> None:
     images = Bundle(replace(bundle.manifest, image_task=task), bundle.files, "b.nns")
     with pytest.raises(BadInput, match="it takes images or names classes otherwise than the main"):
         merge_bundles(bundle, [("b", images)])
+
+
+@pytest.mark.parametrize(
+    ("main", "added", "fits"),
+    [
+        *(("net.py:make", "models/net.py:make", True), ("a/n.onnx#0", "b/n.onnx#0", True)),
+        ("torchvision:resnet18?num_classes=10", "torchvision:resnet18?num_classes=10", True),
+        *(("net.py:make", "net.py:make?w=16", False), ("net.py:make", "net.py:other", False)),
+        *(("n.py:f?path=a/w", "n.py:f?path=b/w", False), ("n.onnx", "n.onnx#1", False)),
+    ],
+)
+def test_only_plans_of_one_network_are_joined(main: str, added: str, fits: bool) -> None:
+    ours, theirs = (
+        replace(tiny(), manifest=replace(tiny().manifest, model=name)) for name in (main, added)
+    )
+    if fits:
+        assert merge_bundles(ours, [("b", theirs)]).manifest.alternatives
+        return
+    why = f"its network is '{added}', the main plan's '{main}', export both from one MODEL"
+    with pytest.raises(BadInput, match=re.escape(why)):
+        merge_bundles(ours, [("b", theirs)])
 
 
 def test_names_of_added_plans_come_from_their_files(tmp_path: Path) -> None:

@@ -39,7 +39,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.nns",
         action="append",
         default=[],
-        help="add the plans of this bundle, named after it, to --out; repeatable",
+        help=(
+            "add the plans of this bundle, named after it, to --out; repeatable. Its MODEL is the"
+            " same; that its weights stand for the same network, too, is yours to see to: any of"
+            " the plans may answer"
+        ),
     )
     parser.add_argument(
         "--weights",
