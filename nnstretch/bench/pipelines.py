@@ -46,7 +46,7 @@ def stream_period_us(pipeline: Pipeline, inputs: Any, items: int) -> float:
         latencies_us.append(result.latency_us)
     times_us = tuple(ended_us), tuple(latencies_us)
     metrics = PipelineMetrics(
-        pipeline.manifest, pipeline.stage_graph, *times_us, {}, pipeline.trace()
+        pipeline.manifest, pipeline.stage_graph, *times_us, {}, pipeline.trace(), pipeline.emulated
     )
     return metrics.period_us
 

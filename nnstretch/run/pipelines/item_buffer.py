@@ -195,7 +195,7 @@ class ItemBuffer:
                 record.busy_s += ended_s - began_s
                 record.recent_s.append(ended_s - began_s)
                 record.spans.append((began_s, ended_s, item))
-                entry.ended_s = ended_s
+                entry.ended_s = max(entry.ended_s, ended_s)  # the last of stages side by side
             for name in dead:
                 entry.values.pop(name, None)
 
@@ -218,9 +218,13 @@ class ItemBuffer:
     def _run_timed(
         self, stage: int, replica: int, item: int, entry: InFlightItem, work: Work
     ) -> tuple[float, float]:
-        """Book a time slot, do the work, wait for the slot's end; return its begin and end."""
+        """Book a time slot, do the work, wait for the slot's end; return its begin and end.
+
+        A late start is made up for, but nothing starts before its item was pushed.
+        """
         due_us = [entry.due_us[feeder] for feeder in self._stage_graph[stage].feeders]
-        ready_us = max(0.0, self._clock.us(perf_counter() - MADE_UP_S), *due_us)
+        started_s = max(entry.pushed_s, perf_counter() - MADE_UP_S)
+        ready_us = max((self._clock.us(started_s), *due_us))
         duration_us = self._duration_us(stage, replica) or 0.0
         slot = self._timetable.book(self.names[stage][replica], ready_us, duration_us)
         start_s, end_s = map(self._clock.at_s, slot)

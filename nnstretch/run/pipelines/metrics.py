@@ -16,6 +16,7 @@ from nnstretch.run.pipelines.pipeline import Pipeline
 from nnstretch.run.pipelines.prediction import bottleneck_us, copy_steps, predict_stream
 from nnstretch.run.pipelines.sequential import SequentialPipeline
 from nnstretch.run.pipelines.workers import StageStatistics
+from nnstretch.schedule import critical_path_us
 from nnstretch.schedule.pipeline_graph import StageGraph, in_flight_limit
 from nnstretch.soc import Processor
 from nnstretch.task import Task
@@ -41,8 +42,14 @@ class PipelineMetrics:
     def period_us(self) -> float:
         """Return the time between two results while the pipeline is full.
 
-        Neither the first items nor the last count where there are enough.
+        Neither the first items nor the last count where there are enough. No less than the busiest
+        emulated processor takes: results that a late host held up behind it come closer together
+        for a while.
         """
+        return max(self._result_gap_us, self._paced_us)
+
+    @property
+    def _result_gap_us(self) -> float:
         skipped = min(in_flight_limit(self.stage_graph), len(self.ended_us) // 3)
         in_order = list(accumulate(self.ended_us, max))
         full = in_order[skipped : len(in_order) - skipped]
@@ -81,6 +88,32 @@ class PipelineMetrics:
         if not self.emulated:
             return max(self.shares_us.values())
         return bottleneck_us(self.manifest, self.stage_graph, self.service_us)
+
+    @property
+    def _paced_us(self) -> float:
+        """Return what the busiest emulated processor needs for an item, 0 where there is none.
+
+        A Python stage takes what it takes, its median is no bound.
+        """
+        if not self.emulated:
+            return 0.0
+        real = {node.name: 0.0 for node in self.stage_graph if self._is_python(node.stage)}
+        return bottleneck_us(self.manifest, self.stage_graph, {**self.service_us, **real})
+
+    def _is_python(self, stage: str) -> bool:
+        pipeline = self.manifest.pipeline
+        assert pipeline is not None
+        return any(item.call for item in pipeline.stages if item.name == stage)
+
+    @property
+    def critical_path_us(self) -> float:
+        """Return the time of an item through the longest chain of steps."""
+        names = [node.name for node in self.stage_graph]
+        tasks: list[Task] = []
+        for node in self.stage_graph:
+            needs = frozenset(names[feeder] for feeder in node.feeders)
+            tasks.append(Task(node.name, node.name, needs))
+        return critical_path_us(tasks, lambda task: self.service_us[task.name])
 
     @property
     def balance(self) -> float:

@@ -236,7 +236,7 @@ def stream_json(
         "predicted_for": None if forecast_us is None else manifest.soc,
         "balance": metrics.balance,
         "efficiency": metrics.efficiency,
-        "critical_path_ms": sum(metrics.service_us.values()) / 1e3,
+        "critical_path_ms": metrics.critical_path_us / 1e3,
         "overlap_efficiency": metrics.efficiency,
         "dispatch_overhead_us": metrics.overhead_us,
         "throughput_per_s": 1e6 / period_us if period_us else 0.0,
