@@ -22,6 +22,10 @@ Every message is one line that reads WHAT, WHERE, WHY and carries its numbers: t
 line prints it behind `nnstretch: ` and exits with status 1.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 LONGEST_MESSAGE = 2000
 """Characters of a refusal; names in forged files may have millions."""
 
@@ -76,6 +80,11 @@ def closest(name: str, names: list[str]) -> str:
 
     near = get_close_matches(name, names, n=3)
     return f"; close to it: {', '.join(near)}" if near else ""
+
+
+def name_first(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many more there are."""
+    return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0]
 
 
 class BrokenGraph(NnstretchError):

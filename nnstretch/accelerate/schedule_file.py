@@ -37,7 +37,7 @@ from nnstretch.accelerate.steps.slicing import needs_of, slice_groups
 from nnstretch.accelerate.steps.split import SplitRules, cut
 from nnstretch.chip.boxes import box_shape
 from nnstretch.chip.instances import DDR, LOCAL, SHARED, Binding, Group, Instance, Split
-from nnstretch.errors import BadPlan, BrokenFile, closest
+from nnstretch.errors import BadPlan, BrokenFile, closest, name_first
 from nnstretch.files.decode import decode, require_format
 from nnstretch.files.limits import Length, OneOf, Range
 from nnstretch.files.read import read_text
@@ -126,7 +126,7 @@ def groups_of(chip: ChipGraph, rates: ChipRates, rows: Sequence[GroupRow]) -> tu
         waiting = [name for name in waiting if name not in set(ordered)]
         groups.append(group_of(chip, rates, number, ordered, row))
     if waiting:
-        raise BadPlan(f"no group computes {waiting[0]}, the schedule, nor {len(waiting) - 1} more")
+        raise BadPlan(f"no group computes {name_first(waiting)}, the schedule")
     check_acyclic(chip, groups)
     return tuple(groups)
 

@@ -28,7 +28,7 @@ from nnstretch.cli.arguments import (
 )
 from nnstretch.cli.loaded_model import LoadedModel, load_model_argument, load_soc_of
 from nnstretch.cli.progress import show_machines, warn_uncalibrated
-from nnstretch.errors import BadInput, UnsupportedOp
+from nnstretch.errors import BadInput, UnsupportedOp, name_first
 
 if TYPE_CHECKING:
     from nnstretch.graph import Graph
@@ -277,5 +277,4 @@ def show_doubts(result: dict[str, Any], console: Any) -> None:
     if doubts:
         console.print("[yellow]outside of what was measured, so errors are wider:[/yellow]")
     for (processor, kind, _), kernels in doubts.items():
-        more = f" and {len(kernels) - 1} more" if len(kernels) > 1 else ""
-        console.print(f"  {processor}: {kind} {kernels[0]}{more}")
+        console.print(f"  {processor}: {kind} {name_first(kernels)}")

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import chain
 
-from nnstretch.errors import BadInput, UnknownName, closest
+from nnstretch.errors import BadInput, UnknownName, closest, name_first
 from nnstretch.files.checked import check_argument, checked
 from nnstretch.graph import Graph
 from nnstretch.partition.split_graph import split_graph
@@ -172,8 +172,8 @@ def stages_of_ranges(graph: Graph, ranges: Sequence[tuple[str, str]]) -> tuple[i
     missing = [graph.nodes[i].name for i in outside if not is_size(graph.nodes[i])]
     if missing:
         raise BadInput(
-            f"{missing[0]} and {len(missing) - 1} more are in no range, network {graph.name},"
-            " ranges must cover every node"
+            f"{name_first(missing)} {'are' if len(missing) > 1 else 'is'} in no range, network"
+            f" {graph.name}, ranges must cover every node"
         )
     return tuple(stage_of.get(i, 0) for i in range(len(graph.nodes)))
 

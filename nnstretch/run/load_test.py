@@ -14,7 +14,7 @@ from math import inf
 from time import perf_counter
 
 from nnstretch.bundle.bundle import Bundle
-from nnstretch.errors import BadInput, Cancelled, DeadlineMissed, ProcessorFailed
+from nnstretch.errors import BadInput, Cancelled, DeadlineMissed, ProcessorFailed, UnknownName
 from nnstretch.run.backends.registry import Choice
 from nnstretch.run.loaded_network import Given, LoadedNetwork, Values
 from nnstretch.run.metrics import max_abs_error, percentiles
@@ -39,6 +39,7 @@ ASK = "ask"
 KINDS: dict[type[BaseException], str] = {
     DeadlineMissed: "deadline missed",
     ProcessorFailed: "no processor left",
+    UnknownName: "no predicted time elsewhere",
     Cancelled: "cancelled",
     CancelledError: "cancelled",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nnstretch.bundle.bundle import Bundle
 from nnstretch.bundle.manifest import check_predicted_for, processors_named
-from nnstretch.errors import BadInput, UnknownName
+from nnstretch.errors import BadInput, UnknownName, name_first
 from nnstretch.schedule import task_durations_us
 from nnstretch.soc import Processor, Soc
 from nnstretch.task import TaskTimes
@@ -45,7 +45,5 @@ def session_durations_us(
     if clock == "real" and not bundle.manifest.is_predicted:
         return {}
     why = "a virtual clock needs them" if clock == "virtual" else "a timetable needs all or none"
-    raise BadInput(
-        f"no predicted time of {missing[0]} and {len(missing) - 1} more of {len(subs)} sub-graphs,"
-        f" {bundle.name}, {why}"
-    )
+    named = name_first(missing) if len(missing) > 1 else f"{missing[0]}, 1"
+    raise BadInput(f"no predicted time of {named} of {len(subs)} sub-graphs, {bundle.name}, {why}")

@@ -14,7 +14,7 @@ from support.tiny_networks import refusal
     [
         ("format: 1\ngroups: [{end: output, parts: 0}]", "parts, 0 is out of range"),
         ("format: 1\ngroups: [{end: output, pieces: 2}]", "unknown key 'pieces'"),
-        ("format: 1\ngroups: [{end: stem}]", "no group computes"),
+        ("format: 1\ngroups: [{end: stem}]", "no group computes conv2d_1 and 4 more, the schedule"),
         ("format: 1\ngroups: [{parts: 2}]", "either an end or operators"),
         ("format: 1\ngroups: [{end: output}]\nscopes: {g9.0: global}", "it is no instance"),
         ("format: 1\ngroups: [{end: output}]\nbindings: {g0.0: [16]}", "a cluster has 8"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from support.bundles import branched_latency_us, several_plans
@@ -64,6 +65,17 @@ def test_where_nothing_is_answered_there_is_no_latency() -> None:
     assert nobody.errors == {"deadline missed": 3}
     # What was begun goes on behind the deadline: no processor works for longer than there was time.
     assert 0.5 < nobody.utilization("cpu") <= 1.0
+
+
+def test_a_lost_processors_requests_say_that_no_other_has_a_predicted_time() -> None:
+    bundle = several_plans()
+    subgraphs = []
+    for sub in bundle.manifest.subgraphs:
+        here_us = {sub.processor: sub.predicted_us[sub.processor]}
+        subgraphs.append(replace(sub, predicted_us=here_us))
+    bundle = replace(bundle, manifest=replace(bundle.manifest, subgraphs=tuple(subgraphs)))
+    workload = Workload(3, disturbances=Disturbances(fails=(Outage("dsp", 0.0),)))
+    assert load_test(bundle, workload, plan="main").errors == {"no predicted time elsewhere": 3}
 
 
 def test_deadlines_that_nobody_misses_leave_the_utilization_as_it_is() -> None:

@@ -173,8 +173,7 @@ def test_without_predictions_there_is_no_virtual_time(bundle: Bundle) -> None:
     with pytest.raises(
         BadInput,
         match=(
-            "no predicted time of stem and 0 more of 7 sub-graphs, bundle, a timetable needs all or"
-            " none"
+            "no predicted time of stem, 1 of 7 sub-graphs, bundle, a timetable needs all or none"
         ),
     ):
         Session(replace(bundle, manifest=replace(bundle.manifest, subgraphs=subs)), clock="real")

@@ -26,6 +26,12 @@ from nnstretch.train.recipe import BranchedSettings, LossSettings, OptimizerSett
 from nnstretch.train.training_folder import EpochRecord
 
 
+def without_bias() -> nn.Module:
+    """Return the small network without the bias of its last layer."""
+    *layers, last = small_net()
+    return nn.Sequential(*layers, nn.Linear(last.in_features, last.out_features, bias=False))
+
+
 def test_weights_come_back_exactly(tmp_path: Path) -> None:
     one, other = small_net(seed=0), small_net(seed=1)
     save_weights(one, tmp_path / "w.safetensors")
@@ -46,13 +52,14 @@ def test_weights_come_back_exactly(tmp_path: Path) -> None:
             r"9\.weight is missing, as are 1 more of 12",
         ),
         (small_net()[:-1], r"8\.bias is unexpected, as are 1 more of 10"),
+        (without_bias(), r"8\.bias is unexpected, 1 of 10$"),
         (
             nn.Sequential(OrderedDict(other=small_net())),
             r"other\.0\.weight is missing, as are 9 more of 10, of another network: it has"
             r" 0\.weight and 9 more",
         ),
     ],
-    ids=["shape", "missing", "unexpected", "other"],
+    ids=["shape", "missing", "unexpected", "one unexpected", "other"],
 )
 def test_weights_that_do_not_fit_are_refused_by_key(
     tmp_path: Path, network: nn.Module, reason: str

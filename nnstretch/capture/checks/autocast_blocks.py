@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from nnstretch.capture.checks.source_lines import line_of_trace
+from nnstretch.errors import name_first
 
 WRAPPER = "wrap_with_autocast"
 
@@ -17,9 +18,8 @@ def autocast_notes(program: Any) -> tuple[str, ...]:
         return ()
     dtypes = ", ".join(sorted({dtype for dtype, _ in blocks}))
     places = list(dict.fromkeys(place for _, place in blocks))
-    more = f" and {len(places) - 1} more" if len(places) > 1 else ""
     return (
-        f"torch.autocast ({dtypes}) at {places[0]}{more} is left out: captured is float32, so"
+        f"torch.autocast ({dtypes}) at {name_first(places)} is left out: captured is float32, so"
         " results differ from the module's by the rounding of its lower precision",
     )
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnstretch.errors import BadInput
+from nnstretch.errors import BadInput, name_first
 
 if TYPE_CHECKING:
     from torch import nn
@@ -167,21 +166,16 @@ def tell_unexpected(
     if lost := uncaptured_random_modules(original, module):
         tell(
             recipe,
-            f"{first_of(lost)} of {recipe.model} act in training only and are not in the branched"
+            f"{name_first(lost)} of {recipe.model} act in training only and are not in the branched"
             " network",
         )
     frozen = [name for name, weight in original.named_parameters() if not weight.requires_grad]
     if frozen and recipe.branched.inherit != "none":
         tell(
             recipe,
-            f"{first_of(frozen)} of {recipe.model} take no gradient there, in the branched network"
-            " all weights are trained",
+            f"{name_first(frozen)} of {recipe.model} take no gradient there, in the branched"
+            " network all weights are trained",
         )
-
-
-def first_of(names: Sequence[str]) -> str:
-    """Return the first of some names, and how many more there are."""
-    return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0]
 
 
 def fits(module: nn.Module, weights: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -11,7 +11,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from nnstretch.bundle.image_task import ImageTask, read_task, task_text
-from nnstretch.errors import BadInput, BrokenFile
+from nnstretch.errors import BadInput, BrokenFile, name_first
 from nnstretch.files.atomic import atomic_write
 from nnstretch.files.checked import checked
 from nnstretch.files.read import as_path
@@ -65,26 +65,34 @@ def first_mismatch(module: nn.Module, weights: Mapping[str, Tensor]) -> str | No
     missing = [key for key in state if key not in weights]
     unexpected = [key for key in weights if key not in state]
     if missing:
-        said = f"{missing[0]} is missing, as are {len(missing) - 1} more of {len(state)}"
+        said = f"{missing[0]} is missing{more_keys(missing, 'are', len(state))}"
         if unexpected:
-            said += f", of another network: it has {unexpected[0]} and {len(unexpected) - 1} more"
+            said += f", of another network: it has {name_first(unexpected)}"
         return said
     if unexpected:
-        return f"{unexpected[0]} is unexpected, as are {len(unexpected) - 1} more of {len(weights)}"
+        return f"{unexpected[0]} is unexpected{more_keys(unexpected, 'are', len(weights))}"
     misshaped = [key for key in state if state[key].shape != weights[key].shape]
     if misshaped:
         key = misshaped[0]
         return (
             f"{key} has shape {format_shape(weights[key])}, the network wants"
-            f" {format_shape(state[key])}, as do {len(misshaped) - 1} more"
+            f" {format_shape(state[key])}{more_keys(misshaped, 'do')}"
         )
     if cast := [key for key in state if number_kind(state[key]) != number_kind(weights[key])]:
         key = cast[0]
         return (
             f"{key} holds {number_kind(weights[key])} numbers, the network wants"
-            f" {number_kind(state[key])}, as do {len(cast) - 1} more"
+            f" {number_kind(state[key])}{more_keys(cast, 'do')}"
         )
     return None
+
+
+def more_keys(keys: Sequence[str], verb: str, total: int | None = None) -> str:
+    """Return of how many keys holds what was said of the first: `, as are 2 more of 26`."""
+    of_all = "" if total is None else f" of {total}"
+    if len(keys) > 1:
+        return f", as {verb} {len(keys) - 1} more{of_all}"
+    return of_all and f", 1{of_all}"
 
 
 def number_kind(tensor: Tensor) -> str:
