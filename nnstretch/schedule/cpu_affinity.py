@@ -63,6 +63,11 @@ def affinity() -> set[int] | None:
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
 
 
+def describe_cores(cores: Collection[int]) -> str:
+    """Return cores as a refusal lists them: `core 0`, `cores 0, 2`."""
+    return f"core{'s' if len(cores) > 1 else ''} {', '.join(map(str, sorted(cores)))}"
+
+
 def pin(allowed: Collection[int] | None) -> None:
     """Pin the calling thread to these cores; a refusal of the system is no error."""
     if allowed is not None:

@@ -157,7 +157,7 @@ def test_on_threads_every_item_comes_out_with_the_numbers_of_the_stages_in_turn(
         0.0,
     )
     assert (found["lost"], found["failed"]) == (0, 0)
-    assert [stage["items"] for stage in found["stages"]] == [31, 31, 31]
+    assert [stage["items"] for stage in found["stages"]] == [30, 30, 30]
     assert 0 < found["efficiency"] <= 1.2
     assert found["throughput_per_s"] > 0
     assert found["sequential_throughput_per_s"] > 0

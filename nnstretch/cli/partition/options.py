@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from nnstretch.cli.arguments import whole_number
 from nnstretch.errors import BadInput
 from nnstretch.pipeline import DEFAULT_CAPACITY, MAX_CORE, MAX_REPLICAS
-from nnstretch.schedule.cpu_affinity import affinity
+from nnstretch.schedule.cpu_affinity import affinity, describe_cores
 
 if TYPE_CHECKING:
     from nnstretch.partition.export import StageOptions
@@ -110,7 +110,7 @@ def check_measured_cores(args: argparse.Namespace) -> None:
         if missing:
             raise BadInput(
                 f"--cores {name}={missing[0]} with --measure, command line, this process may use"
-                f" {', '.join(map(str, sorted(allowed or ())))}"
+                f" {describe_cores(allowed or ())}"
             )
 
 

@@ -209,7 +209,7 @@ def rate_lines(result: dict[str, Any]) -> list[str]:
         f"a result every {result['period_ms']:.3f} ms, {throughput_per_s:.1f} /s,"
         f" {result['items']} items",
         f"slowest stage {result['bottleneck_ms']:.3f} ms{predicted}: {result['efficiency']:.1%} of"
-        f" what it allows; balance {result['balance']:.3f}",
+        f" what it allows; balance of the network's stages {result['balance']:.3f}",
         f"stages in turn: {sequential_per_s:.1f} /s ({result['sequential_is']}){gain}",
         f"one item takes {times['median']:.3f} ms (p99 {times['p99']:.3f}); waiting at a stage"
         f" costs {result['dispatch_overhead_us']:.0f} us",
@@ -220,8 +220,8 @@ def warning_lines(result: dict[str, Any]) -> list[str]:
     """Return lines about a slowed clock, stages without times, and failures."""
     lines = []
     if result["dilation"] != 1.0:
-        late = sum(stage["late"] for stage in result["stages"])
-        lines.append(f"clock slowed down by {result['dilation']:.2f}, {late} items late")
+        late = f"{result['late_items']} of {result['items']} items late"
+        lines.append(f"clock slowed down by {result['dilation']:.2f}, {late}")
     if result.get("untimed"):
         stages = ", ".join(result["untimed"])
         lines.append(f"[yellow]Python stages count nothing on this clock:[/yellow] {stages}")

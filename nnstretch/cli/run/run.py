@@ -146,10 +146,12 @@ def check(args: argparse.Namespace) -> None:
 def source_json(result: dict[str, Any], manifest: Manifest, soc: Soc | None) -> dict[str, Any]:
     """Return what is known of the chip that predicted or emulated times are of.
 
-    A bundle names its chip and does not say whether that is calibrated.
+    A bundle names its chip and does not say whether that is calibrated. What made the run noisy
+    stands behind what made the chip's profile so.
     """
     if soc is not None:
-        return calibration_json(soc)
+        noisy = filter(None, (soc.noisy, result.get("noisy")))
+        return {**calibration_json(soc), "noisy": "; ".join(noisy)}
     is_measured = result["timing"] == "measured"
     # A pipeline that is measured is shown beside the bottleneck that its bundle predicts.
     if is_measured and result.get("predicted_bottleneck_ms") is None:

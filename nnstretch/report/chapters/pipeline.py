@@ -53,7 +53,10 @@ MEANINGS = (
         "The largest share over the time between two results: 1 where nothing but the slowest"
         " stage counts.",
     ),
-    ("balance", "The mean stage over the slowest; Python stages, which nobody balances, apart."),
+    (
+        "balance",
+        "The mean of the network's stages over the slowest of them; nobody balances Python stages.",
+    ),
     (
         "stages in turn",
         "The same stages, one item after another; its throughput is what a pipeline has to beat.",

@@ -50,7 +50,8 @@ def _bottleneck(run: StreamSummary) -> str:
     slowest = run.slowest
     where = f"{slowest.name} on {' | '.join(slowest.processors)}" if slowest else UNKNOWN
     balance = UNKNOWN if run.balance is None else f"{run.balance:.3f}"
-    return f"The slowest is {where}: {ms(run.bottleneck_ms)}; balance {balance}"
+    slowest_is = f"The slowest is {where}: {ms(run.bottleneck_ms)}"
+    return f"{slowest_is}; balance of the network's stages {balance}"
 
 
 def _forecast(run: StreamSummary) -> str:

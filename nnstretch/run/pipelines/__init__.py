@@ -10,6 +10,7 @@ streaming.py        who asks for the next item of a stream, and when
 stage_functions.py  what a stage computes
 item_tensors.py     tensors of an item: forms, readers, lifetimes
 workers.py          threads of a pipeline: cores, statistics
+worker_record.py    what one worker has done
 sequential.py       the same stages one after another: reference and baseline
 prediction.py       a stream on the virtual clock, its bottleneck and pacing
 metrics.py          throughput, bottleneck, balance of a stream

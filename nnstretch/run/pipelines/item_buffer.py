@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from math import inf
 from time import perf_counter
@@ -15,15 +15,13 @@ from nnstretch.files.checked import check_settings
 from nnstretch.files.limits import shorten
 from nnstretch.run.pipelines.item_tensors import Values
 from nnstretch.run.pipelines.stage_functions import PythonStage, SubgraphStage
+from nnstretch.run.pipelines.worker_record import WorkerRecord, worker_name
 from nnstretch.schedule.cpu_affinity import sleep_until
 from nnstretch.schedule.executors.pipeline import StageFunction
 from nnstretch.schedule.executors.timetable import MADE_UP_S, ChipClock, Timetable
 from nnstretch.schedule.pipeline_graph import IN, StageGraph
 from nnstretch.task import Task, task_name
 from nnstretch.trace import Span
-
-RECENT = 1024
-"""Service times that are kept of every worker."""
 
 Work = Callable[[Values], None]
 """Computes a step on the tensors of an item."""
@@ -44,6 +42,7 @@ class InFlightItem:
     """
     ended_s: float = 0.0
     error: Exception | None = None
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +57,8 @@ class ItemResult:
     """From its push to its end, on this host's clock."""
     ended_us: float = 0.0
     """Since the pipeline began."""
+    late: bool = False
+    """Whether its numbers took longer than their time at any emulated stage."""
 
     def value(self) -> Any:
         """Return the outputs.
@@ -67,20 +68,6 @@ class ItemResult:
         if self.error is not None:
             raise self.error
         return self.outputs
-
-
-@dataclass(slots=True)
-class WorkerRecord:
-    """What one worker has done so far; written by its thread alone."""
-
-    items: int = 0
-    failed: int = 0
-    late: int = 0
-    """Items whose numbers took longer than their time, where stages are emulated."""
-    busy_s: float = 0.0
-    recent_s: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
-    spans: deque[tuple[float, float, int]] = field(default_factory=deque)
-    """Start, end and item of the last ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +89,6 @@ class StagePacing:
 
 def no_copy(values: Values) -> None:
     """Do nothing: stands for a copy whose time is emulated."""
-
-
-def worker_name(processors: tuple[str, ...]) -> str:
-    """Return the name of a worker in traces and statistics: its processors, joined."""
-    return "+".join(processors)
 
 
 class ItemBuffer:
@@ -229,7 +211,9 @@ class ItemBuffer:
         slot = self._timetable.book(self.names[stage][replica], ready_us, duration_us)
         start_s, end_s = map(self._clock.at_s, slot)
         _, ended_s = self._run_untimed(stage, replica, item, entry, work)
-        self.records[stage][replica].late += ended_s > end_s
+        if ended_s > end_s:
+            self.records[stage][replica].late += 1
+            entry.late = True
         sleep_until(end_s)
         entry.due_us[stage] = slot[1]
         return start_s, end_s

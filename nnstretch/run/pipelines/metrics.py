@@ -10,11 +10,12 @@ from statistics import mean, median
 from typing import Any
 
 from nnstretch.bundle.manifest import Manifest
-from nnstretch.run.pipelines.item_buffer import ItemResult, worker_name
+from nnstretch.run.pipelines.item_buffer import ItemResult
 from nnstretch.run.pipelines.item_trace import spans_by_step, start_delays_us
 from nnstretch.run.pipelines.pipeline import Pipeline
 from nnstretch.run.pipelines.prediction import bottleneck_us, copy_steps, predict_stream
 from nnstretch.run.pipelines.sequential import SequentialPipeline
+from nnstretch.run.pipelines.worker_record import worker_name
 from nnstretch.run.pipelines.workers import StageStatistics
 from nnstretch.schedule import critical_path_us
 from nnstretch.schedule.pipeline_graph import StageGraph, in_flight_limit
@@ -37,6 +38,8 @@ class PipelineMetrics:
     trace: Trace
     emulated: bool = True
     """Whether stages on one processor share it, as on the chip; threads of this host do not."""
+    late_items: int = 0
+    """Items whose numbers took longer than their time at any emulated stage."""
 
     @cached_property
     def period_us(self) -> float:
@@ -117,7 +120,10 @@ class PipelineMetrics:
 
     @property
     def balance(self) -> float:
-        """Return the mean stage over the slowest, without Python stages."""
+        """Return the mean of the network's stages over the slowest of them.
+
+        Nobody balances Python stages, and no split could.
+        """
         pipeline, shares_us = self.manifest.pipeline, self.shares_us
         assert pipeline is not None
         shares = [shares_us[stage.name] for stage in pipeline.stages if not stage.call]
@@ -176,8 +182,10 @@ def measure_pipeline(
 ) -> PipelineMetrics:
     """Stream one item again and again through a pipeline; `heard` is called with each result."""
     dilation, ended_us, latencies_us = pipeline.dilation, list[float](), list[float]()
+    late_items = 0
     for result in pipeline.stream(repeat(inputs, items)):
         heard(result)
+        late_items += result.late
         ended_us.append(result.ended_us / dilation)
         latencies_us.append(result.latency_us / dilation)
     return PipelineMetrics(
@@ -188,6 +196,7 @@ def measure_pipeline(
         {row.stage: row.service_us / dilation for row in pipeline.statistics()},
         pipeline.trace(),
         pipeline.emulated,
+        late_items,
     )
 
 

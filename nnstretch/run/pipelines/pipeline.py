@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Self
@@ -173,6 +174,15 @@ class Pipeline:
             rows.append(statistics_of(node.name, names, records, workers, waiting))
         return tuple(rows)
 
+    def restart_statistics(self) -> None:
+        """Let statistics begin anew, as after a warm-up. Raises Stuck where items are in flight."""
+        self._process.check()
+        with self._flow.front:
+            self._flow.check_empty()
+            for record in chain.from_iterable(self._items.records):
+                record.restart()
+            self._executor.restart_waits()
+
     def trace(self) -> Trace:
         """Return the last items at every step, in us since the pipeline began, emulated or real."""
         return Trace(tuple(self._items.spans(self._origin_s, self.dilation)))
@@ -237,7 +247,7 @@ class Pipeline:
         outputs = None
         if entry.error is None:
             outputs = self._forms.to_caller(self.pipeline.outputs, entry.values)
-        return ItemResult(item, outputs, entry.error, latency_us, ended_us)
+        return ItemResult(item, outputs, entry.error, latency_us, ended_us, entry.late)
 
     def _check_empty(self) -> None:
         self._process.check()

@@ -17,9 +17,10 @@ from nnstretch.bundle.bundle import Bundle
 from nnstretch.bundle.pipeline_view import subgraphs_of_stage
 from nnstretch.errors import BadInput
 from nnstretch.pipeline import PipelineStage
-from nnstretch.run.pipelines.item_buffer import ItemBuffer, WorkerRecord, worker_name
+from nnstretch.run.pipelines.item_buffer import ItemBuffer
 from nnstretch.run.pipelines.stage_functions import SubgraphStage
-from nnstretch.schedule.cpu_affinity import pin
+from nnstretch.run.pipelines.worker_record import WorkerRecord, worker_name
+from nnstretch.schedule.cpu_affinity import describe_cores, pin
 from nnstretch.schedule.executors.static import StaticExecutor, StaticWorker
 from nnstretch.schedule.pipeline_graph import copy_step_name
 
@@ -28,7 +29,10 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, slots=True)
 class StageStatistics:
-    """What a stage has done since the pipeline began; replicas together. Times of this host."""
+    """What a stage has done since the pipeline began, or its statistics did; replicas together.
+
+    Times of this host.
+    """
 
     stage: str
     processors: tuple[str, ...]
@@ -82,10 +86,9 @@ def assign_cores(
     """
     for stage in stages:
         if missing := [core for core in stage.cores if allowed is not None and core not in allowed]:
-            allowed_text = ", ".join(map(str, sorted(allowed or ())))
             raise BadInput(
                 f"stage {stage.name} is bound to core {missing[0]}, pipeline, this process may use"
-                f" {allowed_text}; pass bind=False"
+                f" {describe_cores(allowed or ())}; bind=False of Pipeline(...) ignores the binding"
             )
     bound = chain.from_iterable(stage.cores for stage in stages)
     free = deque(sorted((allowed or set()).difference(bound)))

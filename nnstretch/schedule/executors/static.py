@@ -161,6 +161,11 @@ class StaticExecutor:
         """Return whether no thread serves any more."""
         return len(self._gone) == len(self._threads)
 
+    def restart_waits(self) -> None:
+        """Count the workers' waiting from now on; nothing may be on its way."""
+        for worker in chain.from_iterable(self.workers):
+            worker.starved_s = worker.blocked_s = 0.0
+
     def stop(self) -> None:
         """Let every thread end when it has finished what was submitted, and wait for none."""
         self._closing = True

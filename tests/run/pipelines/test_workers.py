@@ -17,7 +17,7 @@ from support.bundles import branched_bundle
 from support.pipeline_bundles import both, chain, first_of, full, reference_bundle
 
 from nnstretch.bundle.bundle import Bundle, write_bundle
-from nnstretch.errors import BadInput
+from nnstretch.errors import BadInput, Stuck
 from nnstretch.pipeline import PipelineSpec as Stages
 from nnstretch.pipeline import PipelineStage, TensorDecl
 from nnstretch.run import write_perfetto
@@ -126,13 +126,38 @@ def test_each_stage_may_have_a_backend_of_its_own_and_says_what_it_did() -> None
     assert all(one.busy_us > 0 and one.service_us > 0 for one in found)
 
 
+def test_a_warm_up_may_be_left_out_of_the_statistics() -> None:
+    slow_s = 0.05
+
+    def m1(x: np.ndarray) -> np.ndarray:
+        sleep(slow_s if x[0, 0] == 1 else 0)
+        return x
+
+    with Pipeline(chain(2, python=[1]), {"stages:m1": m1}) as pipeline:
+        pipeline.run(full(0))
+        assert pipeline.statistics()[1].service_us > slow_s * 1e6
+        pipeline.restart_statistics()
+        nothing = [(row.items, row.busy_us, row.service_us) for row in pipeline.statistics()]
+        assert nothing == [(0, 0.0, 0.0)] * 2
+        pipeline.run(full(1))
+        statistics = pipeline.statistics()
+        assert [row.items for row in statistics] == [1, 1]
+        assert statistics[1].service_us == statistics[1].busy_us < slow_s * 1e6
+        pipeline.push(full(1))
+        with pytest.raises(Stuck, match="1 items are on their way or wait to be read"):
+            pipeline.restart_statistics()
+
+
 def test_a_core_that_is_not_there_is_refused_and_not_silently_ignored() -> None:
     """A hole of the original: affinity had no effect, which users found by timing."""
-    with pytest.raises(
-        BadInput,
-        match="stage b is bound to core 9, pipeline, this process may use 0, 2; pass bind=False",
-    ):
-        assign_cores((PipelineStage("a", ("a",)), PipelineStage("b", ("b",), cores=(2, 9))), {0, 2})
+    stages = PipelineStage("a", ("a",)), PipelineStage("b", ("b",), cores=(2, 9))
+    for allowed, may_use in (({0, 2}, "cores 0, 2"), ({2}, "core 2")):
+        with pytest.raises(BadInput) as refusal:
+            assign_cores(stages, allowed)
+        assert str(refusal.value) == (
+            f"stage b is bound to core 9, pipeline, this process may use {may_use}; bind=False of"
+            " Pipeline(...) ignores the binding"
+        )
 
 
 def test_replicas_of_a_python_stage_are_inside_at_once(tmp_path: Path) -> None:
