@@ -89,13 +89,24 @@ def test_columns_say_what_kind_of_millisecond_they_hold() -> None:
     assert {"predicted (ms)", "predictor&#x27;s error (ms)", "emulated (ms)"} <= set(heads)
 
 
-def test_predicted_and_measured_timelines_stand_in_rows_of_their_own() -> None:
+def test_predicted_and_emulated_timelines_stand_in_rows_of_their_own() -> None:
     for row in (
         "Original network, predicted",
-        "Original network, measured on emulated processors",
+        "Original network, emulated",
         "Branched network, predicted",
     ):
         assert f">{row}: " in sample_page()
+
+
+def test_an_emulated_run_is_nowhere_called_measured() -> None:
+    timeline, differences = (
+        sample_page().split(f'id="{chapter}"')[1].split("</section>")[0]
+        for chapter in ("timeline", "differences")
+    )
+    assert ">original, emulated<" in timeline
+    assert ", emulated: " in differences
+    for chapter in (timeline, differences):
+        assert "measured" not in chapter
 
 
 def test_a_processor_that_never_works_is_shown_idle() -> None:

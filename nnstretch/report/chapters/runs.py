@@ -24,7 +24,7 @@ MERGE = ("merge", "synchronise and merge")
 
 
 def gantt_chapter(report_data: ReportData) -> Markup:
-    """Return the chapter of predicted and measured timelines."""
+    """Return the chapter of timelines: predicted, emulated and measured ones."""
     says = (
         "One inference of each network on one time axis. A dashed line with a diamond is a meeting"
         " point, hatching an idle processor."
@@ -61,7 +61,7 @@ def _chosen_requests(networks: Iterable[NetworkTimeline]) -> Markup | None:
         timeline = network.timeline
         if timeline.requests > 1:
             which = f"request {timeline.request} of {timeline.requests}"
-            chosen.append(f"{network.network} {timeline.source}: {which}")
+            chosen.append(f"{network.network} {network.timing}: {which}")
     if not chosen:
         return None
     return quiet(f"Shown is the request of median length ({'; '.join(chosen)}).")

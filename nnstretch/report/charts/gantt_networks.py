@@ -33,19 +33,19 @@ class NetworkTimeline:
 
     network: str
     timeline: Timeline
-    how: str = ""
-    """What stands behind the source: measured on what."""
+    timing: str
+    """Kind of its milliseconds: predicted, emulated or measured."""
     predicted_us: float | None = None
-    """Predicted length of the same network, beside a measured one."""
+    """Predicted length of the same network, beside that of a run."""
 
     @property
     def title(self) -> str:
-        """Return the heading with source and length."""
+        """Return the heading with kind and length."""
         length_us = self.timeline.trace.makespan_us
         beside = ""
         if self.predicted_us:
             beside = f", {signed_percent(length_us / self.predicted_us - 1)} against predicted"
-        name = f"{self.network.capitalize()} network, {self.timeline.source}{self.how}"
+        name = f"{self.network.capitalize()} network, {self.timing}"
         return f"{name}: {ms(length_us / 1000)}{beside}"
 
 
@@ -58,11 +58,10 @@ def timelines_of(
         predicted = next((t.trace.makespan_us for t in lines if t.source == "predicted"), None)
         for timeline in lines:
             if timeline.source == "predicted":
-                panels.append(NetworkTimeline(network, timeline))
+                panels.append(NetworkTimeline(network, timeline, timeline.source))
                 continue
-            emulated = timing_of(network, timeline, runs) == "emulated"
-            how = " on emulated processors" if emulated else ""
-            panels.append(NetworkTimeline(network, timeline, how, predicted))
+            timing = timing_of(network, timeline, runs)
+            panels.append(NetworkTimeline(network, timeline, timing, predicted))
     return tuple(panels)
 
 
@@ -128,7 +127,7 @@ def span_table(networks: Iterable[NetworkTimeline]) -> Markup:
     """Return the chart's tasks as a table."""
     rows: list[tuple[str, ...]] = []
     for network in networks:
-        run = f"{network.network}, {network.timeline.source}"
+        run = f"{network.network}, {network.timing}"
         for span in sorted(network.timeline.trace.spans, key=lambda s: (s.start_us, s.end_us)):
             times_ms = (plain_ms(span.start_us / 1000), plain_ms(span.duration_us / 1000))
             rows.append((run, span.task.name, span.processor, *times_ms))

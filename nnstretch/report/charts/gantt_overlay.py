@@ -45,7 +45,9 @@ def overlay_gantt(
         panels.append(GanttPanel(_title(pair, timing), processors, longer_us))
 
     def draw(number: int, place: PlacedPanel) -> Markup:
-        return join(_draw_row(pairs[number], name, place) for name in processors)
+        pair = pairs[number]
+        timing = timing_of(pair.network, pair.played, runs)
+        return join(_draw_row(pair, name, place, timing) for name in processors)
 
     return draw_gantt("Predicted and played timelines", STYLE, panels, draw)
 
@@ -58,26 +60,25 @@ def _title(pair: TimelinePair, timing: str) -> str:
     return f"{pair.network.capitalize()} network: {lengths}{beside}"
 
 
-def _draw_row(pair: TimelinePair, processor: str, place: PlacedPanel) -> Markup:
+def _draw_row(pair: TimelinePair, processor: str, place: PlacedPanel, timing: str) -> Markup:
     top = place.row_top(processor)
     middle = top + HALF_PX
-    above = _draw_bars(pair.predicted, processor, place, top, ghost=True)
-    below = _draw_bars(pair.played, processor, place, middle, ghost=False)
+    above = _draw_bars(pair.predicted, processor, place, top, "predicted")
+    below = _draw_bars(pair.played, processor, place, middle, timing)
     base = svg.line(place.x.start_px, middle, place.x.end_px, middle, class_="grid")
     return svg.group(row_name(place, processor), base, above, below, class_=colour_class(processor))
 
 
 def _draw_bars(
-    timeline: Timeline, processor: str, place: PlacedPanel, top: float, *, ghost: bool
+    timeline: Timeline, processor: str, place: PlacedPanel, top: float, timing: str
 ) -> Markup:
-    """Draw the bars of one processor; ghosts are pale and have no label."""
+    """Draw the bars of one processor; predicted ones are pale and have no label."""
     bars: list[Markup] = []
-    source = "predicted" if ghost else timeline.source
     for part in timeline.parts:
         if part.span.processor != processor:
             continue
-        bar = bar_of(part, f", {source}")
-        if ghost:
+        bar = bar_of(part, f", {timing}")
+        if timing == "predicted":
             bar = replace(bar, look=f"{bar.look} ghost", label=None)
         bars.append(draw_bar(bar, place, top))
     return join(bars)
