@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.pipeline_bundles import (
     bundled,
@@ -118,6 +118,7 @@ def bundles() -> dict[str, Bundle]:
     }
 
 
+@settings(max_examples=60)
 @given(st.data())
 def test_no_item_and_no_stream_is_faster_than_its_stages(data: st.DataObject) -> None:
     bundle = bundles()[data.draw(st.sampled_from(sorted(bundles())))]
