@@ -84,6 +84,13 @@ def test_the_headline_shows_speedups_beside_their_error() -> None:
     assert "never mixed in one column" in head
 
 
+@pytest.mark.parametrize("why", ["", "another job took 40% of the time"])
+def test_the_headline_says_where_the_chips_profile_is_noisy(why: str, folder: Path) -> None:
+    rewrite(folder / "search.json", "noisy", value=why)
+    head = build_report(folder).split('id="headline"')[1].split("</section>")[0]
+    assert ("Noisy: another job took 40% of the time." in head) == bool(why)
+
+
 def test_columns_say_what_kind_of_millisecond_they_hold() -> None:
     heads = re.findall(r"<th scope=\"col\"[^>]*>([^<]*)</th>", sample_page())
     assert {"predicted (ms)", "predictor&#x27;s error (ms)", "emulated (ms)"} <= set(heads)

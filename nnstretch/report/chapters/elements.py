@@ -30,6 +30,16 @@ def missing_files(files: str, written_by: str) -> Markup:
     return tag("p", "Not in this folder: ", tag("code", files), says, class_="absent")
 
 
+def caution(says: str | None) -> Markup | None:
+    """Return a sentence that nobody may overlook; None where there is none."""
+    return tag("p", tag("strong", says), class_="absent") if says else None
+
+
+def noise(why: str | None) -> Markup | None:
+    """Return the warning about times that were disturbed; None where nothing disturbed them."""
+    return caution(f"Noisy: {why}.") if why else None
+
+
 def quiet(*words: str) -> Markup:
     """Return a paragraph in small print."""
     return tag("p", *words, class_="quiet")

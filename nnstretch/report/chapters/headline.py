@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnstretch.report.chapters.elements import figure, headline_section, quiet
+from nnstretch.report.chapters.elements import caution, figure, headline_section, noise, quiet
 from nnstretch.report.charts.curves_and_bars import LatencyBar, latency_bars
 from nnstretch.report.format_numbers import accuracy, ms, percent, times
 from nnstretch.report.html import Markup, tag
@@ -23,18 +23,18 @@ def headline(report_data: ReportData) -> Markup:
         caption = tag("figcaption", "Predicted latency, with the predictor's error")
         drawing = tag("figure", caption, latency_bars(bars))
     screen = tag("div", tag("div", *words), drawing, class_="hero" if bars else None)
-    return headline_section("headline", screen, _uncalibrated(report_data))
+    noisy = noise(report_data.search.noisy if report_data.search else None)
+    return headline_section("headline", screen, _uncalibrated(report_data), noisy)
 
 
 def _uncalibrated(report_data: ReportData) -> Markup | None:
     search = report_data.search
     if search is None or search.calibrated is not False:
         return None
-    says = (
+    return caution(
         f"The chip {search.soc or ''} is not calibrated: no latency of it was ever published, its"
         " numbers derive from specifications."
     )
-    return tag("p", tag("strong", says), class_="absent")
 
 
 def _speedups(report_data: ReportData) -> tuple[float | None, float | None]:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from nnstretch.report.chapters.elements import figure, headline_section, missing_files, quiet
+from nnstretch.report.chapters.elements import (
+    figure,
+    headline_section,
+    missing_files,
+    noise,
+    quiet,
+)
 from nnstretch.report.format_numbers import (
     UNKNOWN,
     count,
@@ -30,7 +36,7 @@ def pipeline_headline(report_data: PipelineReportData) -> Markup:
     allows = "of what the slowest stage allows"
     efficiency = figure(percent(run.efficiency, 0), allows, _bottleneck(run))
     figures = tag("dl", gain, efficiency, class_="figures")
-    words = (quiet(_forecast(run)), quiet(_one_item(run)), _failures(run))
+    words = (quiet(_forecast(run)), quiet(_one_item(run)), noise(run.noisy), _failures(run))
     return headline_section("stream-headline", figures, *words)
 
 

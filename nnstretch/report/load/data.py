@@ -113,6 +113,8 @@ class SearchSummary:
     """Text, an object or a list: it has no fixed form."""
     calibrated: bool | None = None
     """False where no latency of the chip was ever published."""
+    noisy: str | None = None
+    """Why the chip's profile is noisy; empty where it is not."""
     original: OriginalNetwork = OriginalNetwork()
     space: SpaceSummary = SpaceSummary()
     optimal: bool | None = None

@@ -134,6 +134,8 @@ class StreamSummary:
     untimed: tuple[str, ...] = ()
     stages: tuple[StageRow, ...] = ()
     provenance: object = None
+    noisy: str | None = None
+    """Why its times are noisy; empty where they are not."""
 
     @property
     def gain(self) -> float | None:

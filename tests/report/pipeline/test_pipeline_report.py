@@ -88,6 +88,13 @@ def test_the_headline_says_gain_efficiency_and_how_far_off_the_prediction_was(sa
     assert "never mixed in one column" in head
 
 
+@pytest.mark.parametrize("why", ["", "40 of 40 items were late"])
+def test_the_headline_says_where_the_host_could_not_keep_up(why: str, folder: Path) -> None:
+    rewrite(folder / "run_pipeline.json", "noisy", value=why)
+    head = build_report(folder).split('id="stream-headline"')[1].split("</section>")[0]
+    assert ("Noisy: 40 of 40 items were late." in head) == bool(why)
+
+
 def test_a_python_stage_that_nobody_predicted_is_not_held_against_the_prediction(
     folder: Path,
 ) -> None:
