@@ -11,7 +11,7 @@ from importlib import import_module
 from itertools import chain
 from typing import Annotated
 
-from nnstretch.files.limits import OneOf, Only, Range
+from nnstretch.files.limits import OneOf, Only, Range, is_printable
 
 LARGEST = 1 << 20
 LARGEST_RATIO = 64
@@ -24,7 +24,7 @@ def is_ratio(value: str) -> bool:
     return RATIO.fullmatch(value) is not None and 0 < float(value[:-1]) <= LARGEST_RATIO
 
 
-Name = Annotated[str, Only(lambda text: bool(text) and text.isprintable(), "a name")]
+Name = Annotated[str, Only(lambda text: bool(text) and is_printable(text), "a name")]
 Count = Annotated[int, Range(1, below=LARGEST)]
 Ratio = Annotated[str, Only(is_ratio, "a whole number or a ratio above 0 such as 0.5x")]
 Merge = Annotated[str, OneOf(MERGES)]

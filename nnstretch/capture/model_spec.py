@@ -18,7 +18,7 @@ from nnstretch.capture.torch_export import CapturedNetwork, structure_of
 from nnstretch.errors import BadInput, BrokenFile, UnknownName, closest
 from nnstretch.files.checked import checked
 from nnstretch.files.input_shapes import format_input_shapes, parse_input_shapes
-from nnstretch.files.limits import BLANK, shorten
+from nnstretch.files.limits import BLANK, is_printable, shorten
 from nnstretch.files.strict_yaml import parse_yaml
 from nnstretch.graph import InputShape
 
@@ -80,7 +80,7 @@ def load_model(spec: str, seed: int = 0) -> nn.Module:
     a `seed`; a factory in a file may load its own. Raises UnknownName, BrokenFile or BadInput with
     the part of `spec` that is at fault.
     """
-    if not isinstance(spec, str) or not spec.isprintable():
+    if not isinstance(spec, str) or not is_printable(spec):
         raise BadInput(f"model is {shorten(spec)}, needed is text such as torchvision:resnet18")
     parsed = parse_model_spec(spec)
     source = parsed.source

@@ -8,6 +8,7 @@ from math import inf, isfinite
 from reprlib import Repr
 from types import MappingProxyType
 from typing import Annotated, Any, Protocol
+from unicodedata import category
 
 from nnstretch.errors import one_line
 
@@ -104,7 +105,12 @@ class Only:
         return None if self.holds(value) else f"{shorten(value)}, needed is {self.needed}"
 
 
-Printable = Annotated[str, Only(str.isprintable, "text without control characters")]
+def is_printable(text: str) -> bool:
+    """Return whether a text has no control characters; spaces of every width are none."""
+    return all(letter.isprintable() or category(letter) == "Zs" for letter in text)
+
+
+Printable = Annotated[str, Only(is_printable, "text without control characters")]
 """A name that may be empty, and that a terminal shows as it is."""
 
 

@@ -14,6 +14,8 @@ from nnstretch.capture.model_spec import load_model
 from nnstretch.capture.rebuild_module import build
 from nnstretch.capture.torch_export import trace
 from nnstretch.errors import CannotCapture
+from nnstretch.files.plan_yaml import parse_plan, plan_text
+from nnstretch.stretch import single_processor_plan
 
 NETWORK = "from torch import nn\n"
 
@@ -107,3 +109,15 @@ def test_a_hook_that_the_exporter_leaves_out_is_refused(onnx_path: str) -> None:
         CannotCapture, match=r"^cannot capture net, it is a GraphModule with a hook"
     ):
         trace(module, torch.ones(1, 3, 8, 8), "net")
+
+
+def test_a_folder_may_have_spaces_of_any_width_in_its_name(tmp_path: Path) -> None:
+    folder = tmp_path / "net\u3000work\u00a01"
+    folder.mkdir()
+    (folder / "net.py").write_text(
+        "from torch import nn\n\ndef make():\n    return nn.Linear(4, 2)\n"
+    )
+    spec = f"{folder}/net.py:make"
+    network = load_model(spec)
+    plan = single_processor_plan(trace(network, torch.zeros(1, 4), spec).graph, spec, "cpu")
+    assert parse_plan(plan_text(plan), "plan.yaml") == plan
