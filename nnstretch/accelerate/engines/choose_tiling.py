@@ -11,7 +11,14 @@ from dataclasses import replace
 
 from nnstretch.accelerate.engines.layer_work import LayerWork, layer_work
 from nnstretch.accelerate.engines.program import Program
-from nnstretch.accelerate.engines.slots import Gaps, bypass_slots, place_slots, slot_sizes
+from nnstretch.accelerate.engines.slots import (
+    Gaps,
+    bypass_slots,
+    fits,
+    place_slots,
+    slot_sizes,
+    staged_sizes,
+)
 from nnstretch.accelerate.engines.tiling import (
     Tiling,
     stream_tile_bytes,
@@ -40,12 +47,13 @@ def choose_tiling(
         if best is not None and (base.weights_by_rows or base.tiles > MOST_TILES):
             break
         for counts in loop_counts(base, work, rates, local_gaps, shared_gaps):
-            tiling = place_slots(counts, work, rates, local_gaps, shared_gaps)
-            most_tiles = MOST_TILES if best is None else max(MOST_TILES, best.tiles)
-            if tiling is None or (best is not None and tiling.tiles > most_tiles):
+            if best is not None and counts.tiles > max(MOST_TILES, best.tiles):
                 continue
-            total_us = estimate_us(work, tiling, rates, overlapped)
-            if best is None or total_us < best_us * WORTH_CUTTING:
+            total_us = estimate_us(work, counts, rates, overlapped)
+            if best is not None and total_us >= best_us * WORTH_CUTTING:
+                continue
+            tiling = place_slots(counts, work, rates, local_gaps, shared_gaps)
+            if tiling is not None:
                 best, best_us = tiling, total_us
     return best
 
@@ -71,10 +79,10 @@ def loop_counts(
     saves = base.outputs > 1 and any(stream.kept for stream in work.streams)
     for resident in (False, True) if saves else (False,):
         finest = replace(base, rows=rows_tried[-1], resident=resident)
-        if place_slots(finest, work, rates, local_gaps, shared_gaps) is None:
+        if not fits(finest, work, rates, local_gaps, shared_gaps):
             continue
         for rows in fitting_rows(finest, rows_tried, work, rates, local_gaps, shared_gaps):
-            yield replace(finest, rows=rows)
+            yield finest.of_rows(rows)
 
 
 def fitting_rows(
@@ -92,11 +100,10 @@ def fitting_rows(
     low, high = 0, len(rows_tried) - 1
     while low < high:
         middle = (low + high) // 2
-        tiling = replace(finest, rows=rows_tried[middle])
-        if place_slots(tiling, work, rates, local_gaps, shared_gaps) is None:
-            low = middle + 1
-        else:
+        if fits(finest.of_rows(rows_tried[middle]), work, rates, local_gaps, shared_gaps):
             high = middle
+        else:
+            low = middle + 1
     # Of what lies in the local buffers, more row tiles only fill the unit more often.
     several = bool(work.streams) or work.result.scope != LOCAL
     return rows_tried[low : low + ROWS_TRIED] if several else rows_tried[low : low + 1]
@@ -156,7 +163,7 @@ def engine_times(work: LayerWork, tiling: Tiling, rates: ChipRates) -> dict[str,
         weight_bytes = again if tiling.weights_by_rows else work.weight_bytes
         engine = rates.engine(DDR, LOCAL)
         busy[engine] = rates.transfer_us(weight_bytes, DDR, LOCAL, work.cores)
-        if tiling.staging_slots:
+        if staged_sizes(work, tiling, rates):
             busy[PORT] = rates.transfer_us(weight_bytes, SHARED, LOCAL, work.cores)
     for stream in work.streams:
         size_bytes = stream_tile_bytes(work, stream, tiling) * stream_tiles(stream, tiling)

@@ -32,38 +32,55 @@ def slot_sizes(work: LayerWork, tiling: Tiling, rates: ChipRates) -> list[int]:
     return sizes
 
 
+def slot_counts(work: LayerWork, tiling: Tiling, operands: int) -> list[int]:
+    """Return how many slots each operand has: two where there are several tiles of it."""
+    count = 1 if tiling.tiles == 1 else 2
+    counts = [count] * operands
+    for place, stream in enumerate(work.streams, start=1):
+        counts[place] = 1 if stream.kept and tiling.resident else count
+    return counts
+
+
+def staged_sizes(work: LayerWork, tiling: Tiling, rates: ChipRates) -> list[int]:
+    """Return the sizes of the slots in the global buffer, which weights pass where there is one."""
+    machine = rates.accelerator
+    distinct, _ = tile_weight_bytes(work, tiling)
+    if machine.shared is None or not distinct or machine.matrix.weight_tiles:
+        return []
+    return [distinct] * (1 if tiling.tiles == 1 else 2)
+
+
+def fits(
+    tiling: Tiling, work: LayerWork, rates: ChipRates, local_gaps: Gaps, shared_gaps: Gaps
+) -> bool:
+    """Return whether slots for each operand fit into gaps."""
+    sizes = slot_sizes(work, tiling, rates)
+    wanted = in_copies(sizes, slot_counts(work, tiling, len(sizes)))
+    if first_fit(wanted, local_gaps) is None:
+        return False
+    return first_fit(staged_sizes(work, tiling, rates), shared_gaps) is not None
+
+
 def place_slots(
     tiling: Tiling, work: LayerWork, rates: ChipRates, local_gaps: Gaps, shared_gaps: Gaps
 ) -> Tiling | None:
-    """Return a tiling with two slots for each operand, None where they do not fit."""
-    machine = rates.accelerator
-    count = 1 if tiling.tiles == 1 else 2
+    """Return a tiling with slots for each operand, None where they do not fit."""
+    matrix = rates.accelerator.matrix
     sizes = slot_sizes(work, tiling, rates)
-    counts = [count] * len(sizes)
-    for place, stream in enumerate(work.streams, start=1):
-        counts[place] = 1 if stream.kept and tiling.resident else count
-    wanted: list[int] = []
-    for size, copies in zip(sizes, counts, strict=True):
-        wanted += [size] * copies
-    placed = fit(wanted, local_gaps, LOCAL)
-    if placed is None:
+    counts = slot_counts(work, tiling, len(sizes))
+    placed = regions(in_copies(sizes, counts), local_gaps, LOCAL)
+    staging = regions(staged_sizes(work, tiling, rates), shared_gaps, SHARED)
+    if placed is None or staging is None:
         return None
     by_operand: list[tuple[Region, ...]] = []
     for copies in counts:
-        by_operand.append(tuple(placed[:copies]))
+        by_operand.append(placed[:copies])
         placed = placed[copies:]
-    staging: tuple[Region, ...] = ()
-    distinct, _ = tile_weight_bytes(work, tiling)
-    if machine.shared is not None and distinct and not machine.matrix.weight_tiles:
-        slots = fit([distinct] * count, shared_gaps, SHARED)
-        if slots is None:
-            return None
-        staging = tuple(slots)
     weights = by_operand[0]
-    if machine.matrix.weight_tiles:
+    if matrix.weight_tiles:
         # One grid for all layers, whose tiles follow each other through the same places.
-        size = max(distinct, rates.rows * rates.columns)
-        ends = [(i * size, (i + 1) * size) for i in range(machine.matrix.weight_tiles)]
+        size = max(tile_weight_bytes(work, tiling)[0], rates.rows * rates.columns)
+        ends = [(i * size, (i + 1) * size) for i in range(matrix.weight_tiles)]
         weights = tuple(Region("weights", *end) for end in ends)
     return replace(
         tiling,
@@ -74,23 +91,42 @@ def place_slots(
     )
 
 
-def fit(sizes: Sequence[int], gaps: Gaps, buffer: str) -> list[Region] | None:
+def in_copies(sizes: Sequence[int], counts: Sequence[int]) -> list[int]:
+    """Return each size as often as its count says."""
+    wanted: list[int] = []
+    for size, copies in zip(sizes, counts, strict=True):
+        wanted += [size] * copies
+    return wanted
+
+
+def regions(sizes: Sequence[int], gaps: Gaps, buffer: str) -> tuple[Region, ...] | None:
     """Return regions of these sizes in the gaps of a buffer, None where they do not fit."""
-    free = [list(gap) for gap in gaps]
-    regions: dict[int, Region] = {}
-    for place in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+    starts = first_fit(sizes, gaps)
+    if starts is None:
+        return None
+    pairs = zip(starts, sizes, strict=True)
+    return tuple(Region(buffer, start, start + size) for start, size in pairs)
+
+
+def first_fit(sizes: Sequence[int], gaps: Gaps) -> list[int] | None:
+    """Return starts of these sizes in gaps, the largest placed first; None where one has no room.
+
+    What has no size starts at 0.
+    """
+    starts = [0] * len(sizes)
+    lows = [low for low, _ in gaps]
+    for place in sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True):
         size = sizes[place]
         if not size:
-            regions[place] = Region(buffer, 0, 0)
-            continue
-        for gap in free:
-            if gap[1] - gap[0] >= size:
-                regions[place] = Region(buffer, gap[0], gap[0] + size)
-                gap[0] += size
+            break
+        for number, (_, high) in enumerate(gaps):
+            if high - lows[number] >= size:
+                starts[place] = lows[number]
+                lows[number] += size
                 break
         else:
             return None
-    return [regions[place] for place in range(len(sizes))]
+    return starts
 
 
 def bypass_slots(tiling: Tiling, work: LayerWork, rates: ChipRates) -> Tiling:

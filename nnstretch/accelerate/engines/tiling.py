@@ -5,7 +5,7 @@ A weight byte crosses DDR once. Partial sums stay in the unit's accumulators.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 
 from nnstretch.accelerate.engines.layer_work import LayerWork, Stream
@@ -34,6 +34,11 @@ class Tiling:
     stream_slots: tuple[tuple[Region, ...], ...] = ()
     result_slots: tuple[Region, ...] = ()
 
+    def of_rows(self, rows: int) -> Tiling:
+        """Return the loop with another count of row tiles, and without slots yet."""
+        # Many are tried, and `replace` takes several times as long.
+        return Tiling(self.outputs, self.inputs, rows, self.resident, self.weights_by_rows)
+
     @property
     def slots(self) -> tuple[Region, ...]:
         """Return the slots that take room in a buffer."""
@@ -52,7 +57,8 @@ def tile_shape(shape: MatrixShape, tiling: Tiling, rates: ChipRates) -> MatrixSh
     if not shape.weighted:
         heads = min(tiling.rows, shape.count)
         rows = max(1, tiling.rows // heads)
-        return replace(shape, count=-(-shape.count // heads), positions=-(-shape.positions // rows))
+        count, positions = -(-shape.count // heads), -(-shape.positions // rows)
+        return MatrixShape(count, positions, shape.inputs, shape.outputs, weighted=False)
     outputs, count = shape.outputs, shape.count
     if shape.count > 1:
         count = -(-shape.count // tiling.outputs)
@@ -63,7 +69,7 @@ def tile_shape(shape: MatrixShape, tiling: Tiling, rates: ChipRates) -> MatrixSh
     if tiling.inputs > 1:
         inputs = -(-shape.inputs // rates.rows) // tiling.inputs * rates.rows
     positions = -(-shape.positions // tiling.rows)
-    return replace(shape, count=count, positions=positions, inputs=inputs, outputs=outputs)
+    return MatrixShape(count, positions, inputs, outputs, shape.depthwise)
 
 
 def tile_weight_bytes(work: LayerWork, tiling: Tiling) -> tuple[int, int]:
