@@ -212,7 +212,10 @@ class TrainerSettings:
     micro_batches: Annotated[int, Range(1, 65536)] = 1
     """Parts in which each process computes its share of a batch, to save memory."""
     channels_last: bool = True
-    """Whether images and kernels lie in memory as NHWC, but where PyTorch would write outside."""
+    """Whether images and kernels lie in memory as NHWC.
+
+    Not on a CPU if a strided 1x1 convolution reads fewer than 8 channels: PyTorch fails there.
+    """
     compile: bool = False
     """Whether torch.compile is used."""
     deterministic: bool = False
