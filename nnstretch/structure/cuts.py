@@ -15,11 +15,11 @@ from nnstretch.errors import BadPlan
 from nnstretch.graph import Graph, Node, Value, ValueRef
 from nnstretch.structure.kernel_fusion import positions_inside_kernels
 from nnstretch.structure.kernel_operators import MOVING
-from nnstretch.structure.macs import CONVOLUTIONS
+from nnstretch.structure.macs import CONVOLUTIONS, TRANSPOSED
 from nnstretch.structure.padding import PADS
 
 INPUT, OUTPUT = "input", "output"
-WRITERS = frozenset({"conv1d", "conv2d", "conv3d", "conv_transpose2d", "linear"})
+WRITERS = CONVOLUTIONS | TRANSPOSED | {"linear"}
 _ACTIVATION_NAMES = """
     relu relu6 hardtanh silu gelu hardswish leaky_relu elu selu mish tanh sigmoid hardsigmoid prelu
     softplus

@@ -8,7 +8,7 @@ from math import prod
 from nnstretch.graph import Node, TensorSpec, ValueRef
 from nnstretch.kernel import ACTIVATIONS
 from nnstretch.structure.arguments import conv_groups
-from nnstretch.structure.macs import CONVOLUTIONS
+from nnstretch.structure.macs import CONVOLUTIONS, TRANSPOSED
 
 SHAPE_ONLY = frozenset({"sym_size", "size", "dim", "numel"})
 """They read a shape, not data, so they neither cost anything nor keep two nodes from fusing."""
@@ -68,7 +68,7 @@ def kernel_kind(node: Node, specs: Mapping[str, TensorSpec]) -> str:
         if groups == 1:
             return "conv"
         return "dwconv" if groups == specs[node.inputs[0]].shape[1] else "gconv"
-    if node.kind == "conv_transpose2d":
+    if node.kind in TRANSPOSED:
         return TRANSPOSED_KIND
     if node.kind == "einsum" and "." in str(node.args[0]):
         return node.op

@@ -87,6 +87,7 @@ def in_module(path: str, module: str) -> bool:
 
 
 def has_pixels(shape: tuple[int, ...], axis: int) -> bool:
-    """Return whether a shape has pixels or tokens beside its channels."""
-    pixels = shape[1:3] if len(shape) == 4 and axis == 3 else shape[2:]
-    return len(shape) == 3 or (len(shape) == 4 and max(pixels) > 1)
+    """Return whether a shape has several pixels, samples or tokens beside its channels."""
+    # The batch comes first, but behind the tokens of some sequences.
+    batch = () if len(shape) == 3 and axis == 2 else (0,)
+    return any(size > 1 for place, size in enumerate(shape) if place not in (*batch, axis))
