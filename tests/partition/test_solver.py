@@ -157,6 +157,39 @@ def test_the_next_best_are_the_next_best(table: StageCostTable) -> None:
     assert [one.bottleneck_us for one in found] == pytest.approx(ways[:3])
 
 
+@st.composite
+def tables_of_copies(draw: st.DrawFn) -> StageCostTable:
+    """Two or three copies of a processor, and another one or none."""
+    table = draw(tables())
+    rows = [0] * draw(st.integers(2, 3)) + [1] * (len(table.processors) > 1)
+    return StageCostTable(
+        tuple(f"cpu{n}" if not row else "gpu" for n, row in enumerate(rows)),
+        table.compute_us[rows],
+        table.transfer_us[rows],
+        contention,
+        table.least_us[rows],
+    )
+
+
+@settings(deadline=None, max_examples=60)
+@given(tables_of_copies(), st.booleans(), st.integers(1, 3))
+def test_mirror_images_on_copies_of_a_processor_are_one_candidate(
+    table: StageCostTable, replicas: bool, stages: int
+) -> None:
+    ways = [way for way in every_way(table, stages, replicas) if np.isfinite(way[0])]
+    if not ways:
+        return
+    found = best_assignments(table, stages, replicas, top=4)
+    alike = [tuple(tuple(name[:3] for name in group) for group in one.groups) for one in found]
+    assert len(set(zip((one.borders for one in found), alike, strict=True))) == len(found)
+    assert found[0].bottleneck_us == pytest.approx(min(way[0] for way in ways))
+    least_us = min(way[1] for way in ways if way[0] <= found[0].bottleneck_us * (1 + 1e-9))
+    assert found[0].latency_us == pytest.approx(least_us)
+    distinct = sorted({round(way[0], 9) for way in ways})
+    assert {round(one.bottleneck_us, 9) for one in found} <= set(distinct)
+    assert len(found) == 4 or {round(one.bottleneck_us, 9) for one in found} == set(distinct)
+
+
 @settings(deadline=None, max_examples=80)
 @given(graphs(), st.sampled_from([4, 256]))
 def test_what_enters_and_leaves_a_stage_is_what_its_graph_reads_and_writes(

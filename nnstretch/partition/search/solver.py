@@ -8,7 +8,7 @@ at once, so what the whole set costs by contention is on every stage's compute.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -52,8 +52,20 @@ class ProcessorSet:
     """Period and latency, us, `[start, stop]`, by bit mask of the stage's processors."""
     full: int
     """Bit mask of all of them."""
+    twins: Mapping[int, int]
+    """Processor -> an earlier one that costs the same and is taken first: mirror images are one."""
     last: int
     """The frontier that is the whole network."""
+
+    def joined(self, mask: int, group: int) -> int | None:
+        """Return the processors of both; None where they overlap or a twin is taken too early."""
+        both = mask | group
+        return None if mask & group or not in_order(both, self.twins) else both
+
+
+def in_order(mask: int, twins: Mapping[int, int]) -> bool:
+    """Return whether no processor of a bit mask is taken before its twin."""
+    return all(mask >> twin & 1 or not mask >> p & 1 for p, twin in twins.items())
 
 
 def best_assignments(
@@ -87,11 +99,13 @@ def best_assignments(
 def processor_sets(table: StageCostTable, count: int, replicas: bool) -> Iterator[ProcessorSet]:
     """Yield every set of processors that `count` stages can keep busy."""
     processors = range(len(table.processors))
+    twins = table.twins()
     for size in range(count, len(processors) + 1) if replicas else (count,):
         for members in combinations(processors, size):
-            most = size - count + 1
-            groups = group_costs(table, members, most)
-            yield ProcessorSet(groups, sum(1 << p for p in members), table.last)
+            full = sum(1 << p for p in members)
+            if in_order(full, twins):
+                groups = group_costs(table, members, size - count + 1)
+                yield ProcessorSet(groups, full, twins, table.last)
 
 
 def group_costs(
@@ -141,16 +155,17 @@ def extend_labels(before: dict[int, Labels], used: ProcessorSet, top: int) -> di
     width = used.last + 1
     for mask, (values, _) in before.items():
         for group, (period_us, _) in used.groups.items():
-            if mask & group:
+            both = used.joined(mask, group)
+            if both is None:
                 continue
             candidates = np.maximum(values[:, :, None], period_us[None, :, :]).reshape(-1, width)
             rows = np.argsort(candidates, axis=0, kind="stable")[:top]
             ranks, starts = np.divmod(rows, width)
             origins = np.stack([np.full_like(rows, group), ranks, starts], axis=2)
             labels = (np.take_along_axis(candidates, rows, axis=0), origins)
-            if mask | group in after:
-                labels = merge_labels(after[mask | group], labels, top)
-            after[mask | group] = labels
+            if both in after:
+                labels = merge_labels(after[both], labels, top)
+            after[both] = labels
     return after
 
 
@@ -203,31 +218,32 @@ def shortest_latency(
     start[0, 0] = 0.0
     levels: list[dict[int, Labels]] = [{0: (start, np.zeros((1, used.last + 1, 3), int))}]
     for _ in range(count):
-        levels.append(extend_latencies(levels[-1], allowed_us))
+        levels.append(extend_latencies(levels[-1], used, allowed_us))
     if used.full not in levels[-1] or not np.isfinite(levels[-1][used.full][0][0, used.last]):
         return None
     return trace_assignment(table, used, levels, 0)
 
 
 def extend_latencies(
-    before: dict[int, Labels], allowed_us: dict[int, np.ndarray]
+    before: dict[int, Labels], used: ProcessorSet, allowed_us: dict[int, np.ndarray]
 ) -> dict[int, Labels]:
     """Extend labels of one rank by one stage: the shortest latency up to each frontier."""
     after: dict[int, Labels] = {}
     for mask, (values, _) in before.items():
         for group, latency_us in allowed_us.items():
-            if mask & group:
+            both = used.joined(mask, group)
+            if both is None:
                 continue
             totals = values[0][:, None] + latency_us
             starts = totals.argmin(axis=0)
             least = totals.min(axis=0)
             origins = np.stack([np.full_like(starts, group), np.zeros_like(starts), starts], axis=1)
-            if mask | group in after:
-                known, known_origins = (labels[0] for labels in after[mask | group])
+            if both in after:
+                known, known_origins = (labels[0] for labels in after[both])
                 shorter = least < known
                 least = np.where(shorter, least, known)
                 origins = np.where(shorter[:, None], origins, known_origins)
-            after[mask | group] = (least[None], origins[None])
+            after[both] = (least[None], origins[None])
     return after
 
 

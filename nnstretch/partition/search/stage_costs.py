@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, combinations
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from nnstretch.soc import Processor, Soc, processor_of
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.structure.cuts import depends_on_input, is_size
 
+MOST_COMPANY = 8
+"""Others beside two processors, of which every set is asked for, at most."""
 Corrections = Mapping[str, float]
 """Measured over predicted time of a node's kernel, by node."""
 
@@ -58,6 +61,29 @@ class StageCostTable:
         compute_us = self.beside_us.get(self.price_key(processor, names), self.compute_us[number])
         factor = self.slowdown(names) if len(names) > 1 else 1.0
         return np.asarray(factor * compute_us)
+
+    def twins(self) -> dict[int, int]:
+        """Return, by processor, the last earlier one that costs the same in every company."""
+        twins: dict[int, int] = {}
+        for number in range(len(self.processors)):
+            for earlier in range(number):
+                if self.are_twins(earlier, number):
+                    twins[number] = earlier
+        return twins
+
+    def are_twins(self, first: int, second: int) -> bool:
+        """Return whether two processors may change places: all costs stay what they are."""
+        pair = {self.processors[first], self.processors[second]}
+        if self.beside_us or len(pair & self.overlapping) == 1:
+            return False
+        for costs in (self.compute_us, self.transfer_us):
+            if not np.array_equal(costs[first], costs[second]):
+                return False
+        others = [name for name in self.processors if name not in pair]
+        if len(others) > MOST_COMPANY:
+            return False
+        teams = chain.from_iterable(combinations(others, n) for n in range(1, len(others) + 1))
+        return all(len({self.slowdown(frozenset((*t, name))) for name in pair}) == 1 for t in teams)
 
     @property
     def units(self) -> int:
