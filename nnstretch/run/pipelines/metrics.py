@@ -45,10 +45,12 @@ class PipelineMetrics:
     def period_us(self) -> float:
         """Return the time between two results while the pipeline is full.
 
-        Neither the first items nor the last count where there are enough. No less than the busiest
-        emulated processor takes: results that a late host held up behind it come closer together
-        for a while.
+        Neither the first items nor the last count where there are enough. Where items were late it
+        is no less than the busiest emulated processor takes: results that the host held up behind
+        it come closer together for a while.
         """
+        if not self.late_items:
+            return self._result_gap_us
         return max(self._result_gap_us, self._paced_us)
 
     @property
