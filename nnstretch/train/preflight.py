@@ -16,6 +16,7 @@ from nnstretch.stretch.weights.branched_module import StretchedNetwork
 from nnstretch.train.data.datamodule import Pictures, class_change
 from nnstretch.train.data.dataset import Dataset
 from nnstretch.train.data.image_folder import ImageFiles
+from nnstretch.train.data.sampling_order import ProcessShare
 from nnstretch.train.hardware import lightning_settings
 from nnstretch.train.losses import check_scores, class_scores
 from nnstretch.train.recipe import Recipe, TrainerSettings
@@ -53,12 +54,14 @@ def check_image_side(module: nn.Module, key: str, side: int, data: str, classes:
 
 
 def check_processes(settings: TrainerSettings, pictures: Pictures) -> None:
-    """Check that the machine suits the recipe, and every process has a held-out image.
+    """Check that the machine suits the recipe, and that images go round among processes.
 
     Raises BadInput.
     """
     resolved = lightning_settings(settings)
     processes = resolved["devices"] * resolved["num_nodes"]
+    share = ProcessShare(0, processes, settings.micro_batches)
+    share.images_per_micro_batch(pictures.recipe.data.batch_images)
     held_out = len(pictures.dataset.held)
     if held_out < processes:
         images = f"{held_out} held-out images" if held_out > 1 else "one held-out image"

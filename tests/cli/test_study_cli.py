@@ -195,6 +195,20 @@ def test_a_study_refused_for_its_bounds_leaves_nothing_behind(net: str, tmp_path
     assert list(folder.iterdir()) == []
 
 
+def test_results_of_another_study_are_not_replaced(
+    net: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "kept"
+    study(capsys, net, "--trials", "1", "--name", "first", "--out", str(folder))
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    asked = ["study", net, "--soc", "mi9", *LOOSE, "--trials", "1", "--out", str(folder)]
+    assert main([*asked, "--name", "second"]) == 1
+    assert (
+        f"{folder} has the results of study first, --out, name another" in capsys.readouterr().err
+    )
+    assert {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()} == before
+
+
 def test_a_study_of_other_limits_is_refused_by_name(
     net: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -324,3 +324,16 @@ def test_images_that_are_skipped_before_training_are_named(
     said = capsys.readouterr().err
     assert said.startswith("nnstretch: skipped, ")
     assert torn.name in said
+
+
+def test_a_batch_that_processes_cannot_share_is_refused_before_the_folder_is_touched(
+    tmp_path: Path,
+) -> None:
+    recipe = replace(
+        SMALL,
+        data=replace(SMALL.data, batch_images=33),
+        trainer=replace(SMALL.trainer, devices=2),
+    )
+    with pytest.raises(BadInput, match=r"data\.batch_images is 33, 2 processes of 1 micro-batches"):
+        fit(small_net(), recipe, tmp_path / "out", progress=False)
+    assert not (tmp_path / "out").exists()

@@ -55,6 +55,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     name = args.name or f"{slug(args.model)}-{slug(Path(args.soc).name)}-{args.objective}"
     out = args.out if args.out is not None else Path("studies") / name
     check_folder(out, "--out")
+    refuse_other_study(out, name)
     soc, recipe = load_soc_of(args.soc), recipe_of(args)
     inputs = args.input or (() if is_plan(args.model) else input_of(recipe))
     subject = load_model_argument(args.model, inputs)
@@ -104,6 +105,22 @@ def quiet_optuna() -> None:
 def slug(text: str) -> str:
     """Return text as a file name of at most 60 characters."""
     return re.sub(r"[^\w.+-]+", "-", text).strip("-.")[:60] or "study"
+
+
+def refuse_other_study(folder: Path, name: str) -> None:
+    """Refuse a folder with the results of another study, which would be replaced.
+
+    Raises BadInput, and BrokenFile where they cannot be read.
+    """
+    from nnstretch.files.json_text import read_json
+
+    results = folder / "study.json"
+    known = read_json(results) if results.exists() else None
+    kept = known.get("name") if isinstance(known, dict) else None
+    if isinstance(kept, str) and kept != name:
+        raise BadInput(
+            f"{folder} has the results of study {kept[:120]}, --out, name another folder for {name}"
+        )
 
 
 @contextmanager

@@ -242,7 +242,8 @@ def show(result: dict[str, Any], console: Console) -> None:
     if "recipe" in result:
         from nnstretch.files.strict_yaml import dump_yaml
 
-        console.out(dump_yaml(result["recipe"], one_line_lists=False), end="", highlight=False)
+        # Not a line for people, whose line breaks would be escaped, but a file.
+        console.file.write(dump_yaml(result["recipe"], one_line_lists=False))
         return
     from rich.table import Table
 
