@@ -75,7 +75,7 @@ def write_perfetto(
 ) -> None:
     """Write traces of a bundle side by side, each as a process of its name.
 
-    `timing` says what the times of a run are: measured or emulated.
+    `timing` says what the times of a run are: measured, emulated or modelled.
     """
     write_traces(path, traces, manifest_labels(manifest), timing)
 

@@ -57,6 +57,31 @@ def test_handing_over_is_a_part_of_what_a_bundle_is_predicted_to_take(
     assert simulate(capsys, path)["app_latency_ms"]["mean"] == 0.7
 
 
+def test_costs_that_nobody_measured_say_so_and_where_they_come_from(
+    capsys: pytest.CaptureFixture[str], queue: Path
+) -> None:
+    assert main(["simulate", str(queue)]) == 0
+    assert "calibrated" not in capsys.readouterr().out
+    queue.write_text(f"calibrated: false\nprovenance: my own guess\n{QUEUE}", encoding="utf-8")
+    assert main(["simulate", str(queue)]) == 0
+    told = capsys.readouterr().out
+    assert "the costs of this workload are not calibrated\nsource: my own guess\n" in told
+
+
+@pytest.mark.parametrize("verb", ["simulate", "schedule"])
+def test_the_page_of_a_trace_says_that_its_times_are_modelled(
+    capsys: pytest.CaptureFixture[str], queue: Path, verb: str
+) -> None:
+    graph, trace, page = (queue.with_name(name) for name in ("g.json", "t.json", "t.html"))
+    graph.write_text(json.dumps(GRAPH), encoding="utf-8")
+    subject = str(queue if verb == "simulate" else graph)
+    assert main([verb, subject, "--trace", str(trace)]) == 0
+    assert main(["report", str(trace), "--out", str(page)]) == 0
+    text = page.read_text(encoding="utf-8")
+    assert "measured" not in text
+    assert ", modelled" in text
+
+
 def test_work_that_takes_no_time_ends_when_it_arrives(
     capsys: pytest.CaptureFixture[str], queue: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import threading
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
@@ -51,11 +52,11 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-def worker_processes() -> int:
-    """How many processes of joblib's this one has."""
+def worker_processes() -> list[int]:
+    """Processes of joblib's that this one has."""
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    commands = [Path(f"/proc/{child}/cmdline").read_bytes() for child in children]
-    return sum(b"loky" in command and b"resource_tracker" not in command for command in commands)
+    commands = {int(child): Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
+    return [n for n, c in commands.items() if b"loky" in c and b"resource_tracker" not in c]
 
 
 @pytest.mark.slow
@@ -63,7 +64,7 @@ def test_processes_of_a_sweep_end_with_it(sweep: Path, capsys: pytest.CaptureFix
     threads = threading.active_count()
     result = run(capsys, sweep, sweep.parent / "out", "--workers", "2")
     assert result["finished"] == 24
-    assert (worker_processes(), threading.active_count()) == (0, threads)
+    assert (worker_processes(), threading.active_count()) == ([], threads)
 
 
 def test_the_fields_of_the_contract_and_a_row_for_every_configuration(
@@ -101,6 +102,31 @@ def test_several_workers_write_what_one_writes(
     run(capsys, sweep, one)
     run(capsys, sweep, two, "--workers", "2")
     assert contents(one) == contents(two)
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_one_line_and_the_same_command_goes_on(
+    sweep: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slower = WORKLOAD.replace("instances: 60", "instances: 3000")
+    (sweep.parent / "workload.yaml").write_text(slower)
+    out, append = sweep.parent / "out", journal.append_rows
+
+    def append_and_kill(path: Path, rows: list[Any]) -> None:
+        append(path, rows)
+        if "result" in rows[0]:
+            os.kill(worker_processes()[0], signal.SIGKILL)
+
+    command = ["simulate", "sweep", str(sweep), "--out", str(out), "--workers", "2"]
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "append_rows", append_and_kill)
+        assert main(command) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("nnstretch: a process of the sweep was killed, --workers, often for")
+    assert worker_processes() == []
+    kept = len((out / "journal.jsonl").read_text().splitlines())
+    assert 2 <= kept < 25
+    assert run(capsys, sweep, out)["finished"] == 24
 
 
 def test_a_configuration_that_cannot_run_fails_alone(

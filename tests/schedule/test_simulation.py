@@ -171,6 +171,20 @@ def test_a_queue_limit_refuses_and_deadlines_are_counted() -> None:
     assert result.open_over_time.most == 2
 
 
+@pytest.mark.parametrize("per_service", [1, 2])
+def test_what_ends_when_another_arrives_makes_room_for_it(per_service: int) -> None:
+    instances = 40 * per_service
+    times_us = tuple(SERVICE_US / per_service * n for n in range(instances))
+    for arrivals in (FixedArrivals(SERVICE_US / per_service), ListedArrivals(times_us)):
+        setting = queue(arrivals, instances)
+        application = replace(setting.applications[0], queue_limit=1)
+        result = Simulation(replace(setting, applications=(application,))).run()
+        run = result.runs[0]
+        assert (run.latencies.count, run.refused) == (40, instances - 40)
+        assert result.open_over_time.most == 1
+        assert result.busy_us == {"cpu0": pytest.approx(result.last_end_us)}
+
+
 @pytest.mark.parametrize("policy", ["eft", "least_slack_drop"])
 @pytest.mark.parametrize("recorded", [False, True])
 def test_what_ends_at_its_deadline_is_not_late(policy: str, recorded: bool) -> None:

@@ -208,7 +208,7 @@ def test_a_missed_deadline_is_among_the_failed_and_nothing_answered_has_no_laten
         assert counts["latency_ms"] == dict.fromkeys(("mean", "p50", "p95", "p99"))
     page = StringIO()
     show(result, Console(file=page, width=120))
-    assert re.search(r"net +│ 0 of 1 +│ 0, 1, 0 +│ - +│ - +│ - +│ - ", page.getvalue())
+    assert re.search(r"net +│ 0 of 1 +│ 0, 1, 0, 0 +│ - +│ - +│ - +│ - ", page.getvalue())
 
 
 def test_a_failing_task_ends_its_request_alone(tmp_path: Path) -> None:

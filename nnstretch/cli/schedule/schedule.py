@@ -151,7 +151,7 @@ def write_outputs(args: argparse.Namespace, graph: TaskGraph, trace: Trace) -> N
     if args.trace is not None:
         from nnstretch.run.perfetto import TraceLabels, write_traces
 
-        write_traces(args.trace, {args.policy: trace}, TraceLabels(graph.name, {}))
+        write_traces(args.trace, {args.policy: trace}, TraceLabels(graph.name, {}), "modelled")
     if args.svg is not None:
         from nnstretch.files.atomic import write_text
         from nnstretch.report.charts.gantt_schedule import TimeWindow, schedule_gantt

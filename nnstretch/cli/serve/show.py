@@ -16,16 +16,14 @@ def show(result: dict[str, Any], console: Console) -> None:
     from rich.table import Table
 
     warn_uncalibrated(result, console)
-    table = Table(
-        *("application", "answered", "refused, missed, cancelled", "mean ms", "p50", "p95", "p99")
-    )
+    ends = "refused, missed, failed, cancelled"
+    table = Table("application", "answered", ends, "mean ms", "p50", "p95", "p99")
     for app in result["apps"]:
         latency = [ms_cell(app["latency_ms"][name]) for name in ("mean", "p50", "p95", "p99")]
-        others = ("refused", "deadline_misses", "cancelled")
-        table.add_row(
-            *(app["name"], f"{app['answered']} of {app['accepted']}"),
-            *(", ".join(str(app[name]) for name in others), *latency),
-        )
+        missed = app["deadline_misses"]  # counted among those that failed
+        others = (app["refused"], missed, app["failed"] - missed, app["cancelled"])
+        answered = f"{app['answered']} of {app['accepted']}"
+        table.add_row(app["name"], answered, ", ".join(map(str, others)), *latency)
     console.print(table)
     used = ", ".join(f"{name} {share:.0%}" for name, share in result["utilisation"].items())
     decided = result["scheduling_us"]

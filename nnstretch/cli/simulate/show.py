@@ -14,7 +14,7 @@ def show(result: dict[str, Any], console: Console) -> None:
     """Print the result for people."""
     from rich.table import Table
 
-    warn_uncalibrated(result, console)
+    show_source(result, console)
     table = Table("application", "ended", "mean ms", "p50", "p95", "p99", "missed", "slowdown")
     for app in result["apps"]:
         ended = f"{app['ended']} of {app['arrived']}"
@@ -34,6 +34,16 @@ def show(result: dict[str, Any], console: Console) -> None:
             console.print(f"{what} {result[what]}", highlight=False, soft_wrap=True)
     if "log" in result:
         console.print(f"logs in {result['log']}", highlight=False, soft_wrap=True)
+
+
+def show_source(result: dict[str, Any], console: Console) -> None:
+    """Print whether and by what the costs are calibrated, as far as chip and workload say."""
+    if result["soc"] is not None:
+        warn_uncalibrated(result, console)
+    elif result.get("calibrated") is False:
+        console.print("[yellow]the costs of this workload are not calibrated[/yellow]")
+    if result.get("provenance"):
+        console.print(f"source: {result['provenance']}")
 
 
 def latency_cells(app: dict[str, Any]) -> list[str]:

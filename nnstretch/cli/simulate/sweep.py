@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.output_path import check_folder
-from nnstretch.errors import BadInput, NnstretchError, one_line
+from nnstretch.errors import BadInput, NnstretchError, Stuck, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -193,14 +193,25 @@ def end_worker_processes() -> None:
 def results(
     workload: WorkloadFile, configurations: Sequence[Configuration], folder: Path, workers: int
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Yield the rows of each configuration, in their order."""
+    """Yield the rows of each configuration, in their order.
+
+    Raises Stuck where a process of the sweep was killed.
+    """
+    from concurrent.futures.process import BrokenProcessPool
+
     from joblib import Parallel, delayed
 
     run = delayed(simulate_one)
     place = folder.resolve()
     calls = (run(workload, configuration, place) for configuration in configurations)
     workers = min(workers, max(1, len(configurations)))
-    yield from Parallel(n_jobs=workers, return_as="generator")(calls)
+    try:
+        yield from Parallel(n_jobs=workers, return_as="generator")(calls)
+    except BrokenProcessPool:
+        raise Stuck(
+            "a process of the sweep was killed, --workers, often for want of memory: the same"
+            " command goes on after the configurations in the journal"
+        ) from None
 
 
 def simulate_one(

@@ -88,7 +88,7 @@ class Watcher:
         result: dict[str, Any] = {}
         if self._args.trace is not None:
             labels = TraceLabels(self._args.workload.stem, {})
-            write_traces(self._args.trace, {settings.policy: self._trace()}, labels)
+            write_traces(self._args.trace, {settings.policy: self._trace()}, labels, "modelled")
             result["trace"] = str(self._args.trace)
         if self._logs is not None:
             result["log"] = str(self._logs.write(self._args.log))

@@ -65,6 +65,10 @@ def _read_trace(path: Path) -> ReportData:
     if is_pipelines(document):
         pipeline = parse_pipeline({TRACE: document}, {TRACE: str(path)})
         return ReportData(files=files, pipeline=pipeline)
+    if isinstance(document, dict) and "traceEvents" not in document:
+        raise BrokenFile(
+            f"no trace, {path}, a file of what --trace writes is needed, or the folder of results"
+        )
     return ReportData(timelines={"branched": read_timelines(document, str(path))}, files=files)
 
 

@@ -20,6 +20,8 @@ _REQUEST = re.compile(r"r(\d{1,9})\..*|.*#(\d{1,9})", re.S)
 _REQUEST_PART = re.compile(r"^r\d{1,9}\.|#\d{1,9}$")
 _SEGMENT = re.compile(r"(?:r\d+\.)?(s\d{1,9})[._].+", re.S)
 _MERGE = re.compile(r".+[._]merge", re.S)
+TIMINGS = ("measured", "emulated", "modelled")
+"""How times of a run came about: a clock's, a virtual clock's, or those of a schedule."""
 Key = int | float | str
 """Process or thread of an event."""
 
@@ -84,7 +86,7 @@ class TraceFile:
     processes: dict[Key | None, str]
     threads: dict[tuple[Key | None, Key | None], str]
     timing: str | None
-    """`emulated` or `measured`, if the file names it, of the run; predictions have none."""
+    """How the run's times came about (`TIMINGS`), if the file says so; predictions have none."""
 
     def process_of(self, event: SliceEvent) -> str:
         """Return the name of an event's process."""
@@ -127,7 +129,7 @@ def _events(document: Any, file: str) -> Iterator[tuple[str, Any]]:
 def _timing(document: Any) -> str | None:
     about = document.get("otherData") if isinstance(document, dict) else None
     timing = about.get("timing") if isinstance(about, dict) else None
-    return timing if timing in ("emulated", "measured") else None
+    return timing if timing in TIMINGS else None
 
 
 def read_timelines(document: Any, file: str) -> tuple[Timeline, ...]:

@@ -60,10 +60,10 @@ def pairs_of(timelines: Mapping[str, tuple[Timeline, ...]]) -> tuple[TimelinePai
 
 
 def timing_of(network: str, played: Timeline, runs: Mapping[str, RunSummary]) -> str:
-    """Return emulated where the trace or the run beside it says so, else measured."""
+    """Return emulated or modelled where the trace or the run beside it says so, else measured."""
     run = runs.get(network)
-    emulated = "emulated" in (played.timing, run.timing if run else None)
-    return "emulated" if emulated else "measured"
+    kinds = (played.timing, run.timing if run else None)
+    return next((kind for kind in ("emulated", "modelled") if kind in kinds), "measured")
 
 
 def largest(

@@ -14,6 +14,7 @@ class LengthOverTime:
         """Integral of the length over time."""
         self.length = 0
         self.most = 0
+        """Of the lengths that lasted."""
         self.until_us = 0.0
         """When it changed last."""
         self._number = 0
@@ -26,9 +27,10 @@ class LengthOverTime:
     def add(self, at_us: float, count: int) -> None:
         """Hear that the length has grown by `count`, or shrunk where that is below 0."""
         before = self.length
-        self.length = after = before + count
-        if after > self.most:
-            self.most = after
+        self.length = before + count
+        # What ends and begins at one instant was never there at once.
+        if before > self.most and at_us > self.until_us:
+            self.most = before
         area = before * (at_us - self.until_us)
         self.area_us += area
         if at_us <= self._edge_us:

@@ -53,6 +53,8 @@ class ApplicationRun:
     """Sum over instances of the time from the first start to the last end."""
     cumulative_us: float = 0.0
     """Sum over instances of what their tasks took."""
+    put_off_us: float = -inf
+    """When one that is beyond the limit has waited for what ends at the same instant."""
 
     @property
     def slowdown(self) -> float | None:
@@ -144,14 +146,23 @@ class Simulation:
             step = self.scheduler.step
             while (tag := step()) is not None:
                 if tag is not True and isinstance(tag, ApplicationRun):
-                    self._arrive(tag)
-                    self._next_arrival(tag)
+                    self._hear_arrival(tag)
         return self.result
 
     def _next_arrival(self, run: ApplicationRun) -> None:
         at_us = next(run.times_us, None)
         if at_us is not None:
             self._clock.set_timer(at_us, run)
+
+    def _hear_arrival(self, run: ApplicationRun) -> None:
+        """Take an instance up; what ends at this instant makes room for it first."""
+        now_us = self._clock.now_us
+        if run.open >= run.limit and run.put_off_us != now_us:
+            run.put_off_us = now_us
+            self._clock.set_timer(now_us, run)
+            return
+        self._arrive(run)
+        self._next_arrival(run)
 
     def _arrive(self, run: ApplicationRun) -> None:
         application, now_us, nth = run.application, self._clock.now_us, run.arrived
