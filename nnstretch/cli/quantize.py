@@ -144,6 +144,9 @@ def tell_other_images(recipe: Recipe, weights: str) -> None:
         before = load_recipe(trained_by).data
     except NnstretchError:  # of a later version: it is no input of this verb
         return
+    if (old_px := before.validation_px) != (new_px := recipe.data.validation_px):
+        said = f"note: images of {new_px} px, in {trained_by} they were judged at {old_px} px"
+        print(f"nnstretch: {one_line(said)}", file=sys.stderr)
     for key in ("name", "root", "held_out", "split_seed"):
         old, new = getattr(before, key), getattr(recipe.data, key)
         same = Path(old).resolve() == Path(new).resolve() if key == "root" else old == new

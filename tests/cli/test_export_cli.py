@@ -169,6 +169,27 @@ def test_a_plan_without_trained_weights_says_so(place: Path) -> None:
     assert not any("without --weights" in note for note in whole["notes"])
 
 
+@pytest.mark.slow
+def test_a_network_is_exported_at_the_size_on_which_its_weights_were_judged(place: Path) -> None:
+    model, weights, out = f"{place}/pooled.py:make", place / "judged.safetensors", place / "n.nns"
+    layers = "nn.Conv2d(3, 8, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2)"
+    text = f"from torch import nn\n\n\ndef make():\n    return nn.Sequential({layers})\n"
+    (place / "pooled.py").write_text(text)
+    task = ImageTask(("disc", "square"), (0.5,) * 3, (0.5,) * 3, crop_px=48)
+    save_weights(load_model(model), weights, task)
+    parse = parser_of("export").parse_args
+    argv = [model, "--weights", str(weights), "--out", str(out)]
+    assert verb.main(parse(argv))["notes"] == []
+    manifest = read_bundle(out).manifest
+    assert manifest.inputs[0].spec.shape == (1, 3, 48, 48)
+    assert manifest.image_task == task
+    notes = verb.main(parse([*argv, "--input", "1,3,64,64"]))["notes"]
+    assert notes == [
+        "the weights were judged on images of 48 px, here 1x3x64x64 goes in: their accuracy is not"
+        " the one that was measured"
+    ]
+
+
 @pytest.mark.parametrize(
     ("argv", "why"),
     [

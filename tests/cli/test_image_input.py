@@ -159,6 +159,30 @@ def test_a_task_that_means_nothing_is_refused(change: dict[str, object]) -> None
         read_task(json.dumps(json.loads(task_text(TASK)) | change))
 
 
+def test_the_shorter_side_keeps_its_proportion_to_the_crop() -> None:
+    judged = ImageTask((), TASK.mean, TASK.std, 256, 224)
+    assert read_task(task_text(judged)) == judged
+    assert [judged.short_px(side_px) for side_px in (112, 224, 288)] == [128, 256, 329]
+    assert replace(judged, resize_px=0).short_px(288) == 288
+    older = replace(judged, crop_px=0)
+    assert "crop_px" not in task_text(older)
+    assert older.short_px(256) == 256
+    with pytest.raises(BadInput, match="a crop of 257 px is larger than the image"):
+        older.short_px(257)
+
+
+@pytest.mark.parametrize("kind", ["gif", "tiff", "ppm"])
+def test_images_of_every_kind_that_trains_are_read(tmp_path: Path, kind: str) -> None:
+    pixels = np.full((20, 30, 3), 51, np.uint8)
+    pillow = pytest.importorskip("PIL.Image")
+    pillow.fromarray(pixels).save(tmp_path / f"a.{kind}")
+    port = Port("x", TensorSpec((1, 3, 16, 16)), "NCHW")
+    plain = ImageTask((), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+    manifest = Manifest("net", None, (port,), (), (), 0.0, image_task=plain)
+    seen = read_input(tmp_path / f"a.{kind}", manifest)
+    np.testing.assert_allclose(seen, np.full((1, 3, 16, 16), 0.2), atol=1e-6)
+
+
 @pytest.mark.slow
 def test_training_writes_how_the_network_sees_images(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
@@ -177,4 +201,5 @@ def test_training_writes_how_the_network_sees_images(tmp_path: Path) -> None:
         task = read_image_task(tmp_path / f"{name}.safetensors")
         assert task is not None
         assert task.classes == tuple("0123456789")
+        assert (task.crop_px, task.resize_px) == (16, 0)
         assert 0.2 < task.mean[0] < 0.4

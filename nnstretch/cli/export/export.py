@@ -34,10 +34,11 @@ from nnstretch.cli.export.options import check, check_fallback
 from nnstretch.cli.export.result import result_of
 from nnstretch.cli.export.result import show as show
 from nnstretch.cli.export.whole_network import export_whole_network, is_whole
-from nnstretch.cli.loaded_model import LoadedModel, load_model_argument, load_soc_of
+from nnstretch.cli.loaded_model import LoadedModel, is_plan, load_model_argument, load_soc_of
 from nnstretch.cli.output_path import check_writable
 from nnstretch.cli.progress import calibration_json, progress
 from nnstretch.errors import BadInput
+from nnstretch.graph import InputShape
 
 if TYPE_CHECKING:
     from nnstretch.bundle.bundle import Bundle
@@ -70,14 +71,39 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     check_cpp(args)
     check(args)
     targets = targets_of(args)
-    subject = load_model_argument(args.model, args.input, args.outputs)
+    subject = load_model_argument(args.model, judged_input(args), args.outputs)
     check_fallback(args, subject.plan)
     soc = soc_of(args, subject)
     written = write_subject(args, subject, targets, soc)
     source = {} if soc is None else calibration_json(soc)
     untrained = subject.plan is not None and args.weights is None
     notes = [*subject.captured.notes, *([UNTRAINED] if untrained else [])]
+    notes += notes_on_size(args, subject)
     return written | source | {"notes": notes}
+
+
+def judged_input(args: argparse.Namespace) -> Sequence[InputShape]:
+    """Return --input; without it, that on which the weights of a network were judged, if known."""
+    if args.input or args.weights is None or is_plan(args.model):
+        return args.input  # type: ignore[no-any-return]
+    from nnstretch.stretch.weights.weights_file import read_image_task
+
+    task = read_image_task(args.weights)
+    return (InputShape((1, 3, task.crop_px, task.crop_px)),) if task and task.crop_px else ()
+
+
+def notes_on_size(args: argparse.Namespace, subject: LoadedModel) -> list[str]:
+    """Return that the weights were judged on images of another size, where they were."""
+    from nnstretch.stretch.weights.weights_file import read_image_task
+
+    task = read_image_task(args.weights) if args.weights else None
+    shape = subject.graph.inputs[0].spec.shape
+    if task is None or not task.crop_px or shape[2:] == (task.crop_px, task.crop_px):
+        return []
+    return [
+        f"the weights were judged on images of {task.crop_px} px, here {'x'.join(map(str, shape))}"
+        " goes in: their accuracy is not the one that was measured"
+    ]
 
 
 def soc_of(args: argparse.Namespace, subject: LoadedModel) -> Soc | None:

@@ -8,15 +8,12 @@ from typing import Any
 import numpy as np
 
 from nnstretch.bundle.eight_bit import to_eight_bit
-from nnstretch.bundle.image_task import ImageTask
+from nnstretch.bundle.image_task import IMAGE_ENDINGS, IMAGE_FORMATS, ImageTask
 from nnstretch.bundle.manifest import Manifest, Port
 from nnstretch.errors import BadInput, one_line
 from nnstretch.files.read import read_bytes
 from nnstretch.run.results.npy_files import read_npy
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP")
-"""By content; formats whose decoders start programs are left out."""
 MOST_BYTES = 256 << 20
 MAX_PIXELS = 64_000_000
 BEST = 5
@@ -28,7 +25,7 @@ def read_input(path: Path, manifest: Manifest) -> Any:
     Raises BadInput for an image where the network takes something else, or the bundle does not say
     how it sees them.
     """
-    if path.suffix.lower() not in SUFFIXES:
+    if path.suffix.lower() not in IMAGE_ENDINGS:
         return read_npy(path)
     side_px = square_side(manifest.inputs[0])
     if len(manifest.inputs) > 1 or side_px is None:
@@ -69,13 +66,13 @@ def read_image(path: Path, task: ImageTask, side_px: int) -> np.ndarray:
 
     data = read_bytes(path, "image", MOST_BYTES)
     try:
-        with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
+        with Image.open(io.BytesIO(data), formats=IMAGE_FORMATS) as opened:
             if opened.size[0] * opened.size[1] > MAX_PIXELS:
                 raise ValueError(f"{opened.size[0]}x{opened.size[1]} pixels, limit {MAX_PIXELS}")
             image = to_eight_bit(ImageOps.exif_transpose(opened)).convert("RGB")
     except Exception as error:  # decoders answer odd bytes with exceptions of a dozen kinds
         raise BadInput(f"not a readable image, {path}, {one_line(error)[:150]}") from None
-    short_px = task.resize_px or side_px
+    short_px = task.short_px(side_px)
     # Sizes and offsets as torchvision rounds them, on whose images networks were trained.
     sizes = [int(short_px * side / min(image.size)) for side in image.size]
     if sizes[0] * sizes[1] > MAX_PIXELS:

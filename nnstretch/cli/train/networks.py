@@ -137,6 +137,7 @@ def build_branched(
         require_trained_model(recipe)
     module = branched_network(original, plan, recipe, own_weights)
     if aloud:
+        tell_other_size(recipe, plan_file, plan.input_shape)
         tell_unexpected(recipe, original, module, weights)
     if not recipe.loss.has_teacher:
         return module, None
@@ -152,6 +153,17 @@ def require_trained_model(recipe: Recipe) -> None:
         raise BadInput(
             f"{teacher_text(recipe)}, no teacher, give --weights of the original {recipe.model}, or"
             " --teacher"
+        )
+
+
+def tell_other_size(recipe: Recipe, plan_file: str, shape: tuple[int, ...]) -> None:
+    """Print that images have another size than that at which the plan was searched."""
+    px = recipe.data.validation_px
+    if shape[2:] != (px, px):
+        tell(
+            recipe,
+            f"images are {px} px, {plan_file} is of {'x'.join(map(str, shape))}: that is what its"
+            " latency and what `export` writes take",
         )
 
 

@@ -152,6 +152,7 @@ def image_task_of(dataset: Dataset, data: DataSettings) -> ImageTask:
         dataset.mean,
         dataset.std,
         data.val_resize_px,
+        data.validation_px,
     )
 
 

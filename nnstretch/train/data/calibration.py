@@ -170,7 +170,7 @@ def folder_images(
             f" {', '.join(IMAGE_ENDINGS)}"
         )
     seen = task or ImageTask((), IMAGENET_MEAN, IMAGENET_STD)
-    fit = ResizeAndCrop(seen.resize_px or side, side)
+    fit = ResizeAndCrop(seen.short_px(side), side)
     empty = InMemoryImages(torch.empty(0), torch.empty(0))
     colors = Dataset(empty, empty, (), seen.mean, seen.std)
 

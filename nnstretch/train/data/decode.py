@@ -16,12 +16,11 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from nnstretch.bundle.eight_bit import to_eight_bit
+from nnstretch.bundle.image_task import IMAGE_FORMATS
 from nnstretch.errors import NnstretchError
 from nnstretch.files.read import read_bytes
 from nnstretch.train.data.dataset import UnreadableImage
 
-IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
-"""Formats by content, not by file name; EPS is left out because Pillow would start a program."""
 MOST_IMAGE_BYTES = 256 << 20
 MAX_PIXELS = 64_000_000
 """Limit of 192 MB decoded: a file of a few kB can claim more than a machine holds."""

@@ -17,7 +17,7 @@ from nnstretch.errors import BadInput
 from nnstretch.train.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, arrays_digest
 from nnstretch.train.data.decode import decode_image, read_image_bytes
 
-HELD_OUT_FOLDERS = ("val", "validation", "test")
+HELD_OUT_FOLDERS = ("val", "valid", "validation", "test")
 """Names of the folder beside `train`, in order of preference."""
 
 
@@ -79,7 +79,7 @@ class ImageListing:
 
 
 def open_folder(root: Path, held_out: float, split_seed: int) -> Dataset:
-    """Open `root` with `train` and `val` (`validation`, `test`), or with the class folders alone.
+    """Open `root` with `train` and a folder of `HELD_OUT_FOLDERS`, or with class folders alone.
 
     Of class folders, the share `held_out` of every class is held out by file name and `split_seed`.
     Raises BadInput, which names the folder or class.
@@ -89,11 +89,7 @@ def open_folder(root: Path, held_out: float, split_seed: int) -> Dataset:
     held_out_name = next((name for name in HELD_OUT_FOLDERS if name in folders), None)
     if "train" in folders and held_out_name is not None:
         return split_by_folder(root / "train", root / held_out_name)
-    if folders == {"train"}:
-        raise BadInput(
-            f"images to be judged by are missing, {root}, beside train needed is one of"
-            f" {', '.join(HELD_OUT_FOLDERS)}"
-        )
+    refuse_lone_training_folder(root, {name for name in folders if not name.startswith(".")})
     images = find_images(root)
     if not 0 < held_out < 1:
         raise BadInput(
@@ -104,6 +100,23 @@ def open_folder(root: Path, held_out: float, split_seed: int) -> Dataset:
     train = images.select_files(file for file in images.files if file not in held_out_files)
     validation = images.select_files(held_out_files)
     return Dataset(train, validation, images.classes, IMAGENET_MEAN, IMAGENET_STD)
+
+
+def refuse_lone_training_folder(root: Path, folders: set[str]) -> None:
+    """Refuse `train` alone, or beside a folder of the same classes under a name that says nothing.
+
+    A class may be called `train`, too. Raises BadInput.
+    """
+    if "train" not in folders:
+        return
+    alike = list_folders(root / "train")
+    named = [name for name in sorted(folders - {"train"}) if alike & list_folders(root / name)]
+    if folders == {"train"} or named:
+        beside = f"{root / named[0]} is not called so" if named else str(root)
+        raise BadInput(
+            f"images to be judged by are missing, {beside}, beside train needed is one of"
+            f" {', '.join(HELD_OUT_FOLDERS)}"
+        )
 
 
 def split_by_folder(train_root: Path, held_root: Path) -> Dataset:

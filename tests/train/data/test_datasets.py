@@ -67,7 +67,7 @@ def test_another_seed_holds_out_others_and_a_new_file_moves_few(tmp_path: Path) 
     assert len(before - names(open_folder(root, 0.25, 0).held)) <= 1
 
 
-@pytest.mark.parametrize("held", ["val", "validation", "test"])
+@pytest.mark.parametrize("held", ["val", "valid", "validation", "test"])
 def test_imagenets_layout_is_taken_as_it_is_split(tmp_path: Path, held: str) -> None:
     write_images(tmp_path / "train", {"cat": 3, "dog": 2})
     write_images(tmp_path / held, {"cat": 1, "dog": 1})
@@ -98,8 +98,14 @@ def test_refused_folders_are_named(tmp_path: Path) -> None:
     assert "held_out is 1.0" in refusal(one, 1.0)
     write_images(tmp_path / "half" / "train", {"cat": 2, "dog": 2})
     assert "beside train needed is one of val" in refusal(tmp_path / "half")
-    write_images(tmp_path / "half" / "val", {"cat": 2, "cow": 2})
     half = tmp_path / "half"
+    write_images(half / "dev", {"cat": 2, "dog": 2})
+    write_images(half, {".ipynb_checkpoints": 1})
+    assert refusal(half) == (
+        f"images to be judged by are missing, {half / 'dev'} is not called so, beside train needed"
+        " is one of val, valid, validation, test"
+    )
+    write_images(half / "val", {"cat": 2, "cow": 2})
     assert f"class cow is in {half / 'val'} but not in {half / 'train'}" in refusal(half)
 
 
