@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from nnstretch.errors import Mismatch
+from nnstretch.errors import BadInput, Mismatch
 
 TIMES_CHANCE = 2.0
 """Accuracy over that of chance from which on labels tell anything about a network; of two classes
@@ -71,6 +71,16 @@ def compare_on_labels(
     return LabeledAccuracy(images, float(shares[0]), float(shares[1]), classes)
 
 
+def check_labels(labels: torch.Tensor, classes: int) -> None:
+    """Check that labels are classes: no network gets others right. Raises BadInput."""
+    known = (labels >= 0) & (labels < classes) & (labels == labels.long())
+    if not known.all():
+        raise BadInput(
+            f"label {labels[~known][0].item():g}, held-out images, {classes} classes are numbered"
+            f" from 0 to {classes - 1}"
+        )
+
+
 def refuse_drop(
     float_accuracy: float, int8_accuracy: float, images: int, max_drop: float, name: str
 ) -> None:
@@ -79,6 +89,6 @@ def refuse_drop(
     if drop > max_drop + 1e-9:
         raise Mismatch(
             f"int8 of {name} loses {drop:.2f} points of accuracy, {images} held-out images"
-            f" ({float_accuracy:.2%} to {int8_accuracy:.2%}), --max-drop allows"
+            f" ({float_accuracy:.2%} to {int8_accuracy:.2%}), max_drop allows"
             f" {max_drop:g}; nothing was written"
         )

@@ -19,7 +19,7 @@ from torch import nn
 from nnstretch.bundle.image_task import ImageTask, task_text
 from nnstretch.capture.exported_program import eval_mode
 from nnstretch.errors import BadInput, Mismatch, describe_error
-from nnstretch.export.int8_accuracy import LabeledBatches, refuse_drop
+from nnstretch.export.int8_accuracy import LabeledBatches, check_labels, refuse_drop
 from nnstretch.export.litert import convert as litert
 from nnstretch.export.litert.flatbuffer import with_description
 from nnstretch.export.litert.packages import require_packages
@@ -80,9 +80,9 @@ def quantize(
 
     Ranges are moving averages over `calibration`: its order counts, its labels do not.
     `image_task` is written into the description of both files. Raises
-    BadInput where network and images do not fit, UnsupportedOp where LiteRT lacks an operator,
-    Mismatch where the float file differs from the module or int8 loses more than `max_drop`
-    points of accuracy.
+    BadInput where network and images do not fit or a label of `held_out` is no class,
+    UnsupportedOp where LiteRT lacks an operator, Mismatch where the float file differs from the
+    module or int8 loses more than `max_drop` points of accuracy.
     """
     int8_path, float_path = output_paths(path)
     counts = (count_images(calibration, "calibration"), count_images(held_out, "held_out"))
@@ -91,7 +91,7 @@ def quantize(
     tell = progress or (lambda what, done, total: None)
     with eval_mode(module):
         plain, small = convert_network(module, calibration, classes, name, tell)
-        check = check_accuracy(module, plain, small, held_out, name, tell)
+        check = check_accuracy(module, plain, small, held_out, classes, name, tell)
     refuse_drop(check.float_accuracy, check.int8_accuracy, check.images, max_drop, name)
     if image_task is not None:
         text = f"image_task: {task_text(image_task)}"
@@ -107,7 +107,7 @@ def output_paths(path: Path | str) -> tuple[Path, Path]:
     name = str(path)
     if not name.endswith(SUFFIX) or name.endswith(FLOAT_SUFFIX) or Path(name).name == SUFFIX:
         raise BadInput(
-            f"--out is {name}, command line, name a FILE{SUFFIX} (its float32 becomes"
+            f"cannot write {name}, quantize, name a FILE{SUFFIX} (its float32 becomes"
             f" FILE{FLOAT_SUFFIX})"
         )
     return Path(name), Path(name.removesuffix(SUFFIX) + FLOAT_SUFFIX)
@@ -115,12 +115,12 @@ def output_paths(path: Path | str) -> tuple[Path, Path]:
 
 def check_settings(calibration: int, images: int | None, max_drop: float) -> None:
     """Check the numbers of a quantization. Raises BadInput when one is out of range."""
-    for option, count in (("--calibration", calibration), ("--images", images)):
+    for kind, count in (("calibration", calibration), ("held-out", images)):
         if count is not None and count < 1:
-            raise BadInput(f"{option} is {count}, command line, at least 1 image is needed")
+            raise BadInput(f"{kind} images are {count}, quantize, at least 1 is needed")
     if not 0 <= max_drop <= 100:
         raise BadInput(
-            f"--max-drop is {max_drop:g}, command line, it is points of accuracy from 0 to 100"
+            f"max_drop is {max_drop:g}, quantize, it is points of accuracy from 0 to 100"
         )
 
 
@@ -221,12 +221,14 @@ def check_accuracy(
     plain: bytes,
     small: bytes,
     held_out: LabeledBatches,
+    class_count: int,
     name: str,
     tell: Progress,
 ) -> AccuracyCheck:
     """Judge PyTorch, float32 and int8 on held-out images, one at a time as they will run.
 
-    Raises Mismatch where the float file computes something else.
+    Raises BadInput for a label that is no class, Mismatch where the float file computes something
+    else.
     """
     runners = LiteRTRunner(plain, name), LiteRTRunner(small, name)
     classes: list[np.ndarray] = []
@@ -234,6 +236,7 @@ def check_accuracy(
     largest = 0.0
     tell("checking", 0, len(held_out))
     for images, labels in labeled_images(held_out, "held_out"):
+        check_labels(labels, class_count)
         exact, from_float, from_int8 = scores(module, runners, images, name)
         worst = max(worst, largest_difference(exact, from_float))
         largest = max(largest, float(np.abs(exact).max()))

@@ -47,7 +47,7 @@ def test_a_drop_is_refused_beyond_the_points_allowed_and_not_at_them() -> None:
         Mismatch,
         match=(
             r"^int8 of net loses 2\.00 points of accuracy, 100 held-out images \(99\.00% to"
-            r" 97\.00%\), --max-drop allows 1\.9;"
+            r" 97\.00%\), max_drop allows 1\.9;"
         ),
     ):
         refuse_drop(0.99, 0.97, 100, 1.9, "net")
@@ -99,6 +99,36 @@ def test_calibration_images_of_another_size_are_refused(tmp_path: Path) -> None:
             classes=3,
         )
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("label", [3, -1, 0.5])
+def test_a_held_out_label_that_is_no_class_is_refused(label: float, tmp_path: Path) -> None:
+    network = nn.Sequential(nn.Conv2d(3, 3, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    images = torch.rand(2, 3, 4, 4)
+    with pytest.raises(BadInput, match=f"^label {label}, held-out images, 3 classes are numbered "):
+        nnstretch.quantize(
+            network,
+            tmp_path / "net.tflite",
+            calibration=[(images, torch.full((2,), 9))],  # its labels are not read
+            held_out=[(images, torch.tensor([0, 2])), (images, torch.tensor([1, label]))],
+            classes=3,
+            max_drop=100.0,
+        )
+    assert not list(tmp_path.iterdir())
+
+
+def test_settings_that_make_no_sense_are_told_by_words_of_this_call() -> None:
+    batch = (torch.zeros(2, 3, 8, 8), torch.zeros(2, dtype=torch.long))
+    sound = {"path": "net.tflite", "calibration": [batch], "held_out": [batch], "classes": 3}
+    for odd, said in (
+        ({"path": "net.txt"}, "cannot write net.txt, quantize, name a FILE.tflite "),
+        ({"calibration": []}, "calibration images are 0, quantize, at least 1 is needed"),
+        ({"held_out": []}, "held-out images are 0, quantize, at least 1 is needed"),
+        ({"max_drop": -1}, "max_drop is -1, quantize, it is points of accuracy from 0 to 100"),
+    ):
+        with pytest.raises(BadInput, match=f"^{said}"):
+            nnstretch.quantize(nn.Flatten(), **(sound | odd))
 
 
 def test_networks_of_several_inputs_or_outputs_are_refused_by_what_they_lack() -> None:
