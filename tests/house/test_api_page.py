@@ -20,6 +20,7 @@ NOUNS = [
     "trial",
     "pipeline",
     "task",
+    "task_graph",
     "trace",
     "predictor",
     "protocols",
@@ -39,3 +40,8 @@ def test_a_name_of_the_page_exists(name: str) -> None:
 def test_the_page_has_all_public_names_and_nouns() -> None:
     assert set(nnstretch.__all__) <= {name.rpartition(".")[2] for name in NAMES}
     assert {f"nnstretch.{noun}" for noun in NOUNS} <= set(NAMES)
+
+
+def test_the_page_has_all_suites_to_inherit() -> None:
+    suites = {path.stem for path in (ROOT / "nnstretch" / "testing").glob("*_suite.py")}
+    assert {f"nnstretch.testing.{suite}" for suite in suites} <= set(NAMES)
