@@ -66,13 +66,34 @@ def _field_kinds(settings_type: type) -> dict[str, Any]:
 
 
 def check_argument(kind: Any, value: Any, name: str) -> None:
-    """Check one argument. Raises BadInput with its name."""
-    arms = get_args(kind) if get_origin(kind) in (types.UnionType, Union) else (kind,)
+    """Check one argument. Raises BadInput with its name, and the place of a wrong element."""
+    arms = _arms(kind)
     if Path in arms and isinstance(value, str if str in arms else Path):
         as_path(value, name)
     elif not _admits(kind, value):
-        needed = " or ".join(_word(arm) for arm in arms)
+        for arm in arms:
+            _check_elements(arm, value, name)
+        needed = " or ".join(map(_word, arms))
         raise BadInput(f"{name} is {shorten(value)} ({type(value).__name__}), needed is {needed}")
+
+
+def _arms(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in (types.UnionType, Union) else (kind,)
+
+
+def _check_elements(kind: Any, value: Any, name: str) -> None:
+    element = _element_kind(kind)
+    if element is None or not _is_container(get_origin(kind), value):
+        return
+    for index, item in enumerate(value):
+        check_argument(element, item, f"{name}[{index}]")
+
+
+def _element_kind(kind: Any) -> Any:
+    """Return what every element of a sequence is to be; None for other kinds."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    is_sequence = isinstance(origin, type) and issubclass(origin, Sequence)
+    return arguments[0] if is_sequence and arguments[1:] in ((), (Ellipsis,)) else None
 
 
 def _admits(kind: Any, value: Any) -> bool:
@@ -84,7 +105,7 @@ def _admits(kind: Any, value: Any) -> bool:
     if kind is None or kind is type(None):
         return value is None
     if origin is not None:
-        return _admits_container(origin, get_args(kind), value)
+        return _admits_container(kind, value)
     return _admits_plain(kind, value)
 
 
@@ -110,21 +131,26 @@ def _is_number(value: Any) -> bool:
         return False
 
 
-def _admits_container(origin: Any, arguments: tuple[Any, ...], value: Any) -> bool:
+def _admits_container(kind: Any, value: Any) -> bool:
+    origin, element = get_origin(kind), _element_kind(kind)
     if origin is Callable or not isinstance(origin, type):
         return origin is not Callable or callable(value)
     if issubclass(origin, Callable):  # type: ignore[arg-type]
         return callable(value)
-    if isinstance(value, str | bytes) or not isinstance(value, origin):
+    if not _is_container(origin, value):
         return False
-    if not isinstance(value, Sequence) or arguments[-1:] not in ((str,), (Ellipsis,)):
-        return True
-    items: Sequence[Any] = value
-    return all(_admits(arguments[0], item) for item in items)
+    return element is None or all(_admits(element, item) for item in value)
+
+
+def _is_container(origin: Any, value: Any) -> bool:
+    return isinstance(value, origin) and not isinstance(value, str | bytes)
 
 
 def _word(kind: Any) -> str:
     if kind is None or kind is type(None):
         return "None"
     words = {int: "a whole number", float: "a number", str: "text", bool: "True or False"}
-    return words.get(kind) or str(getattr(kind, "__name__", kind))
+    word = words.get(kind) or str(getattr(kind, "__name__", kind))
+    element = _element_kind(kind)
+    # A union's own "or" would read as if it belonged to the whole.
+    return word if element is None or len(_arms(element)) > 1 else f"{word} of {_word(element)}"

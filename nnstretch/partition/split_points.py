@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from itertools import chain
 
 from nnstretch.errors import BadInput, UnknownName, closest, name_first
-from nnstretch.files.checked import check_argument, checked
+from nnstretch.files.checked import checked
 from nnstretch.graph import Graph
 from nnstretch.partition.split_graph import split_graph
 from nnstretch.structure.cuts import OUTPUT, find_cuts, is_size, prefixes
@@ -26,8 +26,6 @@ def split_at(graph: Graph, points: Sequence[Point]) -> tuple[Graph, ...]:
 
     Raises UnknownName for an unknown point, BadInput for what is no point or splits nothing.
     """
-    for point in points:
-        check_argument(Point, point, "split point")
     return split_graph(graph, stages_at(graph, points))
 
 

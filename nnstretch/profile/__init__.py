@@ -32,9 +32,9 @@ from typing import TYPE_CHECKING
 from nnstretch._interpreter import make_callable
 from nnstretch.errors import BadInput
 from nnstretch.files.checked import checked
+from nnstretch.graph import Graph
 
 if TYPE_CHECKING:
-    from nnstretch.graph import Graph
     from nnstretch.profile.profile_request import ProfileResult
 
 make_callable(__name__)
@@ -75,7 +75,7 @@ def profile(
         from nnstretch.profile.profile_run import ProfileRun
     except ImportError as error:
         raise BadInput(
-            f"profiling is not installed ({error}), command line, pip install 'nnstretch[profile]'"
+            f"profiling is not installed ({error}), profile, pip install 'nnstretch[profile]'"
         ) from error
     request = ProfileRequest(
         Path(out),

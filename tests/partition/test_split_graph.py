@@ -134,8 +134,8 @@ def test_a_point_that_splits_nothing_or_is_not_there_is_named(text: str) -> None
 
 NO_POINTS = {
     "points is '0' (str), needed is Sequence": "0",
-    "split point is 0 (int), needed is text or tuple or Collection": [0],
-    "split point is None (NoneType), needed is text": ["o3", None],
+    "points[0] is 0 (int), needed is text or tuple or Collection": [0],
+    "points[1] is None (NoneType), needed is text": ["o3", None],
     "split point output splits nothing, network reference, everything is before it": ["output"],
 }
 
