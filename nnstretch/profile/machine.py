@@ -90,12 +90,11 @@ def parse_processors(
     devices = [p.device for p in chosen if p.device != "cpu"]
     if any(len(set(column)) < len(column) for column in ([p.name for p in chosen], cores, devices)):
         raise BadInput(
-            f"--processors is {spec!r}, command line, every name, core and device may come once"
+            f"processors is {spec!r}, profile, every name, core and device may come once"
         )
     if not cores:
         raise BadInput(
-            f"--processors is {spec!r}, command line, at least one must be a core: it feeds the"
-            " others"
+            f"processors is {spec!r}, profile, at least one must be a core: it feeds the others"
         )
     return tuple(sorted(chosen, key=lambda p: p.device != "cpu"))
 
@@ -142,7 +141,7 @@ def parse_processor(part: str, spec: str, cores: tuple[Cluster, ...], cuda: int)
             f" and devices cuda:0 to cuda:{cuda - 1}" if cuda else "; no CUDA device is at hand"
         )
         raise BadInput(
-            f"--processors is {spec!r}, command line, write NAME=CORE,... with cores among {known}"
+            f"processors is {spec!r}, profile, write NAME=CORE,... with cores among {known}"
         )
     return PinnedProcessor(name, int(where), owner[int(where)])
 

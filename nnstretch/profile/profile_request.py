@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 from nnstretch.errors import BadInput
@@ -21,7 +22,7 @@ Progress = Callable[[str, float, float], None]
 
 @dataclass(frozen=True, slots=True)
 class ProfileRequest:
-    """Settings of one profile."""
+    """Settings of one profile. Raises BadInput for a budget that is no time."""
 
     out: Path
     budget_s: float
@@ -37,6 +38,10 @@ class ProfileRequest:
     """Networks whose kernels are measured first; the budget is then this run's alone."""
     started_s: float = -1.0
     """When the budget began, by the clock; when the run begins, where it is negative."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.budget_s < inf:
+            raise BadInput(f"budget_s is {self.budget_s:g}, profile, needed are seconds above 0")
 
 
 @dataclass(frozen=True, slots=True)

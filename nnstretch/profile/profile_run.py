@@ -221,7 +221,7 @@ class ProfileRun:
                 few = f"{len(cluster_samples)} kernels measured, {self.wanted.out}"
                 why = f", {loss_line(noise, self.wanted.budget_s)}" if noise.doubted else ""
                 raise BadInput(
-                    f"{few}, at least {LEAST_SAMPLES} are needed; give a larger --budget-s{why}"
+                    f"{few}, at least {LEAST_SAMPLES} are needed; give a larger budget{why}"
                 )
             self.progress("fitting", 0, 1)
             steady = normalize_disturbed(cluster_samples)

@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.fake_meter import FakeMeter, law_us
 from support.quiet_watch import quiet_watch
 
-from nnstretch.errors import UnsupportedOp
+from nnstretch.errors import BadInput, UnsupportedOp
 from nnstretch.graph import Graph, Node, TensorSpec, Value, ValueRef, Weight
 from nnstretch.kernel import MOBILE_FUSION, Kernel
 from nnstretch.predict import load_soc
-from nnstretch.profile import validation
+from nnstretch.profile import profile, validation
 from nnstretch.profile.budget import CONTENTION_S, NETWORK_S, VALIDATION, Budget, plan_budget
 from nnstretch.profile.machine import PinnedProcessor
 from nnstretch.profile.profile_request import ProfileRequest, ProfileResult
@@ -72,6 +73,24 @@ def conv_net() -> Graph:
         args = (read, ValueRef(f"w{i}"), None, (1, 1), (1, 1), (1, 1), 1)
         nodes.append(Node(f"y{i}", "conv2d", args, (TensorSpec(shape),), macs=macs))
     return Graph("odd", (Value("x", TensorSpec(shapes[0])),), tuple(weights), tuple(nodes), ("y1",))
+
+
+@pytest.mark.parametrize("budget_s", [0, -1, float("inf")])
+def test_a_budget_that_is_no_time_is_refused_before_anything_is_made(
+    tmp_path: Path, budget_s: float
+) -> None:
+    with pytest.raises(BadInput, match=f"^budget_s is {budget_s:g}, profile, needed are seconds"):
+        profile(tmp_path / "chip", backend="torch", budget_s=budget_s)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("targets", [[3], ("net.py:make",)])
+def test_targets_that_are_no_graphs_are_refused_before_anything_is_made(
+    tmp_path: Path, targets: Any
+) -> None:
+    with pytest.raises(BadInput, match=r"^targets\[0\] is .*, needed is Graph$"):
+        profile(tmp_path / "chip", targets=targets)
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_a_phase_leaves_goes_to_the_next() -> None:

@@ -80,5 +80,5 @@ def test_a_cuda_device_is_a_processor_where_there_is_one(tmp_path: Path) -> None
 def test_processors_that_are_not_there_are_refused(tmp_path: Path, spec: str) -> None:
     core(tmp_path, 0)
     core(tmp_path, 1)
-    with pytest.raises(BadInput, match=r"^--processors is .*, command line, "):
+    with pytest.raises(BadInput, match=r"^processors is .*, profile, "):
         parse_processors(spec, clusters(tmp_path, (0, 1)))

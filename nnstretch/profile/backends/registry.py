@@ -20,9 +20,7 @@ def meter_for(backend: str, dtype: str | None = None, device: str = "cpu") -> Me
     measures, BadInput where its runtime is not installed.
     """
     if backend not in BACKENDS:
-        raise UnknownName(
-            f"unknown backend {backend!r}, command line, known are {', '.join(BACKENDS)}"
-        )
+        raise UnknownName(f"unknown backend {backend!r}, profile, known are {', '.join(BACKENDS)}")
     dtype = dtype or BACKENDS[backend][0]
     if dtype not in BACKENDS[backend]:
         raise UnknownName(
@@ -33,7 +31,7 @@ def meter_for(backend: str, dtype: str | None = None, device: str = "cpu") -> Me
         return build_meter(backend, dtype, device)
     except ImportError as error:
         raise BadInput(
-            f"backend {backend} is not installed ({error}), command line, pip install"
+            f"backend {backend} is not installed ({error}), profile, pip install"
             f" 'nnstretch[{EXTRAS[backend]}]'"
         ) from error
 
