@@ -7,6 +7,7 @@ from math import inf
 from typing import Protocol
 
 from nnstretch.errors import BadInput
+from nnstretch.files.limits import shorten
 from nnstretch.kernel import Kernel
 
 
@@ -40,6 +41,16 @@ class NeighbourPredictor(Predictor, Protocol):
     def beside(self, busy_factor: float, /) -> Predictor:
         """Return it with the time that its threads multiply and gather times a factor."""
         ...
+
+
+def require_estimate(estimate: object, kernel: Kernel, processor: str) -> None:
+    """Check what a predictor gives. Raises BadInput for no `Estimate`, or one of no time."""
+    if not isinstance(estimate, Estimate):
+        raise BadInput(
+            f"estimate of {kernel.kind} is {shorten(estimate)} ({type(estimate).__name__}) on"
+            f" {processor}, kernel {kernel.name}, a predictor gives an Estimate"
+        )
+    require_time(estimate.latency_us, kernel, processor)
 
 
 def require_time(time_us: float, kernel: Kernel, processor: str) -> None:

@@ -16,7 +16,7 @@ from nnstretch.errors import BrokenFile
 from nnstretch.files.checked import checked
 from nnstretch.kernel import FusionRules, Kernel
 from nnstretch.predict.op_list_csv import KINDS, OpListRow, read_rows
-from nnstretch.predictor import require_time
+from nnstretch.predictor import require_estimate
 from nnstretch.soc import Soc
 from nnstretch.structure.segment_cost import BranchDemand, residencies, segment_cost
 from nnstretch.trial import SegmentCost
@@ -65,7 +65,7 @@ def predict_segments(soc: Soc) -> Pricing:
         estimate = soc.predictor(price_key).estimate
         estimates = [estimate(kernel) for kernel in branch.kernels]
         for kernel, of_kernel in zip(branch.kernels, estimates, strict=True):
-            require_time(of_kernel.latency_us, kernel, branch.processor)
+            require_estimate(of_kernel, kernel, branch.processor)
         return sum(e.latency_us for e in estimates), sum(e.error_us for e in estimates)
 
     return price

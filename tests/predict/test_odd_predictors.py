@@ -79,6 +79,17 @@ def test_a_latency_that_is_no_time_is_refused_by_kind_and_processor(
         plan(chip_with(predictor_class(time_us)))
 
 
+@EACH_PLAN
+@pytest.mark.parametrize("answer", [3.0, None])
+def test_what_is_no_estimate_is_refused_by_kind_and_processor(
+    plan: Callable[[Soc], float], answer: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Odd, "estimate", lambda *_: answer)
+    said = rf"estimate of conv is {answer} \(\w+\) on cpu, kernel stem, a predictor gives an Estim"
+    with pytest.raises(BadInput, match=said):
+        plan(chip_with(Odd(1.0)))
+
+
 @pytest.mark.parametrize("predictor_class", [Odd, OddGrid])
 @pytest.mark.parametrize("time_us", [math.nan, -1.0])
 def test_a_search_refuses_it_at_one_width_of_many(

@@ -98,6 +98,32 @@ def test_a_search_under_blocked_layouts_prices_its_plans_as_predict_does() -> No
         ).latency_us == pytest.approx(plan.trial.latency_us)
 
 
+class Gaps(Law):
+    """A predictor of neither global pooling nor the kind that stands in for it."""
+
+    def estimate(self, kernel: Kernel, /) -> Estimate:
+        if kernel.kind in ("gap", "add"):
+            raise UnsupportedOp(f"no {kernel.kind}, kernel {kernel.name}, processor cpu")
+        return super().estimate(kernel)
+
+
+def test_a_fallback_without_a_price_is_not_what_the_refusal_advises() -> None:
+    layers = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Conv2d(8, 8, 1)
+    )
+    graph = capture(layers.eval(), torch.zeros(1, 3, 16, 16), "net")
+    soc = replace(chip(), predictors={"cpu": Gaps()})
+    for fallback, advice in (
+        (None, "allow fallback nearest"),
+        ("nearest", "fallback nearest has no price either"),
+    ):
+        with pytest.raises(UnsupportedOp) as refusal:
+            search(graph, soc, ("cpu",), fallback=fallback)
+        told = str(refusal.value)
+        assert told.startswith("1 kernel was never measured (")
+        assert told.endswith(f"), net on bench, {advice}")
+
+
 def test_what_was_never_measured_is_refused_unless_a_fallback_is_named() -> None:
     graph, soc = network(nn.Mish), chip()
     soc = replace(soc, fusion={"cpu": FusionRules(frozenset({("conv", "batch_norm")}))})
@@ -108,7 +134,7 @@ def test_what_was_never_measured_is_refused_unless_a_fallback_is_named() -> None
         UnsupportedOp,
         match=(
             rf"^5 kernels were never measured \({named}\), net on bench, allow"
-            r" --fallback nearest$"
+            r" fallback nearest$"
         ),
     ):
         search(graph, soc, ("cpu", "npu"))
@@ -171,8 +197,8 @@ def test_a_noisy_chip_says_so_in_its_file_and_in_every_prediction(
         (
             ["--backend", "tensorrt"],
             (
-                "nnstretch: unknown backend 'tensorrt', command line, known are onnxruntime,"
-                " litert, openvino, torch"
+                "nnstretch: unknown backend 'tensorrt', profile, known are onnxruntime, litert,"
+                " openvino, torch"
             ),
         ),
         (
@@ -188,10 +214,7 @@ def test_a_noisy_chip_says_so_in_its_file_and_in_every_prediction(
         ),
         (
             ["--processors", "big=99"],
-            (
-                "nnstretch: --processors is 'big=99', command line, write NAME=CORE,... with cores"
-                " among"
-            ),
+            ("nnstretch: processors is 'big=99', profile, write NAME=CORE,... with cores among"),
         ),
     ],
 )

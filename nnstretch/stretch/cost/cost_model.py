@@ -11,7 +11,7 @@ import numpy as np
 from nnstretch.errors import UnsupportedOp
 from nnstretch.graph import Graph
 from nnstretch.kernel import Kernel
-from nnstretch.predictor import Estimate, Predictor, require_time
+from nnstretch.predictor import Estimate, Predictor, require_estimate, require_time
 from nnstretch.soc import Soc, processor_of
 from nnstretch.stretch.cost.kernel_variants import kernel_with_counts
 from nnstretch.stretch.lowering.lower import LoweredBranch, LoweredNetwork, LoweredSegment
@@ -61,7 +61,7 @@ class CostModel:
         key = (processor, *kernel.key)
         if key not in self.estimates:
             estimate = self.estimate_new(kernel, processor, key)
-            require_time(estimate.latency_us, kernel, processor)
+            require_estimate(estimate, kernel, processor)
             self.estimates[key] = estimate
         if key in self.fallback_kind:
             self.fallbacks[kernel.name] = self.fallback_kind[key]

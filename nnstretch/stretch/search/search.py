@@ -199,7 +199,8 @@ def check_covered(
         named = ", ".join(f"{kernel.kind} {kernel.name}" for kernel in missing[:5])
         named += ", ..." if len(missing) > 5 else ""
         where = f"{analysis.graph.name} on {soc.name}"
-        raise UnsupportedOp(
-            f"{len(missing)} kernels were never measured ({named}), {where}, allow --fallback"
-            " nearest"
-        )
+        count = "1 kernel was" if len(missing) == 1 else f"{len(missing)} kernels were"
+        advice = "allow fallback nearest"
+        if cost_model.fallback is not None:
+            advice = f"fallback {cost_model.fallback} has no price either"
+        raise UnsupportedOp(f"{count} never measured ({named}), {where}, {advice}")
