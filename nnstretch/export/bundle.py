@@ -57,11 +57,13 @@ def export(
     """Write a stretched network (`nnstretch.stretch(...)`) as a bundle and return its manifest.
 
     `format` is onnx or litert; `int8`, of litert, needs `calibration`: inputs of the network, one
-    inference each. `trial` and `soc` add the predicted latency of every sub-graph, which emulation
-    needs. Each file is run by its own runtime and compared with the module (int8 on calibration
-    inputs, others on a random one), and so is the whole; raises Mismatch where they differ by more
-    than rounding or int8 has a signal-to-noise ratio below 10 dB, UnsupportedOp where the format
-    lacks an operator, BadInput for what does not go together, such as a trial of another chip.
+    inference each. `trial` adds the predicted latency of every sub-graph, which emulation needs,
+    and the name of its chip; `soc` adds the kinds of the chip's processors and has meeting points
+    on its CPU, but alone it adds no latency. Each file is run by its own runtime and compared with
+    the module (int8 on calibration inputs, others on a random one), and so is the whole; raises
+    Mismatch where they differ by more than rounding or int8 has a signal-to-noise ratio below 10
+    dB, UnsupportedOp where the format lacks an operator, BadInput for what does not go together,
+    such as a trial of another chip.
     """
     check_plan(plan)
     return export_bundle(
@@ -122,9 +124,10 @@ def manifest_of(
 ) -> Manifest:
     """Build the manifest of exported sub-graphs."""
     trial = request.trial
+    chip = request.soc.name if request.soc else trial.soc if trial else ""
     return Manifest(
         model=request.plan.model,
-        soc=request.soc.name if request.soc else None,
+        soc=chip or None,
         inputs=(ports[specs[0].sources[0]],),
         outputs=(ports[specs[-1].target],),
         subgraphs=subgraphs,

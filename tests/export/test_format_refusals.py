@@ -22,7 +22,7 @@ from support.exports import PLAN, SHAPE, images, tiny
 
 from nnstretch.errors import BadInput, Mismatch, UnsupportedOp
 from nnstretch.export.bundle import export, export_bundle
-from nnstretch.export.litert.int8 import SharedScaleGroups, require_equal_formats
+from nnstretch.export.litert.int8 import SharedScaleGroups, check_inputs, require_equal_formats
 from nnstretch.export.single_file import export_single
 from nnstretch.export.subgraph_specs import ExportRequest
 from nnstretch.export.verify import check_snr, snr_db
@@ -89,6 +89,33 @@ def test_a_trial_of_the_chip_is_taken_whatever_chip_its_plan_was_found_for(
     for soc in (load_soc("mi11"), None):
         assert ExportRequest(module, plan, trial=trial, soc=soc).trial is trial
     assert ExportRequest(module, plan, trial=of_nobody, soc=load_soc("mi11")).trial is of_nobody
+
+
+@pytest.mark.slow
+def test_a_trial_brings_times_and_its_chip_and_a_chip_alone_no_times(
+    module: nn.Module, tmp_path: Path
+) -> None:
+    trial, soc = trial_on("mi9"), load_soc("mi9")
+    for brought, name, is_predicted, has_kinds in (
+        ({"trial": trial}, "mi9", True, False),
+        ({"trial": replace(trial, soc="")}, None, True, False),
+        ({"soc": soc}, "mi9", False, True),
+        ({"trial": trial, "soc": soc}, "mi9", True, True),
+        ({}, None, False, False),
+    ):
+        manifest = export(module, PLAN, tmp_path / "net.nns", **brought)
+        assert manifest.soc == name
+        assert manifest.is_predicted == is_predicted
+        assert bool(manifest.processor_kinds) == has_kinds
+
+
+def test_calibration_inputs_may_lie_in_one_tensor(module: nn.Module) -> None:
+    inputs = torch.rand(3, *SHAPE)
+    request = ExportRequest(module, PLAN, "litert", int8=True, calibration=inputs)
+    assert torch.equal(torch.stack(list(check_inputs(request))), inputs)
+    request = replace(request, calibration=inputs.numpy())  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match=r"^calibration input is ndarray, export of tiny"):
+        list(check_inputs(request))
 
 
 def test_weights_of_another_precision_are_refused(module: nn.Module, tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def calibrate_file(
 
 def check_inputs(request: ExportRequest) -> Iterator[torch.Tensor]:
     """Yield the calibration inputs, checked. Raises BadInput."""
-    for x in request.calibration or ():
+    for x in () if request.calibration is None else request.calibration:
         if not isinstance(x, torch.Tensor):
             raise BadInput(
                 f"calibration input is {type(x).__name__}, export of {request.plan.model}, needed"
