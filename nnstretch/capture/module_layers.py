@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import fx, nn
 
 from nnstretch.graph import Node, TensorSpec, ValueRef, Weight
 from nnstretch.structure.arguments import argument
@@ -96,6 +96,38 @@ def make_tracking_norm(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module
     return make(channels, eps=eps, momentum=momentum, **settings)  # type: ignore[no-any-return]
 
 
+class UnscaledNorm(nn.Module):
+    """Batch or instance norm that learns statistics and reads nothing else that lies in it.
+
+    PyTorch's own would scale by a `weight` that the network applies elsewhere.
+    """
+
+    def __init__(self, channels: int, kind: str, momentum: float, eps: float) -> None:
+        super().__init__()
+        self.kind, self.momentum, self.eps = kind, momentum, eps
+        self.register_buffer("running_mean", torch.zeros(channels))
+        self.register_buffer("running_var", torch.ones(channels))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalize by the input's statistics in training, else by those that were learnt."""
+        normalize: Any = getattr(nn.functional, self.kind)
+        statistics = self.running_mean, self.running_var
+        return normalize(  # type: ignore[no-any-return]
+            x, *statistics, None, None, self.training, self.momentum, self.eps
+        )
+
+
+def make_unscaled_norm(node: Node, specs: Mapping[str, TensorSpec]) -> UnscaledNorm | None:
+    """Return the norm of a node that keeps statistics and scales by nothing; None for others."""
+    if node.kind not in ("batch_norm", "instance_norm"):
+        return None
+    weight, bias, mean, variance = node.args[1:5]
+    if weight or bias or not isinstance(mean, ValueRef) or not isinstance(variance, ValueRef):
+        return None
+    momentum, eps = float(argument(node, 6)), float(argument(node, 7))
+    return UnscaledNorm(specs[mean.name].shape[0], node.kind, momentum, eps)
+
+
 def norm_of(kind: str, rank: int) -> type[nn.Module]:
     """Return the class of norms that keep statistics of tensors of so many axes."""
     if kind == "batch_norm":
@@ -132,12 +164,18 @@ LAYER_FACTORIES: dict[str, LayerFactory] = {
 }
 
 
+GRAPH_MODULE_NAMES = frozenset(dir(fx.GraphModule(nn.Module(), fx.Graph())))
+"""Of them, those of every module are replaced wherever they stand."""
+
+
 def attribute_path(path: str) -> str:
     """Return a weight's path as an attribute path.
 
-    Exporters use odd signs, and a module's own methods (`to`) are taken.
+    Exporters use odd signs, and a module's own methods (`to`) are taken, of the outermost module
+    also what torch.fx gives it (`graph`).
     """
-    return ".".join(attribute_name(part) for part in path.split("."))
+    first, *following = map(attribute_name, path.split("."))
+    return ".".join([f"w_{first}" if first in GRAPH_MODULE_NAMES else first, *following])
 
 
 def attribute_name(part: str) -> str:
@@ -169,12 +207,16 @@ def container_of(root: nn.Module, path: str) -> tuple[nn.Module, str]:
 
 
 def set_submodule(root: nn.Module, path: str, module: nn.Module) -> None:
-    """Set a submodule; children of a container at its path become its own."""
+    """Set a submodule; tensors and children of a container at its path become its own."""
     container, name = container_of(root, path)
     replaced = container._modules.get(name)
     if replaced is not None:
-        for child_name, child in replaced.named_children():
-            module.add_module(child_name, child)
+        for key, parameter in replaced._parameters.items():
+            module.register_parameter(key, parameter)
+        for key, buffer in replaced._buffers.items():
+            module.register_buffer(key, buffer)
+        for key, child in replaced._modules.items():
+            module.add_module(key, child)
     container.add_module(name, module)
 
 

@@ -8,8 +8,8 @@ every other operator is called as PyTorch itself calls it. The result is a torch
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from itertools import chain, count
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from nnstretch.capture.module_layers import (
     LAYER_FACTORIES,
     attribute_path,
     initialize_weight,
+    make_unscaled_norm,
     set_submodule,
     set_tensor,
     to_identifier,
@@ -66,6 +67,9 @@ class ModuleBuilder:
         self.weights = {weight.name: weight for weight in graph.weights}
         self.specs = graph.specs()
         self.readers = graph.consumers()
+        read = (name for name in self.weights if name in self.readers or name in graph.outputs)
+        self.tensor_paths = {attribute_path(name) for name in read}
+        self.names_at = names_by_module(self.tensor_paths)
         self.layer_paths: set[str] = set()
         self.values: dict[str, fx.Node] = {}
         for value in graph.inputs:
@@ -83,20 +87,34 @@ class ModuleBuilder:
 
     def add_layer(self, node: Node) -> bool:
         """Add the layer of a node and return True; do nothing where no layer says the same."""
-        make = LAYER_FACTORIES.get(node.kind)
         source = node.args[0] if node.args else None
-        path = self.layer_path(node)
-        if make is None or not isinstance(source, ValueRef) or path is None:
+        placed = self.layer_of(node) if isinstance(source, ValueRef) else None
+        if placed is None:
             return False
-        layer = make(node, self.specs)
-        if layer is None or (path in self.layer_paths and not is_shared_norm(node, self.readers)):
-            return False
+        path, layer = placed
         if path not in self.layer_paths:
             self.layer_paths.add(path)
             self.convert_weights(layer, node)
             set_submodule(self.root, path, layer)
-        self.values[node.name] = self.fx_graph.call_module(path, (self.fx_node_of(source.name),))
+        self.values[node.name] = self.fx_graph.call_module(path, (self.fx_node_of(node.inputs[0]),))
         return True
+
+    def layer_of(self, node: Node) -> tuple[str, nn.Module] | None:
+        """Return a node's layer and where it belongs; None where no layer says the same there."""
+        make = LAYER_FACTORIES.get(node.kind)
+        path = self.layer_path(node)
+        layer = None if make is None or path is None else make(node, self.specs)
+        if path is None or layer is None:
+            return None
+        roles = {role for role, name in weight_names(node).items() if name is not None}
+        if not roles:
+            return self.free_path(path, layer), layer
+        if path in self.layer_paths and not is_shared_norm(node, self.readers):
+            return None
+        for possible in (layer, make_unscaled_norm(node, self.specs)):
+            if possible is not None and not self.has_other_names(path, possible, roles):
+                return path, possible
+        return None
 
     def convert_weights(self, layer: nn.Module, node: Node) -> None:
         """Give the weights of a layer the types that they have in the graph."""
@@ -123,7 +141,25 @@ class ModuleBuilder:
             paths.add(path)
         if len(paths) > 1:
             return None
-        return attribute_path(paths.pop()) if paths else to_identifier(node.name)
+        return attribute_path(paths.pop() if paths else to_identifier(node.name))
+
+    def has_other_names(self, path: str, layer: nn.Module, roles: Container[str] = ()) -> bool:
+        """Return whether a module of the network has something else under a name of the layer.
+
+        What the layer has in its `roles` is its own. A layer without bias, for instance, would add
+        the bias that the network adds elsewhere.
+        """
+        names = self.names_at.get(path, ())
+        return any(name not in roles and hasattr(layer, name) for name in names)
+
+    def free_path(self, wanted: str, layer: nn.Module) -> str:
+        """Return where a layer without weights can be: `wanted`, else with a number behind it."""
+        path = wanted
+        numbers = count(1)
+        taken = self.layer_paths | self.tensor_paths
+        while path in taken or self.has_other_names(path, layer):
+            path = f"{wanted}_{next(numbers)}"
+        return path
 
     def convert_argument(self, argument: Argument) -> Any:
         """Return an argument with references replaced by the values they name."""
@@ -151,6 +187,16 @@ class ModuleBuilder:
         outputs = tuple(self.fx_node_of(name) for name in self.graph.outputs)
         self.fx_graph.output(outputs[0] if len(outputs) == 1 else outputs)
         return fx.GraphModule(self.root, self.fx_graph, class_name="Network")
+
+
+def names_by_module(paths: Iterable[str]) -> dict[str, set[str]]:
+    """Return the names of tensors and modules in each module above tensors at dotted paths."""
+    names: dict[str, set[str]] = {}
+    for path in paths:
+        while path:
+            path, _, name = path.rpartition(".")
+            names.setdefault(path, set()).add(name)
+    return names
 
 
 def is_shared_norm(node: Node, readers: Mapping[str, Sequence[Node]]) -> bool:
