@@ -213,5 +213,6 @@ def structural_hash(graph: Graph, unit: Unit) -> tuple[object, ...]:
         if not is_size(node):
             numbers[node.name] = len(numbers)
             shapes = tuple(spec.shape for spec in node.outputs)
-            rows.append((node.op, tuple(anonymous(item) for item in node.args), shapes))
+            options = sorted((key, anonymous(item)) for key, item in node.kwargs)
+            rows.append((node.op, anonymous(node.args), tuple(options), shapes))
     return tuple(rows)

@@ -6,12 +6,14 @@ Units and repeats follow from them.
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.random_networks import INPUT, Step, network, relative
+from torch import nn
 
 from nnstretch.capture import build, load_model, trace
 from nnstretch.errors import BadPlan
@@ -147,6 +149,25 @@ def test_a_plain_stage_repeats_its_convolutions() -> None:
     assert [(stage.first_end.name, stage.depth) for stage in find_stages(graph)] == [
         ("blocks.0", 3)
     ]
+
+
+class Bent(nn.Module):
+    """A residual block whose bend and sum take options."""
+
+    def __init__(self, approximate: str = "none", alpha: int = 1) -> None:
+        super().__init__()
+        self.conv, self.approximate, self.alpha = nn.Conv2d(4, 4, 3, 1, 1), approximate, alpha
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = nn.functional.gelu(self.conv(x), approximate=self.approximate)
+        return torch.add(x, y, alpha=self.alpha)
+
+
+@pytest.mark.parametrize("options", [{"approximate": "tanh"}, {"alpha": -3}])
+def test_blocks_that_differ_in_an_option_are_no_repeats(options: dict[str, Any]) -> None:
+    blocks = (nn.Conv2d(3, 4, 1), Bent(), Bent(), Bent(**options), Bent(**options))
+    graph = trace(nn.Sequential(*blocks).eval(), torch.zeros(1, 3, 8, 8), "bent").graph
+    assert [unit.repeat_of for unit in find_units(graph)] == [None, None, "1", None, "3"]
 
 
 def test_a_cut_may_be_named_by_any_module_that_ends_there() -> None:
