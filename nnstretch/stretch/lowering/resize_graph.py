@@ -16,6 +16,7 @@ from nnstretch.structure.channel_groups import (
     ShortcutJunction,
     size_at,
 )
+from nnstretch.structure.channel_slices import total
 from nnstretch.structure.cuts import prune_unread
 from nnstretch.structure.macs import CONVOLUTIONS, count_macs
 
@@ -164,7 +165,7 @@ class GraphResizer:
         if node.kind == "slice":
             return self.slice_arguments(node, shape)
         if node.kind == "slice_scatter" and isinstance(args[1], ValueRef):
-            return self.slice_scatter_arguments(node, specs[args[1].name].shape)
+            return self.slice_scatter_arguments(node, args[1].name, specs)
         if node.kind == "layer_norm":
             assert isinstance(args[1], tuple)
             return (args[0], shape[-len(args[1]) :], *args[2:])
@@ -189,7 +190,7 @@ class GraphResizer:
         args = node.args
         axis = self.axis_argument(node, 1)
         dim = self.input_shape(node)[axis]
-        whole = node.output.shape[axis] == sum(part.size for part in dim)
+        whole = node.output.shape[axis] == total(dim)
         if whole or len(args) < 3 or args[4:] not in ((), (1,)):
             return args
         if not isinstance(args[2], int | None):
@@ -197,18 +198,27 @@ class GraphResizer:
         low = self.slice_start(dim, args[2] or 0)
         return (args[0], axis, low, low + shape[axis], *args[4:])
 
-    def slice_scatter_arguments(self, node: Node, shape: tuple[int, ...]) -> tuple[Argument, ...]:
-        """Return the arguments of a slice written back, `shape` at the scales."""
+    def slice_scatter_arguments(
+        self, node: Node, source: str, specs: Mapping[str, TensorSpec]
+    ) -> tuple[Argument, ...]:
+        """Return the arguments of a slice that is replaced by `source`, at the scales.
+
+        Where it is all of an axis that does not scale, they stay: a batch may have any size.
+        """
         args = node.args
         axis = self.axis_argument(node, 2)
+        dim = self.input_shape(node)[axis]
+        size = specs[source].shape[axis]
+        if size == self.size(dim) == total(dim) or args[5:] not in ((), (1,)):
+            return args
         start = args[3] if len(args) > 3 and isinstance(args[3], int) else 0
-        low = self.slice_start(self.input_shape(node)[axis], start)
-        return (*args[:2], axis, low, low + shape[axis], *args[5:])
+        low = self.slice_start(dim, start)
+        return (*args[:2], axis, low, low + size, *args[5:])
 
     def slice_start(self, dim: Dim, start: int) -> int:
         """Return where a slice begins at the scales; a negative start counts from the end."""
         if start < 0:
-            start += sum(part.size for part in dim)
+            start += total(dim)
         return self.size(leading_channels(dim, start))
 
 
