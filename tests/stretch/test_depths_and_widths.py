@@ -21,6 +21,7 @@ from nnstretch.stretch.lowering.channel_allocation import (
     nearest_sum,
     reachable_sums,
 )
+from nnstretch.stretch.weights.branched_module import build_module
 from nnstretch.structure.channel_groups import analyze_channels
 
 torch.set_num_threads(1)
@@ -132,6 +133,33 @@ def test_a_width_that_groups_cannot_make_is_refused_with_the_nearest() -> None:
     )
     with pytest.raises(BadPlan, match=said):
         lower(graph, plan)
+
+
+def widened_plan(*widths: int | str) -> tuple[Graph, Plan]:
+    """Branches that begin before a convolution that doubles the channels of its four groups."""
+    layers = (nn.Conv2d(3, 32, 1), nn.ReLU(), nn.Conv2d(32, 64, 1, groups=4), nn.ReLU())
+    module = nn.Sequential(*layers, nn.Conv2d(64, 8, 1)).eval()
+    branches = tuple(Branch(f"cpu{i}", width=width) for i, width in enumerate(widths))
+    segments = (
+        Segment("input", "1", (Branch("cpu0"),)),
+        Segment("1", "3", branches),
+        Segment("3", "output", (Branch("cpu0"),)),
+    )
+    x = torch.zeros(1, 3, 4, 4)
+    return trace(module, x, "widened").graph, Plan("widened", (1, 3, 4, 4), segments)
+
+
+@pytest.mark.parametrize(("width", "nearest"), [(8, 16), (24, 16), (40, 32), (56, 48), (72, 64)])
+def test_a_width_whose_groups_its_input_cannot_make_is_refused(width: int, nearest: int) -> None:
+    said = f"^width {width} is impossible, .*, channels come in whole groups, {nearest} is the nea"
+    with pytest.raises(BadPlan, match=said):
+        lower(*widened_plan(width))
+
+
+def test_ratios_keep_the_groups_of_the_input_whole() -> None:
+    lowered = lower(*widened_plan("0.1x", "0.3x", "0.6x", "0.9x"))
+    assert [b.branch.width for b in lowered.segments[1].branches] == [16, 16, 32, 48]
+    assert build_module(lowered).eval()(torch.zeros(1, 3, 4, 4)).shape == (1, 8, 4, 4)
 
 
 def grouped_plan(width: int, group_width: int) -> tuple[Graph, Plan]:

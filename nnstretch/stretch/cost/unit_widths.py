@@ -59,10 +59,11 @@ class UnitWidths:
             return None
         if not self.entry:
             return np.full(1, section.width_in)
+        granularity = section.channels.granularity[self.entry[0]]
         if self.entry_in_end and not self.ends:
-            width, remainder = np.divmod(width_out * section.width_in, section.width_out)
-            return None if remainder.any() else width
-        is_one_group = section.channels.granularity[self.entry[0]] == section.width_in
+            steps, remainder = np.divmod(width_out * granularity, section.width_out)
+            return None if remainder.any() else section.width_in // granularity * steps
+        is_one_group = granularity == section.width_in
         return width_in if is_one_group and not self.entry_in_end else None
 
     def group_widths(self, width_in: Array, width_out: Array) -> dict[int, Array] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from math import ceil, gcd
 
 from nnstretch.graph import Graph, ValueRef
 from nnstretch.plan import Branch
@@ -163,13 +164,14 @@ def readable_width(section: Section, width_in: int, width: int) -> int:
     ratio = Fraction(width, section.width_out)
     for cut in section.inner_cuts:
         if roots <= channels.roots(cut.dim):
-            return whole_share(section.width_in, cut.widths.scaled_width(ratio), cut.widths.full)
+            share = Fraction(cut.widths.scaled_width(ratio), cut.widths.full)
+            return nearest_share(section, roots, share)
     wanted = Fraction(width_in, section.width_in)
     if roots & channels.roots(section.output_dimension):
         settled = dict.fromkeys(channels.pinned, Fraction(1)) | dict.fromkeys(roots, wanted)
         end = output_dimension_of(section.output_dimension, channels, settled)
         if not end.free:
-            return whole_share(section.width_in, width, section.width_out)
+            return nearest_share(section, roots, ratio)
         if 2 * end.ratio(width) < ratio:
             return nearest_whole_groups(section, roots, ratio)
     if all((wanted * channels.granularity[root]).denominator == 1 for root in roots):
@@ -177,10 +179,14 @@ def readable_width(section: Section, width_in: int, width: int) -> int:
     return nearest_whole_groups(section, roots, wanted)
 
 
-def whole_share(width: int, numerator: int, denominator: int) -> int:
-    """Return a share of a width where it is a whole number, else the width."""
-    share = width * Fraction(numerator, denominator)
-    return int(share) if share.denominator == 1 else width
+def nearest_share(section: Section, roots: set[int], ratio: Fraction) -> int:
+    """Return the input width nearest to a ratio at which all its groups stay whole.
+
+    Of two the smaller; each group keeps at least one step.
+    """
+    granularity = gcd(*(section.channels.granularity[root] for root in roots))
+    steps = max(1, ceil(ratio * granularity - Fraction(1, 2)))
+    return section.width_in * steps // granularity
 
 
 def nearest_whole_groups(section: Section, roots: set[int], ratio: Fraction) -> int:

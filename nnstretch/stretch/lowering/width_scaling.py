@@ -219,7 +219,7 @@ def solve_end(
         return
     reason = ""
     if not end.free:
-        reason = f"its width is {end.settled} and {why_fixed(dim, channels)}"
+        reason = why_settled(dim, channels, end.settled)
     elif width <= end.settled:
         nearest = nearest_end(dim, channels, scales, width)
         reason = f"{end.settled} of its channels do not scale, {nearest} is the nearest"
@@ -233,12 +233,14 @@ def solve_end(
     raise BadPlan(f"width {width} is impossible, {where}, {reason}")
 
 
-def why_fixed(dim: Dim, channels: ChannelGroups) -> str:
-    """Return why a dimension cannot scale."""
+def why_settled(dim: Dim, channels: ChannelGroups, width: Fraction) -> str:
+    """Return why a dimension of which no group is free has its width."""
     for part in dim:
         if part.group is not None and channels.root[part.group] in channels.pinned:
-            return channels.pinned[channels.root[part.group]]
-    return "nothing in it scales"
+            return f"its width is {width} and {channels.pinned[channels.root[part.group]]}"
+    if not channels.roots(dim):
+        return f"its width is {width} and nothing in it scales"
+    return f"channels come in whole groups, {width} is the nearest"
 
 
 def scale_inner_groups(
