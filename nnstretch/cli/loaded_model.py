@@ -90,28 +90,38 @@ class LoadedModel:
 
         A named plan's weights are its own; others are the original's, which it inherits.
 
-        Raises Mismatch where a network without a plan computes something else than its module,
-        UnsupportedOp where it draws random numbers.
+        Raises Mismatch where the network, rebuilt from its graph, computes something else than its
+        module, UnsupportedOp where it draws random numbers.
         """
         from nnstretch.capture.checks.random_operators import check_repeatable
         from nnstretch.stretch.weights.branched_module import build_module, stretch
         from nnstretch.stretch.weights.weights_file import load_weights
 
         check_repeatable(self.graph, self.spec)
-        if self.plan is None:
-            if weights is not None:
-                load_weights(self.module, weights)
-                # The captured graph has the weights that the network started with.
-                return self.checked(stretch(self.module, lowered.plan), is_file_run=False)
-            return self.checked(build_module(lowered, self.captured.weights))
-        if weights is None:
-            return build_module(lowered, self.captured.weights)
-        module = build_module(lowered)
-        load_weights(module, weights)
-        return module
+        if self.plan is None and weights is not None:
+            load_weights(self.module, weights)
+            # The captured graph has the weights that the network started with.
+            network = stretch(self.module, lowered.plan)
+            self.check_same(network, is_file_run=False)
+            return network
+        network = build_module(lowered, self.captured.weights if weights is None else None)
+        if weights is not None:
+            load_weights(network, weights)
+        # Branches compute something else by intent; what they were cut from must not.
+        self.check_same(network if self.plan is None else self.rebuilt())
+        return network
 
-    def checked(self, rebuilt: StretchedNetwork, is_file_run: bool = True) -> StretchedNetwork:
-        """Return a network that was rebuilt from its graph, tried once beside its own module.
+    def rebuilt(self) -> nn.Module:
+        """Return the original, rebuilt from its graph."""
+        import torch
+
+        from nnstretch.capture.rebuild_module import build
+
+        with torch.random.fork_rng(devices=[]):
+            return build(self.graph, self.captured.weights)
+
+    def check_same(self, rebuilt: nn.Module, is_file_run: bool = True) -> None:
+        """Try a network that was rebuilt from its graph once beside its own module.
 
         `is_file_run`: an ONNX file is tried beside ONNX Runtime instead, where that runs it.
 
@@ -129,13 +139,12 @@ class LoadedModel:
             reference_run = running_on_drawn_inputs(self.graph.name)
             with eval_mode(network), torch.no_grad(), reference_run:
                 results.append(tensors_of(network(*inputs)))
-        original = outputs_of_file(self.spec, inputs) if is_file_run else None
+        original = outputs_of_file(self.graph.name, inputs) if is_file_run else None
         if not is_same(original or results[0], results[1], LARGEST_DIFFERENCE):
             raise Mismatch(
                 f"what was captured of {self.graph.name} computes something else than the module,"
                 " on a random input, does its work depend on more than its inputs?"
             )
-        return rebuilt
 
 
 def outputs_of_file(spec: str, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:

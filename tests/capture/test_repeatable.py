@@ -194,8 +194,13 @@ def test_work_that_depends_on_more_than_the_input_is_not_exported(
         "    def forward(self, x):\n        self.turns.append(1.0)\n"
         "        return self.layer(x) * len(self.turns)\n"
     )
-    assert main(["export", "net.py:Turns", "--input", "1,5", "--out", "net.nns"]) == 1
-    assert "net.py:Turns computes something else than the module" in capsys.readouterr().err
+    Path("plan.yaml").write_text(
+        "format: 1\nmodel: net.py:Turns\ninput: [1, 5]\nmerge: concat\n"
+        "segments:\n- {end: output, processor: cpu}\n"
+    )
+    for arguments in (["net.py:Turns", "--input", "1,5"], ["plan.yaml"]):
+        assert main(["export", *arguments, "--out", "net.nns"]) == 1
+        assert "net.py:Turns computes something else than the module" in capsys.readouterr().err
     assert not Path("net.nns").exists()
 
 
