@@ -165,7 +165,7 @@ LAYER_FACTORIES: dict[str, LayerFactory] = {
 
 
 GRAPH_MODULE_NAMES = frozenset(dir(fx.GraphModule(nn.Module(), fx.Graph())))
-"""Of them, those of every module are replaced wherever they stand."""
+"""Taken in the outermost module of a rebuilt network."""
 
 
 def attribute_path(path: str) -> str:

@@ -1,8 +1,9 @@
 """Graph -> torch.nn.Module of ordinary layers, trainable and exportable again.
 
-Convolutions, linear and norm layers become nn.Conv2d, nn.BatchNorm2d, ... under the names they had;
-every other operator is called as PyTorch itself calls it. The result is a torch.fx.GraphModule, so
-`print(module.code)` shows a plain Python forward.
+Convolutions, linear and norm layers become nn.Conv2d, nn.BatchNorm2d, ... under the names they had,
+unless the network keeps something there that such a layer would take for its own (a bias added
+later); every other operator is called as PyTorch itself calls it. The result is a
+torch.fx.GraphModule, so `print(module.code)` shows a plain Python forward.
 """
 
 from __future__ import annotations
