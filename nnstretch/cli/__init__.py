@@ -5,7 +5,7 @@ object of the contract) and `show(result, console)` (the same for people). Exit 
 1 refused with one line, 2 wrong usage, 130 interrupted; a result that says it was `interrupted` is
 what there is so far, and one that says it is not `usable` ends in 1.
 
-Verbs, in the order of the story: inspect.py, import_.py, profile.py, predict.py, search/, study/,
+Verbs, in the order of the story: inspect.py, import_.py, profile.py, predict/, search/, study/,
 train/, quantize.py, export/, partition/, run/, accelerate/, bench/, schedule/, simulate/,
 serve/, report.py, doctor/. They share:
 

@@ -19,7 +19,7 @@ VERBS = (
     Verb("inspect", "inspect", "operators, cuts, units and repeats of a network"),
     Verb("import", "import_", "a published NN-Stretch configuration becomes a plan"),
     Verb("profile", "profile", "measure this machine's kernels and fit a latency predictor"),
-    Verb("predict", "predict", "latency of a network, a plan or operator lists on a chip"),
+    Verb("predict", "predict.predict", "latency of a network, a plan or operator lists on a chip"),
     Verb("search", "search.search", "the proven fastest branched structure for a chip"),
     Verb("study", "study.study", "many trials, predicted, measured or trained, with many workers"),
     Verb(
