@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,9 @@ GRPC_PREFIX = "grpc://"
 GRPC_READY_TIMEOUT_S = 10
 SQLITE_BUSY_TIMEOUT_S = 60
 """Longest wait for a database file that another worker is writing."""
+OPENINGS = 10
+"""How often a database is opened whose tables another worker is making."""
+OPENING_PAUSE_S = 0.1
 
 
 class KernelLock:
@@ -121,8 +125,12 @@ def journal_backend(path: Path) -> JournalFileBackend:
     return JournalFileBackend(str(path), KernelLock(path))  # type: ignore[arg-type]
 
 
-def database_storage(url: str) -> BaseStorage:
-    """Open a database. Raises BadInput when it cannot be reached."""
+def database_storage(url: str, attempts: int = OPENINGS) -> BaseStorage:
+    """Open a database, again where another worker makes its tables at the same time.
+
+    Raises BadInput when it cannot be reached.
+    """
+    from optuna.exceptions import StorageInternalError
     from optuna.storages import RDBStorage, get_storage
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -131,9 +139,21 @@ def database_storage(url: str) -> BaseStorage:
         engine = {"connect_args": {"timeout": SQLITE_BUSY_TIMEOUT_S}}
     try:
         return get_storage(RDBStorage(url, engine_kwargs=engine))
-    except (SQLAlchemyError, ImportError, ValueError) as error:
-        reason = " ".join(str(error).split())[:160]
-        raise BadInput(f"cannot open the study database {redact_password(url)}, {reason}") from None
+    except (SQLAlchemyError, StorageInternalError, ImportError, ValueError) as error:
+        cause = error.__cause__ if isinstance(error, StorageInternalError) else error
+    # A database's own words; the whole error has the statement, too.
+    reason = " ".join(str(getattr(cause, "orig", None) or cause).split())[:160]
+    if attempts > 1 and is_made_twice(cause, reason):
+        time.sleep(OPENING_PAUSE_S)
+        return database_storage(url, attempts - 1)
+    raise BadInput(f"cannot open the study database {redact_password(url)}, {reason}")
+
+
+def is_made_twice(cause: BaseException | None, reason: str) -> bool:
+    """Return whether another worker was first to make a table, or its only row."""
+    from sqlalchemy.exc import IntegrityError
+
+    return isinstance(cause, IntegrityError) or "already exists" in reason
 
 
 def redact_password(url: str) -> str:

@@ -8,7 +8,10 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
+from unittest.mock import Mock
 
 import optuna
 import pytest
@@ -16,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, TrialState, create_trial
+from sqlalchemy.exc import OperationalError
 from support.study_toys import memory, states, worker
 
 from nnstretch.errors import BadInput, UnknownName
@@ -208,6 +212,31 @@ def test_a_database_keeps_a_study_as_well(tmp_path: Path) -> None:
     one = worker(url, 5, seed=1)
     one.run()
     assert states(one.study) == {"COMPLETE": 5}
+
+
+@pytest.mark.slow
+def test_workers_that_make_one_database_at_once_all_open_it(tmp_path: Path) -> None:
+    for number in range(5):
+        url = f"sqlite:///{tmp_path / f'study{number}.db'}"
+        start = Barrier(4)
+
+        def opened(name: str, url: str = url, start: Barrier = start) -> str:
+            start.wait()
+            return optuna.create_study(study_name=name, storage=open_storage(url)).study_name
+
+        with ThreadPoolExecutor(4) as pool:
+            names = list(pool.map(opened, "abcd"))
+        assert sorted(optuna.get_all_study_names(url)) == sorted(names)
+
+
+def test_a_database_whose_tables_are_never_made_is_refused_without_sql(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = OperationalError("CREATE TABLE studies", {}, Exception("table studies already exists"))
+    monkeypatch.setattr("optuna.storages.RDBStorage", Mock(side_effect=error))
+    monkeypatch.setattr("nnstretch.study.storage.OPENING_PAUSE_S", 0.0)
+    with pytest.raises(BadInput, match=r"study\.db, table studies already exists$"):
+        open_storage(f"sqlite:///{tmp_path / 'study.db'}")
 
 
 @pytest.mark.slow
