@@ -153,3 +153,30 @@ def test_what_is_there_is_no_reason_to_refuse_and_stays_until_the_new_is_complet
     assert main(words) == 1
     assert "nosuch" in capsys.readouterr().err
     assert older.read_text() == "older"
+
+
+TWICE = [
+    ("search", "--out p.yaml --out-dir p.yaml"),
+    ("search", "--top 3 --out plans/plan2.yaml --out-dir plans"),
+    ("search", "--pareto macs --picture p.svg --out-dir p.svg"),
+    ("accelerate", "--out timeline --trace timeline"),
+    ("study", "--out kept --storage kept"),
+    ("study", "--out kept --storage kept/study.json"),
+]
+
+
+@pytest.mark.parametrize(("verb", "places"), TWICE, ids=[" ".join(words) for words in TWICE])
+def test_two_results_in_one_place_are_refused_before_anything_is_read(
+    verb: str,
+    places: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plans").mkdir()
+    words = places.split()
+    argv = command(verb, words[0], Path(words[1]), tmp_path)
+    assert main([*argv, *words[2:]]) == 1
+    assert "is written twice, command line" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["plans"]

@@ -187,7 +187,7 @@ def outputs_of(args: argparse.Namespace) -> tuple[Path | None, Path | None]:
     if out is not None and out.is_dir():
         for file in files:
             check_writable(file, *sources)
-    check_apart(args.trace, *files)
+    check_apart(args.trace, out, *files)
     return out, check_writable(args.trace, *sources)
 
 

@@ -43,6 +43,11 @@ def numbered_plans(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.glob("plan*.yaml")) if NUMBERED.fullmatch(path.name)]
 
 
+def plan_paths(folder: Path | None, count: int) -> list[Path]:
+    """Return the files of the first plans in a folder of --out-dir; none without a folder."""
+    return [] if folder is None else [folder / f"plan{n}.yaml" for n in range(1, count + 1)]
+
+
 def write_plans(
     args: argparse.Namespace, graph: Graph, result: SearchResult, out: Path | None
 ) -> None:
@@ -60,7 +65,7 @@ def write_plans(
         for older in numbered_plans(args.out_dir):
             older.unlink()
         plans = result.plans[: args.top]
-        files += [(args.out_dir / f"plan{n}.yaml", plan) for n, plan in enumerate(plans, 1)]
+        files += zip(plan_paths(args.out_dir, len(plans)), plans, strict=True)
     for path, plan in files:
         predicted = None
         # Other verbs refuse kernels that were never measured.

@@ -31,7 +31,7 @@ from nnstretch.cli.progress import progress_stages
 from nnstretch.cli.search.arguments import PARETO_STEPS
 from nnstretch.cli.search.arguments import arguments as arguments
 from nnstretch.cli.search.picture import draw_front
-from nnstretch.cli.search.plan_files import check_folder, write_plans
+from nnstretch.cli.search.plan_files import check_folder, plan_paths, write_plans
 from nnstretch.cli.search.request import search_request
 from nnstretch.cli.search.result_json import as_json, explained_json, front_json, sensitivity_json
 from nnstretch.cli.search.show import show as show
@@ -181,6 +181,6 @@ def outputs(args: argparse.Namespace) -> tuple[Path | None, Path | None]:
             f"--pareto meetings with --processors {args.processors[0]}, command line, nothing"
             " branches on one processor"
         )
-    check_apart(args.out, args.picture)
+    check_apart(args.out, args.picture, args.out_dir, *plan_paths(args.out_dir, args.top))
     sources = args.model, args.soc
     return check_writable(args.picture, *sources), check_writable(args.out, *sources)

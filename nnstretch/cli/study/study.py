@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.loaded_model import is_plan, load_model_argument, load_soc_of
-from nnstretch.cli.output_path import check_folder
+from nnstretch.cli.output_path import check_apart, check_folder
 from nnstretch.cli.progress import progress
 from nnstretch.cli.study.arguments import arguments as arguments
 from nnstretch.cli.study.prepare import input_of, recipe_of, worker_of
@@ -55,6 +55,8 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     name = args.name or f"{slug(args.model)}-{slug(Path(args.soc).name)}-{args.objective}"
     out = args.out if args.out is not None else Path("studies") / name
     check_folder(out, "--out")
+    journal = None if "://" in (args.storage or "") else args.storage
+    check_apart(out, out / "study.json", out / "best.yaml", journal)
     refuse_other_study(out, name)
     soc, recipe = load_soc_of(args.soc), recipe_of(args)
     inputs = args.input or (() if is_plan(args.model) else input_of(recipe))
