@@ -45,6 +45,32 @@ def test_at_least_infinity_is_refused(name: str, said: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("bounds", "names"),
+    [
+        ({"max_params": 0.02}, "max_params"),
+        ({"min_macs": 1.2, "min_params": 1.2}, "min_macs, min_params"),
+    ],
+)
+def test_a_limit_that_no_plan_keeps_is_named(bounds: dict[str, float], names: str) -> None:
+    original = {"macs": NETWORK.macs, "params": NETWORK.params}
+    asked = {name: share * original[name[4:]] for name, share in bounds.items()}
+    with pytest.raises(NoPlan, match=f"contradicting: {names}, refused by constraint"):
+        search(NETWORK, chip(), ("cpu", "dsp"), SegmentLimits(alpha=1e-4), **asked)
+
+
+@pytest.mark.slow
+def test_a_network_without_a_place_to_branch_is_told_so() -> None:
+    layers = nn.Sequential(nn.Flatten(), nn.Linear(48, 16), nn.ReLU(), nn.Linear(16, 4))
+    graph = capture(layers, torch.zeros(1, 3, 4, 4), name="mlp")
+    reasons = {("cpu", "dsp"): "mlp has 0 cuts where branches may meet"}
+    reasons["cpu",] = "nothing branches on cpu alone"
+    for processors, reason in reasons.items():
+        with pytest.raises(NoPlan, match=f"contradicting: min_macs, {reason}, refused by"):
+            search(graph, chip(), processors, min_macs=1.1 * graph.macs)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "unit"), [("min_macs", "MACs"), ("min_params", "parameters")])
 def test_more_work_than_any_plan_has_is_refused_at_once(name: str, unit: str) -> None:
     """What the refusal says is left is no less than the most that enumeration finds, and near."""

@@ -100,19 +100,27 @@ def contradictions(
 ) -> list[str]:
     """Return which limits of the whole network contradict: without one of them there is a plan.
 
-    Empty where no single limit stands against the others.
+    All that are set where each must go. A single one stands against what a plan may be: without
+    any, the original is a plan.
     """
     unlimited = asdict(NetworkLimits())
     set_names = [name for name in unlimited if getattr(limits, name) != unlimited[name]]
-    if len(set_names) < 2:
-        return []
     names: list[str] = []
-    for name in set_names:
+    for name in set_names if len(set_names) > 1 else ():
         without = replace(limits, **{name: unlimited[name]})
-        search = ExactSearch(tables, options, without, 1.0, progress)
-        if search.run().best is not None:
-            names.append(held_limit_name(tables.space) if name == "max_held" else name)
-    return names
+        if ExactSearch(tables, options, without, 1.0, progress).run().best is not None:
+            names.append(name)
+    held = held_limit_name(tables.space)
+    return [held if name == "max_held" else name for name in names or set_names]
+
+
+def nowhere_to_branch(space: SearchSpace) -> str:
+    """Return why no plan of a space has branches; empty where they may meet somewhere."""
+    if not space.processor_sets():
+        return f"nothing branches on {space.processors[0]} alone"
+    if space.last < 2:
+        return f"{space.analysis.graph.name} has 0 cuts where branches may meet"
+    return ""
 
 
 def held_limit_name(space: SearchSpace) -> str:

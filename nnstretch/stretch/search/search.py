@@ -21,6 +21,7 @@ from nnstretch.soc import Soc
 from nnstretch.stretch.cost.cost_model import CostModel, uncovered_kernels
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits
+from nnstretch.stretch.search.feasibility import nowhere_to_branch
 from nnstretch.stretch.search.search_problem import Progress, SearchProblem, until
 from nnstretch.stretch.search.search_result import SearchResult
 from nnstretch.stretch.search.space.cost_tables import CostTables
@@ -184,10 +185,9 @@ def check_meetings(space: SearchSpace, min_meetings: int) -> None:
     cuts = space.last - 1 if space.processor_sets() else 0
     if not 0 <= min_meetings <= cuts:
         where = f"{space.analysis.graph.name} has {cuts} cuts where branches may meet"
+        where = nowhere_to_branch(space) or where
         if min_meetings < 0:
             where = "it is a count from 0"
-        elif not space.processor_sets():
-            where = f"nothing branches on {space.processors[0]} alone"
         raise BadInput(f"min_meetings is {min_meetings}, search bounds, {where}")
 
 

@@ -21,6 +21,7 @@ from nnstretch.stretch.search.feasibility import (
     check_reachable,
     contradictions,
     max_params_held,
+    nowhere_to_branch,
 )
 from nnstretch.stretch.search.label_setting.labels import PlanPath
 from nnstretch.stretch.search.options.segment_option import SegmentOption
@@ -268,12 +269,14 @@ class SearchProblem:
             limits_at_end = limits if search is None else search.limits
             names = contradictions(self.tables, self.options, limits_at_end, self.progress)
             contradicting = f", contradicting: {', '.join(names)}" if names else ""
+        nowhere = nowhere_to_branch(self.space)
         ended = ""
         if self.stopped_by is not None:
             ended = ", interrupted" if self.stopped_by is KeyboardInterrupt else ", out of time"
         return (
             f"no plan for {graph.name}, bounds {wanted} (original {graph.macs} MACs, {graph.params}"
-            f" parameters){contradicting}, refused by constraint: {counts}{ended}"
+            f" parameters){contradicting}{nowhere and f', {nowhere}'}, refused by constraint:"
+            f" {counts}{ended}"
         )
 
 
