@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import chain
 from typing import Literal
 
 from nnstretch.plan import Plan
@@ -83,6 +84,12 @@ class Trial:
     def latency_us(self) -> float:
         """Return the sum of the segments' latencies."""
         return sum(segment.latency_us for segment in self.segments)
+
+    @property
+    def compute_us(self) -> float:
+        """Return what the branches compute one after another, copies left out."""
+        branches = chain.from_iterable(segment.branches for segment in self.segments)
+        return sum(branch.compute_us for branch in branches)
 
     def weight_bytes(self, element_bytes: int) -> dict[str, int]:
         """Return the bytes of the branches' weights by processor."""

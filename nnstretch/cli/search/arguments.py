@@ -30,7 +30,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=names_of,
         help=(
             "any of the chip's (default cpu,dsp, or its first two); a segment may run on one of"
-            " them, or in branches on any set of them"
+            " them, or in branches on any set of them; a fast one that is dear to reach tightens"
+            " --alpha and --beta for all, so leave it out where the plan does not use it"
         ),
     )
     add_inputs(parser)
@@ -134,8 +135,9 @@ def add_segment_limits(group: argparse._ActionsContainer) -> None:
         type=finite_number,
         default=0.5,
         help=(
-            "copies, synchronising and merging of a segment over its original latency, at most"
-            " (default 0.5); lower is stricter"
+            "copies, synchronising and merging of a segment over what its original takes to compute"
+            " on the fastest of --processors, its copies left out, at most (default 0.5); lower is"
+            " stricter"
         ),
     )
     group.add_argument(
@@ -143,8 +145,8 @@ def add_segment_limits(group: argparse._ActionsContainer) -> None:
         type=finite_number,
         default=0.8,
         help=(
-            "latency of a branch over the original segment's on the fastest processor, at most"
-            " (default 0.8); lower is stricter"
+            "latency of a branch over what the original segment takes to compute on the fastest of"
+            " --processors, its copies left out, at most (default 0.8); lower is stricter"
         ),
     )
     group.add_argument(

@@ -57,7 +57,22 @@ def as_json(
             plan_json(plan, result, analysis) | interval_json(plan.trial, soc)
             for plan in result.plans
         ],
+        **unused_json(result),
     }
+
+
+def unused_json(result: SearchResult) -> dict[str, Any]:
+    """Return the fastest processor that the best plan does without, and which there are besides.
+
+    Nothing where it is used, where branches need it, and before the search is over.
+    """
+    unused, compute_us = result.unused_faster, result.original_compute_us
+    besides = [name for name in compute_us if name not in unused]
+    if not unused or len(besides) < 2 or result.interrupted or result.out_of_time:
+        return {}
+    fastest = min(unused, key=lambda name: compute_us[name])
+    compute_ms = compute_us[fastest] / 1000
+    return {"unused_fastest": {"processor": fastest, "compute_ms": compute_ms, "besides": besides}}
 
 
 def plan_json(

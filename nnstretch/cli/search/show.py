@@ -24,6 +24,7 @@ def show(result: dict[str, Any], console: Any) -> None:
     show_progress_made(result, console)
     console.print(plans_table(result))
     show_best(result, console)
+    show_unused(result, console)
     refused = ", ".join(f"{name} {count:,}" for name, count in result["space"]["refused"].items())
     for name, kind in result["fallbacks"].items():
         console.print(
@@ -123,6 +124,17 @@ def show_best(result: dict[str, Any], console: Any) -> None:
             f"if {names} all worked all the time, each at its rate for the original:"
             f" {best['rates_limit']:.2f}x at {ratio:.3f}x MACs; reached"
             f" {best['speedup_vs_fastest']:.2f}x, {best['rates_share']:.0%}"
+        )
+
+
+def show_unused(result: dict[str, Any], console: Any) -> None:
+    """Print which processor sets limits of segments although the best plan does without it."""
+    if (unused := result.get("unused_fastest")) is not None:
+        besides = ",".join(unused["besides"])
+        console.print(
+            f"[yellow]note:[/yellow] {unused['processor']} computes the original fastest"
+            f" ({unused['compute_ms']:.3g} ms without copies) and the plan does not use it; alpha"
+            f" and beta are taken from it, --processors {besides} searches without it"
         )
 
 

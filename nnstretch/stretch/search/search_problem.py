@@ -174,6 +174,7 @@ class SearchProblem:
             fallbacks=dict(self.space.cost_model.fallbacks),
             interrupted=self.stopped_by is KeyboardInterrupt,
             out_of_time=self.stopped_by is OutOfTime,
+            original_compute_us={p: trial.compute_us for p, trial in self.originals.items()},
         )
 
     def search_within(self, limits: NetworkLimits) -> ExactSearch:

@@ -47,11 +47,24 @@ class SearchResult:
     """Kernels that were never measured, and the kind they were estimated as."""
     interrupted: bool = False
     out_of_time: bool = False
+    original_compute_us: Mapping[str, float] = field(default_factory=dict)
+    """The original on each processor alone, its copies left out, as limits of segments see it."""
 
     @property
     def fastest(self) -> str:
         """Return the processor on which the original network is fastest."""
         return min(self.original_us, key=lambda name: self.original_us[name])
+
+    @property
+    def unused_faster(self) -> tuple[str, ...]:
+        """Return processors that compute the original faster than all that the best plan uses.
+
+        The plan does without them, and limits of its segments compare with the fastest of them.
+        """
+        compute_us = self.original_compute_us
+        used = self.plans[0].trial.plan.processors
+        fastest_us = min((compute_us[name] for name in used if name in compute_us), default=0.0)
+        return tuple(name for name in compute_us if compute_us[name] < fastest_us)
 
     @property
     def gap(self) -> float:
