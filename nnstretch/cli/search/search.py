@@ -181,6 +181,8 @@ def outputs(args: argparse.Namespace) -> tuple[Path | None, Path | None]:
             f"--pareto meetings with --processors {args.processors[0]}, command line, nothing"
             " branches on one processor"
         )
-    check_apart(args.out, args.picture, args.out_dir, *plan_paths(args.out_dir, args.top))
+    # The first is the best plan, too.
+    plans = plan_paths(args.out_dir, args.top)[1:]
+    check_apart(args.out, args.picture, args.out_dir, *plans)
     sources = args.model, args.soc
     return check_writable(args.picture, *sources), check_writable(args.out, *sources)
