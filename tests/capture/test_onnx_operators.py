@@ -324,6 +324,30 @@ def test_a_bias_added_behind_a_product_goes_into_the_linear_layer(tmp_path: Path
     assert [w.name.rpartition(".")[2] for w in graph.weights] == ["weight", "bias"]
 
 
+RENAMES: dict[str, tuple[onnx.NodeProto, dict[str, np.ndarray]]] = {
+    "Identity": (node("Identity", "c", out="z"), {}),
+    "Dropout": (node("Dropout", "c", out="z"), {}),
+    "Cast": (node("Cast", "c", out="z", to=onnx.TensorProto.FLOAT), {}),
+    "Clip": (node("Clip", "c", out="z"), {}),
+    "Sum": (node("Sum", "c", out="z"), {}),
+    "Slice": (node("Slice", "c", "s", "e", out="z"), {"s": ints(0), "e": ints(2**62)}),
+    "Pad": (node("Pad", "c", "p", out="z"), {"p": ints(*(0,) * 8)}),
+    "Expand": (node("Expand", "c", "s", out="z"), {"s": ints(1, 1, 1, 1)}),
+}
+
+
+@pytest.mark.parametrize("rename", RENAMES)
+def test_a_bias_stays_apart_where_others_read_the_product(tmp_path: Path, rename: str) -> None:
+    alias, weights = RENAMES[rename]
+    weights = {"w": floats(4, 4, 1, 1), "b": floats(4, 1, 1, seed=1), **weights}
+    start = [node("Conv", "x", "w", out="c"), alias, node("Add", "z", "b", out="d")]
+    path = tmp_path / "m.onnx"
+    for product in ("c", "z"):
+        check_agrees(made(path, [*start, node("Mul", "d", product)], weights))
+    alone = check_agrees(made(path, [*start, node("Relu", "d")], weights)).graph
+    assert [n.op for n in alone.nodes] == ["conv2d", "relu"]
+
+
 def test_equal_vectors_are_separate_and_shared_matrices_stay_one(tmp_path: Path) -> None:
     weights = {"conv.weight": floats(4, 4, 1, 1), "b": floats(4)}
     twice = [node("Conv", "x", "conv.weight", "b", out="h"), node("Conv", "h", "conv.weight", "b")]

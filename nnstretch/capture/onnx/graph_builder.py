@@ -155,6 +155,14 @@ class GraphBuilder:
         """Return whether at most one node reads the constant, so that it may become a weight."""
         return self.readers[value.source] <= 1 and id(value.probes[0]) not in self.weight_by_tensor
 
+    def count_readers(self, value: OnnxValue) -> int:
+        """Return how many nodes read a value of our graph, under whichever name of the file.
+
+        Nodes that only give it one more name (Identity, a cast to its own type) do not count.
+        """
+        names = [name for name, named in self.values.items() if named.name == value.name]
+        return sum(self.readers[name] for name in names) - (len(names) - 1)
+
     def batch_size(self) -> str:
         """Return the batch, read off the network's input."""
         if self.batch_size_node is None:

@@ -83,8 +83,7 @@ def add_bias(call: NodeContext, x: OnnxValue, bias: OnnxValue) -> OnnxValue | No
     node = builder.nodes.get(x.name or "")
     if node is None or node.kind not in ("linear", "conv2d") or node.args[2] is not None:
         return None
-    source = next((name for name in call.node.input if builder.values.get(name) is x), "")
-    if builder.readers[source] != 1 or not bias.constant or not is_bias(node, x, bias):
+    if not bias.constant or not is_bias(node, x, bias) or builder.count_readers(x) != 1:
         return None
     assert isinstance(node.args[1], ValueRef)
     path = node.args[1].name.rpartition(".")[0]
