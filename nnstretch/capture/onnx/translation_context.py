@@ -68,12 +68,15 @@ class NodeContext:
         return tuple(int(v) for v in self.require_constant(value).constant_data.flatten())
 
     def number_value(self, i: int, name: str, default: float | None) -> float | None:
-        """Return the number in a constant input or attribute. Raises UnsupportedOp otherwise."""
+        """Return the number in a constant input or attribute; a whole one of whole numbers.
+
+        Raises UnsupportedOp when the input is no constant.
+        """
         value = self.optional_input(i)
         if value is None:
             return self.get_attribute(name, default)  # type: ignore[no-any-return]
         data = self.require_constant(value).constant_data
-        return float(data.reshape(())) if data.numel() == 1 else default
+        return data.item() if data.numel() == 1 else default
 
     def require_constant(self, value: OnnxValue) -> OnnxValue:
         """Return a constant value. Raises UnsupportedOp when it depends on the input."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import torch
 
 from nnstretch.capture.onnx.graph_builder import OnnxValue, require_batch_independent
@@ -109,7 +111,10 @@ def modulo(call: NodeContext) -> OnnxValue:
 
 
 def reduction(op: str) -> TranslationRule:
-    """Return the rule of a reduction over axes (ReduceMean, ReduceSum, ...)."""
+    """Return the rule of a reduction over axes (ReduceMean, ReduceSum, ...).
+
+    Its result has the type of what it reads.
+    """
 
     def rule(call: NodeContext) -> OnnxValue:
         x = call.input(0)
@@ -121,8 +126,16 @@ def reduction(op: str) -> TranslationRule:
         axes = tuple(axis % x.rank for axis in axes or range(x.rank))
         for axis in axes:
             require_batch_independent(x, axis, call.location)
-        order = (2,) if op == "linalg_vector_norm" else ()
-        return call.emit(op, x, *order, axes, keep)
+        dtype = x.probes[0].dtype
+        if op == "mean.dim" and not dtype.is_floating_point:
+            total = call.emit("sum.dim_IntList", x, axes, keep)
+            count = prod(x.shape[axis] for axis in axes)
+            mean = call.emit("div.Tensor_mode", total, count, rounding_mode="trunc")
+            return as_type(call, mean, dtype)
+        if op != "linalg_vector_norm":
+            return as_type(call, call.emit(op, x, axes, keep), dtype)
+        x = x if dtype.is_floating_point else as_type(call, x, torch.float64)
+        return as_type(call, call.emit(op, x, 2, axes, keep), dtype)
 
     return rule
 
