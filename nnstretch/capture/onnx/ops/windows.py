@@ -35,6 +35,36 @@ def window_settings(
     return stride, dilation, tuple(pairs)
 
 
+def floor_windows(
+    x: OnnxValue,
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+    pads: PadPairs,
+) -> PadPairs:
+    """Return the padding at which rounding down gives the windows that rounding up asks for.
+
+    None of them starts behind the map and the padding before it.
+    """
+    pairs: list[tuple[int, int]] = []
+    for size, k, s, d, (low, high) in zip(x.shape[2:], kernel, stride, dilation, pads, strict=True):
+        reach = (k - 1) * d + 1
+        last = ceil((size + low + high - reach) / s) * s
+        if last >= size + low:
+            last -= s
+        pairs.append((low, max(0, last + reach - size - low)))
+    return tuple(pairs)
+
+
+def fits_pytorch(pads: PadPairs, largest: tuple[int, ...] | None = None) -> bool:
+    """Return whether a PyTorch operator can pad so itself: equal on both sides, not too wide."""
+    if any(low != high for low, high in pads):
+        return False
+    return largest is None or all(
+        low <= limit for (low, _), limit in zip(pads, largest, strict=False)
+    )
+
+
 def pad_unequal_sides(
     call: NodeContext,
     x: OnnxValue,
@@ -43,10 +73,8 @@ def pad_unequal_sides(
     largest: tuple[int, ...] | None = None,
 ) -> tuple[OnnxValue, tuple[int, ...]]:
     """Return the input, padded where a PyTorch operator cannot, and the padding that it can do."""
-    lows = tuple(low for low, _ in pads)
-    fits = largest is None or all(low <= limit for low, limit in zip(lows, largest, strict=False))
-    if fits and all(low == high for low, high in pads):
-        return x, lows
+    if fits_pytorch(pads, largest):
+        return x, tuple(low for low, _ in pads)
     return call.emit("constant_pad_nd", x, flat_pads(pads), value), (0,) * len(pads)
 
 
@@ -98,8 +126,11 @@ def max_pool(call: NodeContext) -> OnnxValue:
     if any(call.node.output[1:2]):
         raise call.unsupported_error("it also writes indices")
     stride, dilation, pads = window_settings(call, kernel, x)
-    x, padding = pad_unequal_sides(call, x, pads, -inf, half(kernel))
     up = bool(call.get_attribute("ceil_mode", 0))
+    if up and not fits_pytorch(pads, half(kernel)):
+        # PyTorch would not know where the padding of another operator begins.
+        pads, up = floor_windows(x, kernel, stride, dilation, pads), False
+    x, padding = pad_unequal_sides(call, x, pads, -inf, half(kernel))
     return call.emit(f"max_pool{len(kernel)}d", x, kernel, stride, padding, dilation, up)
 
 
@@ -121,9 +152,11 @@ def average_pool(call: NodeContext) -> OnnxValue:
     op = f"avg_pool{len(kernel)}d"
     counted = bool(call.get_attribute("count_include_pad", 0))
     up = bool(call.get_attribute("ceil_mode", 0))
+    if up and not fits_pytorch(pads, half(kernel)):
+        if counted:
+            raise call.unsupported_error("unequal padding together with ceil_mode")
+        pads, up = floor_windows(x, kernel, stride, dilation, pads), False
     wide, padding = pad_unequal_sides(call, x, pads, 0.0, half(kernel))
-    if wide is not x and counted and up:
-        raise call.unsupported_error("unequal padding together with ceil_mode")
     if wide is x or counted:
         return call.emit(op, wide, kernel, stride, padding, up, counted)
     ones = call.builder.add_constant(torch.ones(1, 1, *x.shape[2:]))
