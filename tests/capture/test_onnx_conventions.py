@@ -11,6 +11,7 @@ import onnxruntime
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
+from support.onnx_graphs import made, node, reference
 
 from nnstretch.capture import build
 from nnstretch.capture.onnx.ops.table import TRANSLATION_RULES
@@ -49,17 +50,29 @@ def agrees(path: Path, op: str, weights: dict[str, np.ndarray], opset: int, **se
 COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 ROUNDING = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 FACTORS = ((2.0, 2.0), (3.0, 2.0), (0.5, 0.75), (0.25, 1.5))
+UNEVEN_FACTORS = ((2.1, 2.1), (2.2, 2.2), (1.1, 1.1), (1.1, 2.0), (2.2, 1.5), (1.7, 2.3))
+"""Their sizes, 8 of 4 pixels for instance, do not tell them."""
 
 
 def test_every_nearest_pixel_is_the_same_or_refused(tmp_path: Path) -> None:
     known = 0
-    for coordinates, rounding, factors in product(COORDINATES, ROUNDING, FACTORS):
+    for coordinates, rounding, factors in product(COORDINATES, ROUNDING, FACTORS + UNEVEN_FACTORS):
         settings = {"coordinate_transformation_mode": coordinates, "nearest_mode": rounding}
         scales = {"": np.empty(0), "s": np.array([1, 1, *factors], np.float32)}
         verdict = agrees(tmp_path / "r.onnx", "Resize", scales, 13, mode="nearest", **settings)
         assert verdict in (None, True), (settings, factors)
         known += verdict is True
     assert known >= 13
+
+
+def test_a_nearest_pixel_at_an_uneven_factor_is_known_or_refused(tmp_path: Path) -> None:
+    asymmetric = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    verdicts = []
+    for factors in UNEVEN_FACTORS:
+        scales = {"": np.empty(0), "s": np.array([1, 1, *factors], np.float32)}
+        path = tmp_path / "r.onnx"
+        verdicts.append(agrees(path, "Resize", scales, 13, mode="nearest", **asymmetric))
+    assert verdicts == [None, None, True, None, None, True]
 
 
 def test_every_linear_resize_is_the_same_or_refused(tmp_path: Path) -> None:
@@ -71,6 +84,19 @@ def test_every_linear_resize_is_the_same_or_refused(tmp_path: Path) -> None:
         assert verdict in (None, True), (settings, factors)
         known += verdict is True
     assert known >= 12
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize(("factor", "rows"), [(2.1, 209), (2.3, 230)])
+def test_a_size_that_rounds_to_two_numbers_is_refused(
+    tmp_path: Path, factor: float, rows: int, mode: str
+) -> None:
+    scales = {"s": np.array([1, 1, factor, 1], np.float32)}
+    resize = node("Resize", "x", "", "s", mode=mode)
+    path = made(tmp_path / "r.onnx", [resize], scales, shape=(1, 2, 100, 4))
+    assert reference(path, torch.zeros(1, 2, 100, 4)).shape[2] == rows
+    with pytest.raises(UnsupportedOp, match="depend on how they are rounded"):
+        read_onnx(path)
 
 
 def test_a_resize_may_name_its_axes(tmp_path: Path) -> None:

@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import torch
 
 from nnstretch.capture.onnx.graph_builder import OnnxValue
-from nnstretch.capture.onnx.translation_context import NodeContext, TranslationRule
+from nnstretch.capture.onnx.translation_context import (
+    NodeContext,
+    TranslationRule,
+    aten_operator,
+)
+
+LONGEST_AXIS = 2**24
+"""Beyond it float32 does not count pixels."""
+HALF = np.float32(0.5)
+SHIFTS = {
+    "asymmetric": (np.float32(0), np.float32(0)),
+    "half_pixel": (HALF, HALF),
+    "pytorch_half_pixel": (HALF, HALF),
+    "half_pixel_symmetric": (HALF, HALF),
+    "tf_half_pixel_for_nn": (HALF, np.float32(0)),
+}
+"""Coordinates -> what is added to a position before it is scaled, and taken off after it."""
+ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round_prefer_floor": lambda position: np.ceil(position - HALF),
+    "round_prefer_ceil": lambda position: np.floor(position + HALF),
+}
 
 
 def is_upsample(call: NodeContext) -> bool:
@@ -34,7 +57,7 @@ def resize(call: NodeContext) -> OnnxValue:
         between = any(factor < 1 and not (1 / factor).is_integer() for factor in scales)
         coordinates, rounding = "asymmetric", "ceil" if between else "floor"
     pixels = None if scales else size[2:]
-    if mode == "nearest" and rounds_down(coordinates, rounding, x.shape[2:], size[2:]):
+    if mode == "nearest" and same_pixels(coordinates, rounding, x.shape[2:], size[2:], scales):
         return call.emit("upsample_nearest2d.vec", x, pixels, scales or None)
     if mode == "linear" and is_bilinear(call, coordinates, x.shape[2:], size[2:]):
         corners = coordinates == "align_corners"
@@ -45,23 +68,53 @@ def resize(call: NodeContext) -> OnnxValue:
     )
 
 
-def rounds_down(
-    coordinates: str, rounding: str, old: tuple[int, ...], new: tuple[int, ...]
+def same_pixels(
+    coordinates: str,
+    rounding: str,
+    old: tuple[int, ...],
+    new: tuple[int, ...],
+    factors: tuple[float, ...],
 ) -> bool:
-    """Return whether every pixel is the one at `floor(position * old / new)`, PyTorch's nearest.
+    """Return whether PyTorch's nearest pixels are those that the file asks for, on every axis.
 
-    Where sizes are multiplied by whole numbers, other conventions come to the same.
+    A map that keeps its size is copied, as ONNX Runtime does whatever the factors say.
     """
-    if (coordinates, rounding) == ("asymmetric", "floor") or old == new:
+    if old == new:
         return True
-    if any(after % before for before, after in zip(old, new, strict=True)):
+    if max(*old, *new) > LONGEST_AXIS:
         return False
-    if coordinates in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric"):
-        return rounding in ("round_prefer_floor", "round_prefer_ceil")
-    if coordinates == "tf_half_pixel_for_nn":
-        return rounding == "floor"
-    doubled = all(after <= 2 * before for before, after in zip(old, new, strict=True))
-    return (coordinates, rounding) == ("asymmetric", "round_prefer_floor") and doubled
+    for before, after, factor in zip(old, new, factors or (None, None), strict=True):
+        wanted = nearest_pixels(coordinates, rounding, before, after, factor)
+        if wanted is None or not np.array_equal(wanted, pytorch_pixels(before, after, factor)):
+            return False
+    return True
+
+
+def nearest_pixels(
+    coordinates: str, rounding: str, old: int, new: int, factor: float | None
+) -> np.ndarray | None:
+    """Return which of `old` pixels each of `new` is, computed in float32 as ONNX Runtime does.
+
+    None where the convention is another than PyTorch's at any factor.
+    """
+    if coordinates not in SHIFTS or rounding not in ROUNDINGS:
+        return None
+    scale = np.float32(new / old if factor is None else factor)
+    if coordinates == "half_pixel_symmetric" and scale * old != new:
+        return None
+    before, after = SHIFTS[coordinates]
+    position = (np.arange(new, dtype=np.float32) + before) / scale - after
+    if coordinates == "pytorch_half_pixel" and new == 1:
+        position = np.zeros(1, np.float32)
+    return np.clip(ROUNDINGS[rounding](position), 0, old - 1).astype(np.int64)
+
+
+def pytorch_pixels(old: int, new: int, factor: float | None) -> np.ndarray:
+    """Return which of `old` pixels each of PyTorch's is; some axes it takes by sizes alone."""
+    row = torch.arange(old, dtype=torch.float32).reshape(1, 1, 1, old)
+    sizes = (1, new) if factor is None else None
+    factors = None if factor is None else (1.0, factor)
+    return aten_operator("upsample_nearest2d.vec")(row, sizes, factors)[0, 0, 0].long().numpy()
 
 
 def is_bilinear(
@@ -88,6 +141,14 @@ def target_size(call: NodeContext, x: OnnxValue) -> tuple[tuple[int, ...], tuple
     if factors:
         factors = on_all_axes(call, [as_written(f) for f in factors], (1.0,) * x.rank)
         size = tuple(int(d * f) for d, f in zip(x.shape, factors, strict=True))
+        # ONNX Runtime multiplies in float32: 100 pixels times 2.1 are 209 there.
+        rounded = torch.tensor(x.shape, dtype=torch.float32) * torch.tensor(
+            factors, dtype=torch.float32
+        )
+        if size != tuple(map(int, rounded.tolist())):
+            raise call.unsupported_error(
+                f"{list(x.shape)} times {factors}, sizes that depend on how they are rounded"
+            )
         return size, tuple(float(factor) for factor in factors[2:])
     sizes = call.optional_input(3)
     if sizes is None:
