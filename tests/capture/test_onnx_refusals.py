@@ -82,6 +82,15 @@ def test_operators_that_cannot_be_captured_are_named(tmp_path: Path) -> None:
     refused(made(tmp_path / "d.onnx", [training], {"w": floats(4)}), UnsupportedOp, "training mode")
 
 
+def test_a_deprecated_operator_is_said_to_be_one(tmp_path: Path) -> None:
+    norm = helper.make_node("GroupNormalization", ["x", "w", "w"], ["y"], name="gn", num_groups=2)
+    path = made(tmp_path / "g.onnx", [norm], {"w": floats(2)}, opset=18)
+    refused(path, UnsupportedOp, "GroupNormalization 'gn'", "g.onnx", "deprecates it in opset 18")
+    check_agrees(made(path, [norm], {"w": floats(4)}, opset=21))
+    path = made(tmp_path / "u.onnx", [node("Upsample", "x", "s")], {"s": floats(4)}, opset=13)
+    refused(path, UnsupportedOp, "Upsample 'y'", "u.onnx", "deprecates it in opset 13")
+
+
 def test_opsets_and_inputs_outside_the_range(tmp_path: Path) -> None:
     refused(
         made(tmp_path / "a.onnx", [node("Relu", "x")], opset=5), UnsupportedOp, "opset 5", "7 to"

@@ -86,6 +86,12 @@ def refuse_unsupported(model: onnx.ModelProto, path: Path) -> None:
         raise UnsupportedOp(
             f"unsupported sparse initializer, {path}, {len(model.graph.sparse_initializer)} of them"
         )
+    for node in model.graph.node:
+        if is_deprecated(node, opset):
+            raise UnsupportedOp(
+                f"unsupported operator {node.op_type} {node.name or node.output[0]!r} in"
+                f" {path.name}, ONNX deprecates it in opset {opset}, save the network in another"
+            )
     local_functions = {(f.domain, f.name) for f in model.functions}
     for node in chain(model.graph.node, *(function.node for function in model.functions)):
         if node.op_type in CONTROL_FLOW and node.domain in STANDARD_DOMAINS:
@@ -101,6 +107,13 @@ def refuse_unsupported(model: onnx.ModelProto, path: Path) -> None:
             raise UnsupportedOp(
                 f"unsupported operator {what} in {path.name}, only ONNX's own are known"
             )
+
+
+def is_deprecated(node: onnx.NodeProto, opset: int) -> bool:
+    """Return whether an opset has a node's operator no more, or not yet in its later form."""
+    if node.domain not in STANDARD_DOMAINS or not onnx.defs.has(node.op_type, opset, ""):
+        return False
+    return bool(onnx.defs.get_schema(node.op_type, opset, "").deprecated)
 
 
 def iterate_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
