@@ -68,9 +68,10 @@ def slice_axis(
 
 
 def gather(call: NodeContext) -> OnnxValue:
-    """Translate Gather with constant indices.
+    """Translate Gather with constant indices, or with ids of rows of a constant table.
 
-    Raises UnsupportedOp when indices come from the input.
+    Ids are not counted from the end: PyTorch refuses negative ones whenever it runs. Raises
+    UnsupportedOp when indices into anything else come from the input.
     """
     x = call.input(0)
     index = call.input(1)
