@@ -81,13 +81,31 @@ def load_soc(name: str | Path) -> Soc:
 
 
 def soc_sha256(name: str | Path) -> str:
-    """Return the hash of a chip's and its predictors' files. Raises UnknownName."""
+    """Return the hash of the files of a chip, its predictors and the accelerators they describe.
+
+    Raises UnknownName when there is no such chip; BrokenFile when its files are wrong.
+    """
     digest = hashlib.sha256()
     folder = find_soc(name)
-    for path in sorted([*folder.glob("*.json"), *folder.glob("*.yaml")]):
+    files = sorted([*folder.glob("*.json"), *folder.glob("*.yaml")])
+    machines = sorted(set(machine_files(name)) - set(files))
+    for path in (*files, *machines):
         content = read_bytes(path, "file", MOST_JSON_BYTES)
         digest.update(f"{path.name} {len(content)} ".encode() + content)
     return digest.hexdigest()
+
+
+def machine_files(name: str | Path) -> tuple[Path, ...]:
+    """Return the descriptions of the accelerators among a chip's processors.
+
+    Raises UnknownName when there is no such chip; BrokenFile when its files are wrong.
+    """
+    from nnstretch.accelerate.machine.load_accelerator import find_accelerator
+    from nnstretch.predict.described import described_machines
+
+    soc, folder = load_soc(name), find_soc(name)
+    rows = described_machines(soc, tuple(soc.predictors)).values()
+    return tuple(find_accelerator(machine_name(row["machine"], folder)) for row in rows)
 
 
 def find_soc(name: str | Path) -> Path:
@@ -180,10 +198,7 @@ def read_described(data: Any, folder: Path) -> tuple[Predictor, FusionRules]:
     from nnstretch.predict.described import BRANCH_ERROR, DescribedAccelerator
 
     file: AcceleratorForm = decode(AcceleratorForm, data, "predictor")
-    name = file.accelerator
-    if name.endswith((".yaml", ".yml")):
-        name = str(folder / Path(name).name)
-    machine = load_accelerator(name, file.assume)
+    machine = load_accelerator(machine_name(file.accelerator, folder), file.assume)
     rates = ChipRates(machine, require_type(machine, CHIP_TYPES[file.dtype]))
     error = BRANCH_ERROR if file.relative_error is None else file.relative_error
     serial = file.overlap == "none"
@@ -191,6 +206,11 @@ def read_described(data: Any, folder: Path) -> tuple[Predictor, FusionRules]:
         file.processor, file.dtype, rates, file.accelerator, error, serial
     )
     return predictor, rules_of(file.fusion)
+
+
+def machine_name(name: str, folder: Path) -> str:
+    """Return the name of a shipped accelerator as it is; a file lies in the chip's folder."""
+    return str(folder / Path(name).name) if name.endswith((".yaml", ".yml")) else name
 
 
 FORM_READERS: dict[str, Callable[[Any, Path], tuple[Predictor, FusionRules]]] = {

@@ -66,7 +66,7 @@ class AcceleratorForm:
     dtype: Annotated[str, OneOf(tuple(CHIP_TYPES))]
     unit: FileUnits
     accelerator: Annotated[str, Length(1, 200)]
-    """A name under `accelerators/`, or a file NAME.yaml in the chip's folder."""
+    """A name under `accelerators/`, or a file NAME.yaml or NAME.yml in the chip's folder."""
     relative_error: RelativeError | None = None
     """Of sums of kernels against whole branches; None for that of the shipped machines."""
     fusion: NamedOrRow = "mobile"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -20,14 +21,17 @@ from nnstretch.accelerate.machine.rates import ChipRates
 from nnstretch.accelerate.policies import ScheduleOptions, schedule_cluster
 from nnstretch.accelerate.pricing.kernel_times import kernel_times
 from nnstretch.errors import BadInput, BrokenFile, UnknownName
+from nnstretch.files.package_data import package_data
 from nnstretch.graph import Graph, Node, TensorSpec, Value, ValueRef, Weight
 from nnstretch.predict import load_soc, save_soc
 from nnstretch.predict.described import DescribedAccelerator
+from nnstretch.predict.load_soc import soc_sha256
 from nnstretch.structure.kernel_fusion import fuse_kernels
 from nnstretch.testing.predictor_suite import PredictorSuite
 from nnstretch.testing.strategies import KernelForm, KernelSize, kernel_of_form
 
 PHONE = Path(__file__).parents[2] / "examples" / "accelerator" / "phone"
+READER = "nnstretch.accelerate.machine.load_accelerator"
 FORMS = tuple(
     KernelForm(kind, op, 3 if kind in WINDOWED else 1) for kind, op in sorted(OPS.items())
 )
@@ -153,9 +157,6 @@ def folder_with(tmp_path: Path, **fields: object) -> Path:
 
 
 def test_a_description_may_lie_in_the_chips_folder(tmp_path: Path) -> None:
-    from nnstretch.files.package_data import package_data
-    from nnstretch.predict.load_soc import soc_sha256
-
     folder = folder_with(tmp_path, accelerator="npu.yaml")
     text = (package_data("accelerators") / "nvdla-512.yaml").read_text()
     (folder / "npu.yaml").write_text(text)
@@ -166,6 +167,41 @@ def test_a_description_may_lie_in_the_chips_folder(tmp_path: Path) -> None:
     assert soc_sha256(folder) != before
     with pytest.raises(BadInput, match=r"npu\.yaml"):
         save_soc(load_soc(folder), tmp_path / "copy")
+
+
+@pytest.mark.parametrize("machine", ["npu.yml", "npu.yaml", "nvdla-512"])
+def test_the_hash_of_a_chip_is_of_the_machines_that_price_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str
+) -> None:
+    shipped = tmp_path / "shipped" / "accelerators"
+    shutil.copytree(package_data("accelerators"), shipped)
+    folder = folder_with(tmp_path, accelerator=machine)
+    described = shipped / "nvdla-512.yaml"
+    if machine != "nvdla-512":
+        described = described.rename(folder / machine)
+    monkeypatch.setattr(f"{READER}.package_data", (tmp_path / "shipped").joinpath)
+    before = soc_sha256(folder), load_soc(folder).predictors
+    text = described.read_text()
+    described.write_text(text.replace("clock: {value: 1,", "clock: {value: 0.1,"))
+    assert described.read_text() != text
+    after = soc_sha256(folder), load_soc(folder).predictors
+    assert after[0] != before[0]
+    assert after[1] != before[1]
+    described.write_text(text)
+    assert soc_sha256(folder) == before[0]
+
+
+def test_the_hash_of_a_chip_without_described_machines_is_of_its_files_alone(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "chip"
+    shutil.copytree(package_data("latency_predictors") / "mi9", folder)
+    (folder / "unused.yaml").write_text("a: 1\n")
+    digest = sha256()
+    for path in sorted([*folder.glob("*.json"), folder / "unused.yaml"]):
+        content = path.read_bytes()
+        digest.update(f"{path.name} {len(content)} ".encode() + content)
+    assert soc_sha256(folder) == digest.hexdigest()
 
 
 def test_wrong_files_are_refused_by_name(tmp_path: Path) -> None:
