@@ -22,7 +22,7 @@ from nnstretch.graph import (
     rename_refs,
 )
 from nnstretch.structure.arguments import argument
-from nnstretch.structure.constants import is_constant
+from nnstretch.structure.constants import is_constant, scalar_value, with_numbers
 from nnstretch.structure.kernel_operators import SHAPE_ONLY
 from nnstretch.structure.slices.operator_sets import RESHAPES, TRANSPOSES
 
@@ -45,7 +45,7 @@ class GraphRewriter:
         self.specs = {**graph.specs()}
         self.pieces = {node.name: node for node in graph.nodes if node.kind in PIECES}
         self.names: dict[str, str] = {}
-        self.numbers: dict[str, Argument] = {}
+        self.numbers: dict[str, int | float] = {}
         self.nodes: list[Node] = []
         self.constants = {weight.name for weight in graph.weights}
         """Values that no input changes."""
@@ -53,9 +53,9 @@ class GraphRewriter:
 
     def add(self, node: Node) -> None:
         """Add what a node computes."""
+        node = with_numbers(node, self.numbers)
         if node.kind in SHAPE_ONLY or node.op.startswith(("py.", "sym_")):
-            self.numbers[node.name] = 0  # only reshapes read sizes, and their shape is known
-            self.constants.add(node.name)
+            self.add_number(node)
         elif node.kind in NOTHING:
             self.names[node.name] = self.name_of(node.inputs[0])
             if node.inputs[0] in self.constants:
@@ -83,26 +83,29 @@ class GraphRewriter:
         else:
             self.append(node)
 
+    def add_number(self, node: Node) -> None:
+        """Add a size, or what is computed from sizes. Raises UnsupportedOp for an unknown one."""
+        number = scalar_value(node, self.specs, self.numbers)
+        if number is None:
+            raise UnsupportedOp(
+                f"no number of {node.op}, node {node.name}, an accelerator computes with sizes of"
+                " tensors and their sums and products"
+            )
+        self.numbers[node.name] = number
+        self.constants.add(node.name)
+
     def name_of(self, name: str) -> str:
         """Return the value that stands for a name."""
         return self.names.get(name, name)
 
     def append(self, node: Node) -> None:
         """Append a node that reads the values behind its arguments."""
-        args = tuple(self.renamed(item) for item in node.args)
-        kwargs = tuple((key, self.renamed(item)) for key, item in node.kwargs)
+        args = tuple(rename_refs(item, self.names) for item in node.args)
+        kwargs = tuple((key, rename_refs(item, self.names)) for key, item in node.kwargs)
         self.nodes.append(
             Node(node.name, node.op, args, node.outputs, node.module, kwargs, node.macs)
         )
         self.specs[node.name] = node.output
-
-    def renamed(self, item: Argument) -> Argument:
-        """Return an argument with names and sizes replaced."""
-        if isinstance(item, ValueRef) and item.name in self.numbers:
-            return self.numbers[item.name]
-        if isinstance(item, tuple):
-            return tuple(self.renamed(part) for part in item)
-        return rename_refs(item, self.names)
 
     def add_piece(self, node: Node) -> None:
         """Add one output of a `chunk`, `split` or `unbind` as a selection. Raises UnsupportedOp."""

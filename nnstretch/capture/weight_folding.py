@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,17 +9,8 @@ from typing import Any
 import torch
 
 from nnstretch.capture.rebuild_module import resolve_operator
-from nnstretch.graph import Argument, Graph, Node, TensorSpec, ValueRef
-from nnstretch.structure.constants import is_constant
-
-SCALAR_OPERATORS = {
-    "mul": operator.mul,
-    "add": operator.add,
-    "sub": operator.sub,
-    "floordiv": operator.floordiv,
-    "truediv": operator.truediv,
-}
-SIZE_READERS = frozenset({"sym_size", "size"})
+from nnstretch.graph import Argument, Graph, ValueRef
+from nnstretch.structure.constants import is_constant, scalar_value
 
 
 @dataclass(frozen=True)
@@ -51,25 +41,6 @@ def fold_constants(graph: Graph, weights: Mapping[str, torch.Tensor]) -> Constan
                 values[node.name] = resolve_operator(node)(*args, **kwargs)
     tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
     return Constants(tensors, numbers, frozenset(values))
-
-
-def scalar_value(
-    node: Node, specs: Mapping[str, TensorSpec], numbers: Mapping[str, int | float]
-) -> int | float | None:
-    """Return the number that a node computes from shapes, None for a node of tensors."""
-    if node.kind in SIZE_READERS and isinstance(node.args[0], ValueRef):
-        axis = node.args[1] if len(node.args) > 1 else None
-        return specs[node.args[0].name].shape[axis] if isinstance(axis, int) else None
-    if not node.op.startswith("py."):
-        return None
-    function = SCALAR_OPERATORS.get(node.op.removeprefix("py."))
-    operands = [
-        numbers.get(item.name) if isinstance(item, ValueRef) else item for item in node.args
-    ]
-    if function is None or any(not isinstance(item, int | float) for item in operands):
-        return None
-    result: int | float = function(*operands)
-    return result
 
 
 def concrete(item: Argument, values: Mapping[str, Any]) -> Any:

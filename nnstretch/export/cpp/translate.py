@@ -35,6 +35,7 @@ from nnstretch.export.cpp.program import (
 )
 from nnstretch.export.cpp.translation import Translation, UnsupportedArguments, Views
 from nnstretch.graph import Graph, Node, ValueRef
+from nnstretch.structure.constants import with_numbers
 
 RULES: dict[str, Callable[[Translation, Node], Views]] = {
     **windows.RULES,
@@ -143,21 +144,6 @@ def translate_node(t: Translation, node: Node, numbers: Mapping[str, int | float
         return rule(t, with_numbers(node, numbers))
     except UnsupportedArguments as error:
         raise UnsupportedArguments(f"{node.op} with {error}") from error
-
-
-def with_numbers(node: Node, numbers: Mapping[str, int | float]) -> Node:
-    """Return a node whose arguments hold the numbers that shapes gave."""
-    if not any(name in numbers for name in node.inputs):
-        return node
-
-    def concrete(item: object) -> object:
-        if isinstance(item, ValueRef):
-            return numbers.get(item.name, item)
-        return tuple(concrete(part) for part in item) if isinstance(item, tuple) else item
-
-    args = tuple(concrete(item) for item in node.args)
-    kwargs = tuple((key, concrete(item)) for key, item in node.kwargs)
-    return replace(node, args=args, kwargs=kwargs)  # type: ignore[arg-type]
 
 
 def stand_in(node: Node) -> Views:
