@@ -28,6 +28,16 @@ ELEMENT_BYTES = {
     "uint8": 1,
     "bool": 1,
 }
+_WHOLE = frozenset({"bool", "uint8", "int8", "int32", "int64"})
+_BYTE = frozenset({"bool", "uint8", "int8"})
+HELD_TYPES = {
+    **dict.fromkeys(("float64", "float32"), frozenset(ELEMENT_BYTES)),
+    **{name: _BYTE | {name} for name in ("float16", "bfloat16")},
+    **dict.fromkeys(("int64", "int32"), _WHOLE),
+    **{name: frozenset({"bool", name}) for name in _BYTE},
+}
+"""By element type, the types whose numbers it holds, up to what float32 rounds; whole numbers are
+indices and counts, which int32 holds."""
 ElementType = Annotated[str, OneOf(tuple(ELEMENT_BYTES))]
 AxisSize = Annotated[int, Range(1)]
 

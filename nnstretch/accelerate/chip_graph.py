@@ -189,6 +189,11 @@ def chip_graph(graph: Graph, element_type: str) -> ChipGraph:
             raise UnsupportedOp(
                 f"no cost of {node.op}, node {node.name}, an accelerator knows no such operator"
             )
+        if not node.output.is_floating and node.output.dtype not in ELEMENT_BYTES:
+            raise UnsupportedOp(
+                f"no cost of {node.output.dtype}, node {node.name}, an accelerator knows"
+                f" {', '.join(ELEMENT_BYTES)}"
+            )
     return ChipGraph(rewritten, ELEMENT_TYPES[element_type])
 
 

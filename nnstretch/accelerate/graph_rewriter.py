@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from nnstretch.errors import UnsupportedOp
 from nnstretch.graph import (
+    HELD_TYPES,
     Argument,
     Graph,
     Node,
@@ -27,11 +28,12 @@ from nnstretch.structure.kernel_operators import SHAPE_ONLY
 from nnstretch.structure.slices.operator_sets import RESHAPES, TRANSPOSES
 
 _NOTHING = """
-    dropout feature_dropout alpha_dropout detach alias contiguous clone identity to _to_copy
-    lift_fresh_copy type_as
+    dropout feature_dropout alpha_dropout detach alias contiguous clone identity lift_fresh_copy
 """
 NOTHING = frozenset(_NOTHING.split())
 """Operators that pass their input on."""
+CASTS = frozenset({"to", "_to_copy", "type_as"})
+"""Operators that pass their input on where its numbers stay the same."""
 PIECES = frozenset({"chunk", "split", "split_with_sizes", "unbind", "tensor_split"})
 ADDRESSES = RESHAPES | TRANSPOSES | {"slice", "select", "expand", "expand_as"}
 """Operators that only say where their input lies."""
@@ -56,7 +58,7 @@ class GraphRewriter:
         node = with_numbers(node, self.numbers)
         if node.kind in SHAPE_ONLY or node.op.startswith(("py.", "sym_")):
             self.add_number(node)
-        elif node.kind in NOTHING:
+        elif node.kind in NOTHING or (node.kind in CASTS and self.keeps_numbers(node)):
             self.names[node.name] = self.name_of(node.inputs[0])
             if node.inputs[0] in self.constants:
                 self.constants.add(node.name)
@@ -76,12 +78,20 @@ class GraphRewriter:
             self.add_roll(node)
         elif node.kind == "pad":
             self.add_pad(node)
+        elif node.kind in CASTS:
+            args = (ValueRef(node.inputs[0]), f"torch.{node.output.dtype}")
+            self.derive(node, node.name, "to.dtype", args, node.output)
         elif node.kind == "scaled_dot_product_attention":
             self.add_attention(node)
         elif node.kind == "matmul" and self.reads_vector(node):
             self.add_vector_product(node)
         else:
             self.append(node)
+
+    def keeps_numbers(self, node: Node) -> bool:
+        """Return whether the type that a node casts to holds all numbers of its input's type."""
+        types = self.specs[node.inputs[0]].dtype, node.output.dtype
+        return types[0] == types[1] or types[0] in HELD_TYPES.get(types[1], ())
 
     def add_number(self, node: Node) -> None:
         """Add a size, or what is computed from sizes. Raises UnsupportedOp for an unknown one."""

@@ -24,13 +24,16 @@ Specs = Mapping[str, TensorSpec]
 def compute_part(node: Node, box: Box, specs: Specs, parts: Tensors) -> torch.Tensor:
     """Return a part of a node's output from the parts of inputs that `input_boxes` names.
 
-    Raises UnsupportedOp for an operator that this PyTorch lacks.
+    The host keeps numbers with a point as float32, rounded to the type of the output. Raises
+    UnsupportedOp for an operator that this PyTorch lacks.
     """
+    import torch
+
     rule = CALLS.get(node.kind)
-    if rule is not None:
-        part: torch.Tensor = rule(node, box, specs, parts)
-        return part
-    return call_operator(node, parts)
+    if node.output.is_floating and node.kind not in READS_TYPES:
+        parts = {name: part.float() for name, part in parts.items()}
+    part: torch.Tensor = rule(node, box, specs, parts) if rule else call_operator(node, parts)
+    return part.to(getattr(torch, node.output.dtype)).float() if node.output.is_floating else part
 
 
 def call_operator(node: Node, parts: Tensors) -> torch.Tensor:
@@ -107,8 +110,10 @@ def _pool(node: Node, box: Box, specs: Specs, parts: Tensors) -> torch.Tensor:
     kernel = [window[0] for window in geometry]
     stride = [window[1] for window in geometry]
     if mean:
-        pool = torch.nn.functional.avg_pool1d if dims == 1 else torch.nn.functional.avg_pool2d
-        return pool(source, kernel, stride)
+        if dims == 1:
+            return torch.nn.functional.avg_pool1d(source, kernel, stride)
+        divisor = argument(node, 6)
+        return torch.nn.functional.avg_pool2d(source, kernel, stride, divisor_override=divisor)
     dilation = [window[3] for window in geometry]
     largest = torch.nn.functional.max_pool1d if dims == 1 else torch.nn.functional.max_pool2d
     return largest(source, kernel, stride, 0, dilation)
@@ -239,6 +244,8 @@ def as_slices(box: Box) -> tuple[slice, ...]:
     return tuple(slice(start, stop) for start, stop in box)
 
 
+READS_TYPES = frozenset({"embedding", "where", "masked_fill"})
+"""Operators that compute numbers with a point from indices and truths."""
 Call = Callable[[Node, Box, Specs, Any], Any]
 CALLS: dict[str, Call] = {
     **dict.fromkeys(CONVOLUTIONS, _convolution),
