@@ -20,7 +20,7 @@ from nnstretch.errors import BadInput
 from nnstretch.files.journal import only_writer
 from nnstretch.kernel import MOBILE_FUSION, ChannelBlockedLayout, FusionRules
 from nnstretch.predict import load_soc
-from nnstretch.profile.fitting.error_quantiles import error_quantiles
+from nnstretch.profile.fitting.error_quantiles import CLASS, error_quantiles
 from nnstretch.profile.fusion_probe import FOLDED, fused_pairs
 from nnstretch.profile.profile_request import ProfileRequest
 from nnstretch.profile.profile_run import ProfileRun
@@ -236,3 +236,13 @@ def test_samples_of_equal_sizes_share_a_class(sizes: list[float], seed: int) -> 
     assert list(spread.above_us) == sorted(set(spread.above_us))
     assert len(spread.above_us) == len(spread.low) == len(spread.high)
     assert all(low <= 0 <= high for low, high in zip(spread.low, spread.high, strict=True))
+    counts = np.bincount(spread.classes(np.array(sizes)), minlength=len(spread.above_us))
+    assert counts.min() >= min(CLASS, len(sizes)), counts
+
+
+def test_a_class_of_sizes_has_the_samples_that_its_interval_needs() -> None:
+    residual = np.random.default_rng(0).normal(0, 0.05, 80)
+    below_the_floor = error_quantiles(residual, np.array([5.0] * 79 + [3.0]))
+    assert below_the_floor.above_us == (0.0,)
+    apart = error_quantiles(residual, np.arange(80.0))
+    assert apart.above_us == (0.0, 39.5)

@@ -16,17 +16,27 @@ def error_quantiles(residual: Numbers, size: Numbers, most: int = 6) -> ErrorQua
     """Return quantiles of held-out errors, in at most `most` classes of about as many samples.
 
     Fewer classes where many samples are of one size, as they are on a device whose launches all
-    take the same.
+    take the same: each has `CLASS` samples, or is the only one.
     """
     classes = max(1, min(most, len(size) // CLASS))
-    edges = np.quantile(size, np.arange(1, classes) / classes)
+    edges = full_edges(size, np.quantile(size, np.arange(1, classes) / classes))
     size_class = np.searchsorted(edges, size, side="right")
-    occupied = np.unique(size_class)
-    edges = edges[occupied[1:] - 1]
-    parts = [residual[size_class == index] for index in occupied]
+    parts = [residual[size_class == index] for index in range(len(edges) + 1)]
     lows, highs = zip(*map(conformal_interval, parts), strict=True)
     spreads = tuple(map(root_mean_square, parts))
     return ErrorQuantiles((0.0, *edges.tolist()), lows, highs, spreads)
+
+
+def full_edges(size: Numbers, edges: Numbers) -> Numbers:
+    """Return the edges, from the smallest on, that leave at least `CLASS` sizes on both sides."""
+    kept: list[float] = []
+    start = 0
+    order = np.sort(size)
+    for edge, stop in zip(edges, np.searchsorted(order, edges), strict=True):
+        if min(stop - start, len(order) - stop) >= CLASS:
+            kept.append(edge)
+            start = stop
+    return np.array(kept)
 
 
 def conformal_interval(residual: Numbers) -> tuple[float, float]:
