@@ -266,5 +266,6 @@ def representative_kernels(samples: Sequence[Any]) -> list[Kernel]:
         (s for s in samples if 100 <= s.latency_us <= 3000 and s.kernel.kind != "reorder"),
         key=lambda s: s.latency_us,
     )
-    step = max(1, len(order) // REPRESENTATIVES)
-    return [sample.kernel for sample in order[::step][:REPRESENTATIVES]]
+    count = min(len(order), REPRESENTATIVES)
+    # The middle of each of as many equal shares of the ranks.
+    return [order[(2 * i + 1) * len(order) // (2 * count)].kernel for i in range(count)]

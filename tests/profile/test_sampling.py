@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from nnstretch.profile.sampling.kernel_generator import (
 from nnstretch.profile.sampling.kernel_sampler import KernelSampler
 from nnstretch.profile.sampling.medleys import kernel_groups
 from nnstretch.profile.sampling.sample import Sample, normalize_disturbed
+from nnstretch.profile.system_costs import REPRESENTATIVES, representative_kernels
 
 PRIOR = load_prior()
 
@@ -141,3 +143,15 @@ def test_a_broken_line_is_named(tmp_path: Path, line: str) -> None:
         file.write(line)
     with pytest.raises(BrokenFile, match=r"samples\.jsonl line 3"):
         open_journal(tmp_path, HEAD)
+
+
+@pytest.mark.parametrize("count", [0, 1, 9, 16, 17, 31, 33, 47, 400])
+def test_kernels_that_stand_for_all_lie_evenly_over_their_times(count: int) -> None:
+    kernel = some(1)[0]
+    samples = [Sample(replace(kernel, name=str(i)), (200.0 + i,)) for i in range(count)]
+    ranks = [int(chosen.name) for chosen in representative_kernels(samples[::-1])]
+    assert ranks == sorted(set(ranks))
+    assert len(ranks) == min(count, REPRESENTATIVES)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(ranks)]
+    assert max(gaps, default=0) - min(gaps, default=0) <= 1
+    assert not ranks or abs(ranks[0] - (count - 1 - ranks[-1])) <= 1
