@@ -73,18 +73,23 @@ def read_bytes(chip: ChipGraph, needed: Mapping[str, Box], passes: float) -> tup
 
     What several operators read counts once; of tables, the rows count, the whole table at most.
     """
-    weights = 0.0
     parts: dict[str, set[Box]] = {}
+    rows: dict[str, dict[str, float]] = {}  # of each table, the bytes behind a tensor of indices
     for node in chip.operators:
         for root, box in chip.read_boxes(node.name, needed[node.name]).items():
             if node.kind == "embedding" and root in chip.weights and root == node.inputs[0]:
-                count, rows = prod(box_shape(needed[node.name][:-1])), chip.specs[root].shape[0]
-                weights += min(count * passes, rows) / rows * chip.bytes_of(root, box)
+                count, most = prod(box_shape(needed[node.name][:-1])), chip.specs[root].shape[0]
+                size = min(count * passes, most) / most * chip.bytes_of(root, box)
+                asked = rows.setdefault(root, {})
+                asked[node.inputs[1]] = max(asked.get(node.inputs[1], 0.0), size)
             elif root not in chip.position:
                 parts.setdefault(root, set()).add(box)
     sizes = {root: least_bytes(chip, root, boxes) for root, boxes in parts.items()}
-    read = sum(size for root, size in sizes.items() if root in chip.weights)
-    return weights + read, sum(sizes.values()) - read
+    inputs = sum(size for root, size in sizes.items() if root not in chip.weights)
+    weights = {root: float(size) for root, size in sizes.items() if root in chip.weights}
+    for root, asked in rows.items():
+        weights[root] = max(weights.get(root, 0.0), min(sum(asked.values()), chip.bytes_of(root)))
+    return sum(weights.values(), start=0.0), inputs
 
 
 def least_bytes(chip: ChipGraph, name: str, boxes: Iterable[Box]) -> int:

@@ -10,9 +10,10 @@ import pytest
 import torch
 from support.tiny_networks import answer
 from torch import nn
+from torch.nn.functional import linear
 
 from nnstretch.accelerate.accelerate import AccelerateRequest, accelerate, result_json
-from nnstretch.accelerate.bounds import least_times_us
+from nnstretch.accelerate.bounds import least_times_us, needed_boxes, read_bytes
 from nnstretch.accelerate.chip_graph import chip_graph
 from nnstretch.accelerate.machine.load_accelerator import load_accelerator
 from nnstretch.accelerate.machine.rates import ChipRates
@@ -117,6 +118,34 @@ def words() -> NetworkBatches:
     return NetworkBatches(Words(), (ids,), "words")
 
 
+class Tied(nn.Module):
+    """Rows of a table, which is the weight of the layer behind them, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(50, 32)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Compute the layer."""
+        return linear(self.table(ids), self.table.weight)
+
+
+def tied() -> NetworkBatches:
+    return NetworkBatches(Tied(), (torch.arange(6).unsqueeze(0),), "tied")
+
+
+class Looked(nn.Module):
+    """Sums of rows of one table: of each index and of those at an offset behind it."""
+
+    def __init__(self, offsets: tuple[int, ...]) -> None:
+        super().__init__()
+        self.table, self.offsets = nn.Embedding(50, 32), offsets
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Compute the sum."""
+        return sum(self.table(ids + offset if offset else ids).sin() for offset in self.offsets)
+
+
 class Ends(nn.Module):
     """A layer of both ends of a long input, and the first rows of a long weight."""
 
@@ -133,7 +162,7 @@ def ends() -> NetworkBatches:
     return NetworkBatches(Ends(), (torch.zeros(1, 4096),), "ends")
 
 
-@pytest.mark.parametrize("make", [two_layers, words, ends])
+@pytest.mark.parametrize("make", [two_layers, words, tied, ends])
 @pytest.mark.parametrize("batch", [1, 5, 8])
 def test_a_batch_has_one_bound_that_no_policy_beats_with_any_images_a_cluster(
     make: Callable[[], NetworkBatches], batch: int
@@ -157,3 +186,22 @@ def test_the_bound_counts_each_weight_once_for_the_share_of_a_cluster() -> None:
     result = accelerate(two_layers().graph, AccelerateRequest(rates, 8, per_cluster=8))
     moved_bytes = 64 * 128 + 128 * 32 + 2 * (64 + 32)
     assert result_json(result, "two layers")["bound_per_s"] == pytest.approx(8e9 / moved_bytes)
+
+
+@pytest.mark.parametrize(
+    ("module", "tokens", "rows"),
+    [
+        (Tied(), 6, 50),
+        (Tied(), 80, 50),
+        (Looked((0,)), 6, 6),
+        (Looked((0, 0)), 6, 6),
+        (Looked((0, 3)), 6, 12),
+        (Looked((0, 3)), 30, 50),
+    ],
+)
+def test_rows_of_a_table_count_once_and_the_table_at_most(
+    module: nn.Module, tokens: int, rows: int
+) -> None:
+    ids = torch.arange(tokens).unsqueeze(0) % 40
+    chip = chip_graph(NetworkBatches(module, (ids,), "table").graph(1), "fp16")
+    assert read_bytes(chip, needed_boxes(chip), 1.0)[0] == pytest.approx(rows * 32 * 2)
