@@ -51,7 +51,10 @@ std::string slice(const TaskSpan& span, const std::string& task, double origin_u
 std::size_t write_trace(const std::string& path, const Runtime& runtime) {
   WholeFile whole(path);
   const std::vector<TaskSpan> spans = runtime.spans();
-  const double origin_us = spans.empty() ? 0.0 : spans.front().start_us;
+  // Spans lie in the order of their ends.
+  const auto starts_first = [](const TaskSpan& a, const TaskSpan& b) { return a.start_us < b.start_us; };
+  const auto first = std::min_element(spans.begin(), spans.end(), starts_first);
+  const double origin_us = first == spans.end() ? 0.0 : first->start_us;
   std::size_t networks = 1;
   for (const TaskSpan& span : spans) networks = std::max(networks, span.network + 1);
   const std::vector<std::string> names = prefixes(runtime, networks);

@@ -84,3 +84,29 @@ def test_a_critical_path_is_that_of_an_inference_by_its_number(built: Path, tmp_
     traced = run(built, "--repeat", "70", "--trace", str(tmp_path / "t.json"))
     assert "critical path of inference 70 " in traced
     assert "no critical path is known" in run(built, "--deadline-ms", "0")
+
+
+class Uneven(nn.Module):
+    """Two convolutions beside each other, of which the second is the shorter by far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.long, self.short = nn.Conv2d(3, 96, 3, padding=1), nn.Conv2d(3, 4, 1)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Compute both."""
+        return self.long(x), self.short(x[:, :, :4, :4])
+
+
+@pytest.mark.slow
+def test_a_trace_starts_with_the_task_that_started_first(
+    cpp_runtime: CppRuntime,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    folder, trace = tmp_path / "uneven", tmp_path / "t.json"
+    write_project(translate_module(Uneven(), torch.zeros(1, 3, 160, 160)), folder)
+    cpp_runtime.build(folder)
+    words = ("--kernels", "portable", "--elements", "cpu,cpu", "--trace", str(trace))
+    run(folder, *words)
+    events = [event for event in json.loads(trace.read_text())["traceEvents"] if "dur" in event]
+    assert min(event["ts"] for event in events) == 0.0
