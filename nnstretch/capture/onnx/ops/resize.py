@@ -64,6 +64,7 @@ def resize(call: NodeContext) -> OnnxValue:
         return call.emit("upsample_bilinear2d.vec", x, pixels, corners, scales or None)
     raise call.unsupported_error(
         f"mode {mode}, {coordinates}, {rounding} from {list(x.shape)} to {list(size)}"
+        + (f" by {list(scales)}" if scales else "")
         + (", antialiased" if call.get_attribute("antialias", 0) else "")
     )
 
