@@ -9,12 +9,12 @@ program_reader.py    ExportedProgram -> Graph
 captured_network.py  what capturing returns
 constant_folding.py  what depends on no input and no parameter, computed at once
 weight_folding.py    what follows from shapes and weights alone, of a captured graph
-memory_views.py      nodes that show the memory of another tensor
 exported_program.py  making an ExportedProgram, and what its nodes are
 host_process.py      silence for exporters, threads of operators in a fork
 pt2_file.py          .pt2 -> Graph, without running it
 rebuild_module.py    Graph -> nn.Module
 module_layers.py     nodes -> layers of a rebuilt module, their paths
+memory/              tensors that share memory, writes into them become new values
 checks/              refuse or note what a graph cannot say
 onnx/                ONNX file -> Graph
 """

@@ -9,6 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map_only
 
 from nnstretch.capture.checks.random_operators import is_random
+from nnstretch.capture.memory.views import changes_shape
 from nnstretch.errors import CannotCapture
 
 MAX_CONSTANT_ELEMENTS = 2**28
@@ -54,6 +55,8 @@ class ConstantFolder:
                 f"cannot capture {self.network}, {fx_node.name} is a constant of {elements}"
                 f" elements, at most {MAX_CONSTANT_ELEMENTS} are computed"
             )
+        if changes_shape(fx_node.target):
+            args = (args[0].detach(), *args[1:])  # Its argument keeps the shape it had.
         self.tensors[fx_node.name] = fx_node.target(*args, **kwargs)
         return True
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from nnstretch.capture.checks.source_lines import line_of_error
-from nnstretch.capture.memory_views import MemoryViews
+from nnstretch.capture.memory.views import MemoryViews, written_tensor
 from nnstretch.errors import CannotCapture, NnstretchError
 
 BATCH_ARITHMETIC = {
@@ -22,7 +23,17 @@ BATCH_ARITHMETIC = {
     operator.mod: "mod",
 }
 """What Python does with batch sizes between tensor operators."""
-PURE_FORMS = {"normal": "normal_functional"}
+PURE_FORMS = {
+    "bernoulli.float": "bernoulli.p",
+    "float_power.Scalar": "float_power.Tensor_Scalar",
+    "float_power.Tensor": "float_power.Tensor_Tensor",
+    "floor_divide.Tensor": "floor_divide",
+    "ldexp": "ldexp.Tensor",
+    "normal": "normal_functional",
+    "pow.Scalar": "pow.Tensor_Scalar",
+    "pow.Tensor": "pow.Tensor_Tensor",
+    "transpose": "transpose.int",
+}
 """Operators that are called otherwise where they write into nothing."""
 WRAPPER_CALLS = frozenset({"wrap_with_autocast", "wrap_with_set_grad_enabled"})
 """Calls of a nested graph that change no value when evaluated in float32."""
@@ -143,26 +154,18 @@ def operator_name(target: Any) -> tuple[str, bool]:
         )
     namespace, _, base = target._schema.name.partition("::")
     in_place = base.endswith("_") and not base.endswith("__")
-    base = base.rstrip("_") if in_place else base
-    base = PURE_FORMS.get(base, base) if in_place else base
     overload = "" if target._overloadname == "default" else f".{target._overloadname}"
-    return ("" if namespace == "aten" else f"{namespace}::") + base + overload, in_place
+    name = (base.rstrip("_") if in_place else base) + overload
+    name = PURE_FORMS.get(name, name) if in_place else name
+    return ("" if namespace == "aten" else f"{namespace}::") + name, in_place
 
 
 def writes_into_parameters(program: Any) -> bool:
     """Return whether an operator of a program writes into a parameter, or into a view of one."""
-    parameters, views = program.graph_signature.inputs_to_parameters, MemoryViews()
-    for node in program.graph.nodes:
-        views.record(node)
-        target = node.args[0] if node.args and is_in_place(node.target) else None
-        if isinstance(target, torch.fx.Node) and views.chain(target)[-1].name in parameters:
-            return True
-    return False
-
-
-def is_in_place(target: Any) -> bool:
-    """Return whether an operator writes into one of its arguments."""
-    return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
+    parameters = program.graph_signature.inputs_to_parameters
+    views = MemoryViews(partial(resolve_size, batch=EXPORT_BATCH))
+    targets = filter(None, map(written_tensor, program.graph.nodes))
+    return any(views.chain(target)[-1].name in parameters for target in targets)
 
 
 def is_active_norm(fx_node: Any) -> bool:

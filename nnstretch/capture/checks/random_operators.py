@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from nnstretch.capture.checks.operator_arguments import named_arguments
 from nnstretch.capture.rebuild_module import resolve_operator
 from nnstretch.errors import UnsupportedOp
 from nnstretch.graph import Graph, Node
@@ -38,12 +39,8 @@ def is_active_dropout(fx_node: Any) -> bool:
 
 def switches_of(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call that switch drawing on or off, by name."""
-    values: dict[str, Any] = {}
-    for number, parameter in enumerate(target._schema.arguments):
-        if parameter.name in SWITCHES:
-            given = kwargs.get(parameter.name, parameter.default_value)
-            values[parameter.name] = args[number] if number < len(args) else given
-    return values
+    values = named_arguments(target, args, kwargs)
+    return {name: value for name, value in values.items() if name in SWITCHES}
 
 
 def random_nodes(graph: Graph) -> Iterator[Node]:
