@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -12,6 +13,7 @@ from torch import nn
 from nnstretch.capture.captured_network import SizeRange
 from nnstretch.capture.onnx.inputs import match_inputs
 from nnstretch.errors import BadInput, describe_error
+from nnstretch.files.input_shapes import format_input_shapes
 from nnstretch.graph import Graph, InputShape, TensorSpec, Value, ValueRef
 from nnstretch.plan import Plan
 
@@ -87,9 +89,10 @@ def input_dtype(module: nn.Module) -> str:
 
 def order_inputs(spec: str, module: nn.Module, wanted: Sequence[InputShape]) -> list[InputShape]:
     """Return wanted inputs in the order of the module's `forward`. Raises BadInput for a gap."""
-    if not any(item.name for item in wanted):
-        return list(wanted)
     names = parameter_names(module)
+    if not any(item.name for item in wanted):
+        check_complete(spec, module, wanted)
+        return list(wanted)
     matched = match_inputs(wanted, names, spec)
     for name in names[: len(matched)]:
         if name not in matched:
@@ -97,7 +100,23 @@ def order_inputs(spec: str, module: nn.Module, wanted: Sequence[InputShape]) -> 
                 f"no shape of input {name}, {spec}, its forward takes {', '.join(names)} and the"
                 " inputs before a named one must be named"
             )
-    return [matched[name] for name in names[: len(matched)]]
+    ordered = [matched[name] for name in names[: len(matched)]]
+    check_complete(spec, module, ordered)
+    return ordered
+
+
+def check_complete(spec: str, module: nn.Module, ordered: Sequence[InputShape]) -> None:
+    """Check that `forward` needs no more inputs than are wanted. Raises BadInput."""
+    names = parameter_names(module)
+    missing = [name for name in names[len(ordered) :] if is_required(module, name)]
+    if not missing:
+        return
+    named = [replace(item, name=name) for name, item in zip(names, ordered, strict=False)]
+    named += [InputShape((1, 128), name) for name in missing]
+    raise BadInput(
+        f"no shape of input {', '.join(missing)}, {spec}, its forward takes {', '.join(names)}, say"
+        f" each, for instance --input '{format_input_shapes(named)}'"
+    )
 
 
 def parameter_names(module: nn.Module) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from nnstretch.capture.checks.source_lines import line_of_error
+from nnstretch.capture.checks.source_lines import refusal_reason
 from nnstretch.capture.memory.views import MemoryViews, written_tensor
 from nnstretch.errors import CannotCapture, NnstretchError
 
@@ -87,14 +87,6 @@ def export_fixed(module: nn.Module, examples: tuple[torch.Tensor, ...], name: st
             f"cannot capture {name} at input {shapes}, torch.export refuses:"
             f" {refusal_reason(error)}"
         ) from error
-
-
-def refusal_reason(error: Exception) -> str:
-    """Return why torch.export refuses a network, and at which of its lines where that is known."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    reason = (lines or [type(error).__name__])[0][:300]
-    place = line_of_error(error)
-    return f"{reason}; at {place}" if place else reason
 
 
 @contextmanager

@@ -93,6 +93,21 @@ def test_a_module_is_captured_at_named_inputs_of_any_type() -> None:
         example_inputs("net.py:Tokens", module, wanted[:1])
 
 
+@pytest.mark.parametrize("text", ["1,5:int64", "ids=1,5:int64"])
+def test_inputs_that_are_left_out_are_asked_for_by_name(text: str) -> None:
+    says = "no shape of input mask, net.py:Tokens, .* --input 'ids=1,5:int64;mask=1,128'"
+    with pytest.raises(BadInput, match=says):
+        example_inputs("net.py:Tokens", Tokens(), parse_input_shapes(text))
+
+
+def test_arguments_with_a_default_may_be_left_out() -> None:
+    class Scaled(nn.Module):
+        def forward(self, x: torch.Tensor, scale: float = 2.0) -> torch.Tensor:
+            return x * scale
+
+    assert len(example_inputs("net.py:Scaled", Scaled(), parse_input_shapes("1,5"))) == 1
+
+
 def test_a_plan_of_a_token_network_says_that_it_reads_integers(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(
         "from torch import nn\n"

@@ -17,6 +17,7 @@ from nnstretch.capture.torch_export import capture
 from nnstretch.cli import main
 from nnstretch.errors import CannotCapture, UnsupportedOp
 from nnstretch.export.bundle import export
+from nnstretch.export.onnx.convert import export_model
 from nnstretch.partition.pieces import export_whole
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.stretch import stretch
@@ -115,6 +116,30 @@ def test_an_average_with_a_divisor_of_its_own_is_refused_by_onnx(tmp_path: Path)
         export_net(module, tmp_path)
 
 
+class Recurrent(nn.Module):
+    def __init__(self, **settings: int | bool) -> None:
+        super().__init__()
+        self.recurrent = nn.LSTM(8, 6, batch_first=True, **settings)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.recurrent(x)[0]
+
+
+def rebuilt(module: nn.Module, x: torch.Tensor) -> nn.Module:
+    captured = trace(module.eval(), x, "net")
+    return build(captured.graph, captured.weights).eval()
+
+
+def test_a_projected_lstm_is_refused_by_onnx() -> None:
+    x = torch.randn(1, 5, 8)
+    for settings in ({"proj_size": 3}, {"proj_size": 3, "num_layers": 2, "bias": False}):
+        module = Recurrent(**settings)
+        torch.testing.assert_close(rebuilt(module, x)(x), module(x))
+        with pytest.raises(UnsupportedOp, match=r"lstm \(\w+\) in recurrent has proj_size, which"):
+            export_model("net", rebuilt(module, x), (x,))
+    export_model("net", rebuilt(Recurrent(num_layers=2, bidirectional=True), x), (x,))
+
+
 SIZED: dict[str, Step] = {
     "index": lambda x: x[:, x.mean((0, 2, 3)) > 0],
     "nonzero": lambda x: x + torch.nonzero(x > 0).shape[0],
@@ -137,6 +162,15 @@ def test_sizes_that_data_decide_are_refused_by_operator_module_and_line(operator
 def test_a_look_at_values_is_refused_with_its_line() -> None:
     with pytest.raises(CannotCapture, match=r"torch.export refuses: .*; at test_refused_networks"):
         trace(network(lambda x: x if x.sum() > 0 else -x), torch.zeros(SHAPE), "net")
+
+
+def test_a_line_of_pythons_own_library_is_not_named() -> None:
+    class Scaled(nn.Module):
+        def forward(self, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+            return x * scale
+
+    with pytest.raises(CannotCapture, match=r"missing a required argument: 'scale'$"):
+        trace(Scaled(), torch.zeros(SHAPE), "net")
 
 
 def test_lower_precision_that_is_left_out_is_noted(

@@ -12,6 +12,17 @@ import torch
 FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]))
 """Folders of PyTorch and of this package: their lines are nobody's mistake."""
+STANDARD_LIBRARY = str(Path(traceback.__file__).parent)
+PACKAGE_FOLDERS = ("site-packages", "dist-packages")
+"""Folders of installed packages, which may lie inside the standard library's."""
+
+
+def refusal_reason(error: Exception) -> str:
+    """Return why torch.export refuses a network, and at which of its lines where that is known."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    reason = (lines or [type(error).__name__])[0][:300]
+    place = line_of_error(error)
+    return f"{reason}; at {place}" if place else reason
 
 
 def line_of_error(error: BaseException) -> str:
@@ -32,6 +43,11 @@ def innermost(frames: Iterable[tuple[str, int | str]]) -> str:
     """Return the last of some lines, file and number, that is the network's own."""
     place = ""
     for file, line in frames:
-        if not file.startswith((*LIBRARIES, "<")):
+        if not file.startswith((*LIBRARIES, "<")) and not is_standard(file):
             place = f"{Path(file).name}:{line}"
     return place
+
+
+def is_standard(file: str) -> bool:
+    """Return whether a file is of Python's standard library."""
+    return file.startswith(STANDARD_LIBRARY) and not any(name in file for name in PACKAGE_FOLDERS)

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import onnx
@@ -39,7 +40,7 @@ def export_model(name: str, module: nn.Module, inputs: tuple[torch.Tensor, ...])
 
     Raises UnsupportedOp with PyTorch's first reason where an operator has no ONNX form.
     """
-    check_divisors(name, module)
+    check_operators(name, module)
     try:
         with silence_python(), torch.no_grad(), keep_operator_tables(), FourDimensionalAttention():
             program = torch.onnx.export(
@@ -62,20 +63,40 @@ def export_model(name: str, module: nn.Module, inputs: tuple[torch.Tensor, ...])
     return model
 
 
-def check_divisors(name: str, module: nn.Module) -> None:
-    """Check that no average has a divisor of its own: PyTorch's exporter leaves it out.
+def check_operators(name: str, module: nn.Module) -> None:
+    """Check that PyTorch's exporter leaves nothing out: it ignores an average's own divisor, and
+    the projection of an LSTM.
 
-    Raises UnsupportedOp with the first one, in a module that was rebuilt from a graph.
+    Raises UnsupportedOp with the first such operator, in a module that was rebuilt from a graph.
     """
     for part in module.modules():
         for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
-            if node.target in AVERAGES and len(node.args) > DIVISOR and node.args[DIVISOR]:
+            if reason := left_out(node):
+                operator = node.target._schema.name.partition("::")[2]
                 where = node.meta.get(MODULE) or "forward"
                 raise UnsupportedOp(
-                    f"cannot export {name} to ONNX, {node.target._schema.name.partition('::')[2]}"
-                    f" ({node.name}) in {where} has divisor_override={node.args[DIVISOR]}, which"
-                    " ONNX's AveragePool has not; average without it and multiply the result"
+                    f"cannot export {name} to ONNX, {operator} ({node.name}) in {where} has"
+                    f" {reason}"
                 )
+
+
+def left_out(node: torch.fx.Node) -> str:
+    """Return what of a call ONNX's operator has not, and what to do instead; else nothing."""
+    args: Any = node.args
+    if node.target in AVERAGES and len(args) > DIVISOR and args[DIVISOR]:
+        return (
+            f"divisor_override={args[DIVISOR]}, which ONNX's AveragePool has not; average without"
+            " it and multiply the result"
+        )
+    if node.target is torch.ops.aten.lstm.input:
+        _, _, weights, has_biases, layers, _, _, is_bidirectional, *_ = args
+        runs = layers * (2 if is_bidirectional else 1)
+        if len(weights) > runs * (4 if has_biases else 2):
+            return (
+                "proj_size, which ONNX's LSTM has not; train another network, such as a linear"
+                " layer behind an LSTM without it"
+            )
+    return ""
 
 
 def refusal(module: nn.Module, error: Exception) -> str:
