@@ -187,14 +187,25 @@ def test_the_first_size_of_the_inputs_is_the_batch_unless_it_is_given(
     assert refused == "8 and 2 inputs at once, --input, write --batch N or equal first sizes"
 
 
-def test_a_number_may_be_an_input_and_one_of_another_type_is_refused(
+def test_a_number_may_be_an_input_and_one_of_another_type(
     capsys: pytest.CaptureFixture[str], networks: Path
 ) -> None:
     asked = (f"{networks}:scaled", "--accelerator", "stcp920", "--check", "--input")
     assert answer(capsys, *asked, "1,4;()")["max_abs_error"] == 0
     asked = (f"{networks}:of_bytes", "--accelerator", "stcp920", "--check", "--input")
-    refused = refusal(capsys, *asked, "2,4:uint8")
-    assert "cannot be carried out on this host, --check" in refused
+    assert answer(capsys, *asked, "2,4:uint8")["max_abs_error"] == pytest.approx(0, abs=1e-5)
+
+
+def test_what_the_host_cannot_compute_is_refused_in_one_line(
+    capsys: pytest.CaptureFixture[str], networks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> float:
+        raise NotImplementedError("no kernel of this type\nbehind it a stack")
+
+    monkeypatch.setattr("nnstretch.accelerate.execute.check", fail)
+    asked = (f"{networks}:tiny", "--accelerator", "stcp920", "--check")
+    refused = refusal(capsys, *asked)
+    assert "cannot be carried out on this host, --check, no kernel of this type" in refused
 
 
 def test_results_take_the_place_of_no_input_and_of_no_other_result(

@@ -207,7 +207,7 @@ def check_numbers(network: NetworkBatches, result: AccelerateResult) -> float:
     weights, cores = network.weights(result.per_cluster), rates.accelerator.cores
     try:
         return check(placed, cores, weights, inputs, network.outputs(examples))
-    except RuntimeError as error:  # such as inputs of another type than the float32 of a schedule
+    except RuntimeError as error:  # such as an operator that PyTorch lacks on the host
         raise UnsupportedOp(
             f"{network.name} cannot be carried out on this host, --check, {one_line(error)[:200]}"
         ) from None
