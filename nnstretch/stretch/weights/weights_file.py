@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -31,7 +32,8 @@ def read_image_task(path: str | Path) -> ImageTask | None:
 
     Raises BrokenFile where it says something else, UnknownName for a missing file.
     """
-    _, texts = read_tensors(as_path(path, "weights"))
+    with open_weights(as_path(path, "weights")) as file:
+        texts = file.metadata() or {}
     if IMAGE_TASK not in texts:
         return None
     try:
@@ -151,9 +153,16 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
     Raises UnknownName for a missing file, BrokenFile for one that is no safetensors file.
     """
+    with open_weights(path) as file:
+        return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
+
+
+@contextmanager
+def open_weights(path: Path) -> Iterator[safe_open]:
+    """Open a weights file whose header is sound. Raises UnknownName or BrokenFile."""
     check_header(path)
     try:
         with safe_open(path, framework="pt") as file:
-            return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
+            yield file
     except SafetensorError as error:
         raise BrokenFile(f"weights {path}, not a safetensors file, {error}") from None
