@@ -155,7 +155,8 @@ class Server(ScheduledServer):
         self._side.process.check()
         timeout, deadline_us = Timeout(timeout_s), checked_deadline_us(deadline_ms)
         values = self.network.inputs(inputs, copied=True)
-        while (reply := self._open.add(values, self._threads.now_us + deadline_us)) is None:
+        due_us = self._threads.now_us + deadline_us
+        while (reply := self._open.add(values, due_us)) is None:
             self._open.wait_for_room(timeout)
         return reply
 

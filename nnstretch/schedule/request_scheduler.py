@@ -13,7 +13,7 @@ from math import inf
 
 from nnstretch.errors import Cancelled, NnstretchError, ProcessorFailed, Stuck
 from nnstretch.protocols import Executor, Policy
-from nnstretch.schedule.costs.cost_rows import CostRows
+from nnstretch.schedule.costs.cost_rows import ROUNDING, CostRows
 from nnstretch.schedule.event_loop import EventLoop
 from nnstretch.schedule.loop.processor_queue import Queueing
 from nnstretch.schedule.policies.failover import Failover, fail_over
@@ -240,7 +240,8 @@ class RequestScheduler:
         next_us = self._deadlines.next_us(self._open.keys())
         if next_us < self._next_us:
             self._next_us = next_us
-            self._executor.set_timer(next_us, DeadlineTimer())
+            # What ends at its deadline is heard first, and is not late.
+            self._executor.set_timer(next_us * (1 + 2 * ROUNDING), DeadlineTimer())
 
     def _close(self, number: int, error: Exception | None) -> bool:
         request = self._open.pop(number, None)

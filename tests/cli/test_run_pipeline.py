@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from nnstretch.bundle.bundle import Bundle, read_bundle, write_bundle
 from nnstretch.cli import run_verb
 from nnstretch.errors import BadInput
 from nnstretch.partition.measured import CLEARLY_FASTER
+from nnstretch.run.pipelines.metrics import measure_pipeline
+from nnstretch.run.pipelines.pipeline import Pipeline
 from nnstretch.run.results.npy_files import write_npy
 
 STAGES = """
@@ -227,6 +230,31 @@ def test_items_that_fail_are_counted_and_the_first_error_is_shown(
     )
     assert found["failed"] == 50 - (20 - 12), "a dozen ran alone"
     assert "stage m1, RuntimeError: lens cap" in found["first_error"]
+    assert found["items"] == 50
+
+
+@pytest.mark.parametrize("every", [1, 10])
+def test_only_items_with_a_result_count_as_results(every: int) -> None:
+    """A stage that fails at once on the others would make a stream of failures look fast."""
+
+    def slow_or_failing(x: np.ndarray) -> np.ndarray:
+        calls.append(0)
+        if len(calls) % every == 0 and every > 1:
+            time.sleep(0.01)
+            return np.asarray(x)
+        raise ValueError("no good")
+
+    calls: list[int] = []
+    with Pipeline(chain(2, (0,)), {"stages:m0": slow_or_failing}) as pipeline:
+        metrics = measure_pipeline(pipeline, np.ones((3, 3), np.float32), 40, lambda result: None)
+    results = 40 // every if every > 1 else 0
+    assert (len(metrics.ended_us), metrics.failed_items) == (results, 40 - results)
+    assert len(metrics.latencies_us) == results
+    if results:
+        assert min(metrics.latencies_us) >= 10_000
+        assert metrics.period_us >= 10_000
+    else:
+        assert (metrics.period_us, metrics.efficiency) == (0.0, 0.0)
 
 
 def test_a_stream_that_stops_says_what_the_stage_said(

@@ -109,6 +109,18 @@ def test_what_is_taken_back_or_too_late_ends_at_once_and_makes_room() -> None:
     )
 
 
+def test_a_deadline_counts_from_the_call_that_waits_for_room() -> None:
+    network = Gated()
+    with Server(branched_bundle(), capacity=1, networks={"main": network}) as server:
+        running = server.submit(image(0))
+        assert network.entered.wait(30)
+        threading.Timer(0.2, network.gate.set).start()
+        late = server.submit(image(1), deadline_ms=50)
+        with pytest.raises(DeadlineMissed, match="request 1 missed its deadline"):
+            late.result(30)
+        assert running.result(30).shape
+
+
 def test_closing_answers_what_is_open_and_takes_no_more() -> None:
     server = Server(branched_bundle())
     open_ = [server.submit(image(seed)) for seed in range(5)]

@@ -16,6 +16,8 @@ from nnstretch.schedule.event_loop import EventLoop
 from nnstretch.schedule.executors.virtual import VirtualExecutor
 from nnstretch.schedule.finish_times import TaskCosts
 from nnstretch.schedule.loop.processor_queue import Queueing
+from nnstretch.schedule.request import Request
+from nnstretch.schedule.request_scheduler import RequestScheduler
 from nnstretch.schedule.static_schedules.insertion import (
     PlaceAll,
     cpop,
@@ -27,6 +29,7 @@ from nnstretch.schedule.static_schedules.insertion import (
 )
 from nnstretch.schedule.static_schedules.planned_jobs import PlannedJobs
 from nnstretch.schedule.task_graphs.schedule_faults import schedule_faults
+from nnstretch.soc import Processor
 from nnstretch.task import Task
 from nnstretch.task_graph import TaskGraph
 from nnstretch.testing.strategies import costed_task_graphs
@@ -153,3 +156,45 @@ def test_a_withdrawn_job_holds_no_other(graph: TaskGraph) -> None:
     ended = {span.task.name for span in trace.spans}
     for number in (0, 2):
         assert ended >= {task.name for task in instance(graph, number)}
+
+
+def test_the_time_of_a_cancelled_job_is_free_for_the_next() -> None:
+    processors = Processor("fast", "cpu", 2), Processor("slow", "gpu", 2)
+    first = (Task("a", "a", plan="long"), Task("b", "b", frozenset({"a"}), plan="long"))
+    then = (Task("c", "c", plan="short"),)
+    cost_us = {
+        (("long", "a"), "fast"): 10.0,
+        (("long", "a"), "slow"): 1000.0,
+        (("long", "b"), "fast"): 100.0,
+        (("long", "b"), "slow"): 10000.0,
+        (("short", "c"), "fast"): 10.0,
+        (("short", "c"), "slow"): 60.0,
+    }
+    graphs = {}
+    for name, tasks in (("long", first), ("short", then)):
+        own_us = {key: us for key, us in cost_us.items() if key[0][0] == name}
+        graphs[name] = TaskGraph(name, tasks, processors, own_us, {})
+    clock, costs = VirtualExecutor(processors, cost_us), CostRows(processors, TaskCosts(cost_us))
+    policy = PlannedJobs(
+        *(costs, graphs, place_by_heft, lambda at_us: clock.set_timer(at_us, "")),
+        is_open=lambda number: scheduler.is_open(number),
+    )
+    spans: list[Span] = []
+    scheduler = RequestScheduler(
+        *(processors, policy, clock, lambda request: None, cost_us, spans.append),
+        costs=costs,
+        queueing=Queueing.UNBOUNDED,
+        placed=False,
+    )
+    scheduler.submit(Request(1, instance(graphs["long"], 1)))
+    clock.set_timer(5.0, "cancel")
+    clock.set_timer(6.0, "arrive")
+    while (tag := scheduler.step()) is not None:
+        if tag == "cancel":
+            scheduler.cancel(1)
+        if tag == "arrive":
+            scheduler.submit(Request(2, instance(graphs["short"], 2)))
+    assert [(s.task.name, s.processor, s.start_us, s.end_us) for s in spans] == [
+        ("a#1", "fast", 0.0, 10.0),
+        ("c#2", "fast", 10.0, 20.0),
+    ]

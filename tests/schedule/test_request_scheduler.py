@@ -168,6 +168,23 @@ def test_an_error_reaches_its_own_request_alone() -> None:
     }
 
 
+def test_what_ends_at_its_deadline_is_answered() -> None:
+    alone = Bell()
+    clock = VirtualExecutor(PHONE, TIMES_US)
+    service = service_on(clock, alone)
+    service.submit(branched(0))
+    while service.step() is not None:
+        pass
+    end_us = alone.by_request[0].ended_us
+    for deadline_us, is_answered in ((end_us, True), (end_us - 0.01, False)):
+        bell = Bell()
+        service = service_on(VirtualExecutor(PHONE, TIMES_US), bell)
+        service.submit(branched(0, deadline_us=deadline_us))
+        while service.step() is not None:
+            pass
+        assert (bell.by_request[0].error is None) == is_answered
+
+
 def test_deadlines_and_cancellation_end_a_request_at_once() -> None:
     bell = Bell()
     clock = VirtualExecutor(PHONE, TIMES_US)
@@ -182,7 +199,7 @@ def test_deadlines_and_cancellation_end_a_request_at_once() -> None:
         pass
     ends = bell.by_request
     assert isinstance(ends[0].error, DeadlineMissed)
-    assert ends[0].ended_us == 35.0
+    assert ends[0].ended_us == pytest.approx(35.0)
     assert isinstance(ends[1].error, Cancelled)
     assert ends[2].error is None
     assert not any(span.task.name.endswith("#1") for span in bell.spans)

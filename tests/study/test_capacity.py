@@ -104,7 +104,12 @@ def test_ctrl_c_keeps_what_is_done_and_the_next_run_trains_the_rest(
         (["--tolerance", "nan"], "tolerance is nan"),
         (["--depths", "1,0"], "depths holds 0"),
         (["--loss.distill", "0.5"], "loss.distill is 0.5"),
+        (["--loss.features", "0.5"], "loss.features is 0.5"),
         (["--branched.drop", "0.1"], "branched.drop is 0.1"),
+        (
+            ["--branched.inherit", "none", "--weights", "w.safetensors"],
+            "branched.inherit is none, capacity study",
+        ),
         (["--epochs", "0"], "trainer.max_epochs, 0 is out of range"),
         (["--epochs", "1", "--trainer.max_epochs", "2"], "--trainer.max_epochs is given, too"),
         (["--weights", "nowhere.safetensors"], "no weights nowhere.safetensors"),

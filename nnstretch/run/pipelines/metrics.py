@@ -31,8 +31,9 @@ class PipelineMetrics:
     manifest: Manifest
     stage_graph: StageGraph
     ended_us: tuple[float, ...]
-    """By item, in order."""
+    """By item that has a result, in order."""
     latencies_us: tuple[float, ...]
+    """Of the same items."""
     service_us: Mapping[str, float]
     """By step, the median of its slowest replica."""
     trace: Trace
@@ -40,10 +41,12 @@ class PipelineMetrics:
     """Whether stages on one processor share it, as on the chip; threads of this host do not."""
     late_items: int = 0
     """Items whose numbers took longer than their time at any emulated stage."""
+    failed_items: int = 0
+    """Items that ended with an error instead of a result."""
 
     @cached_property
     def period_us(self) -> float:
-        """Return the time between two results while the pipeline is full.
+        """Return the time between two results while the pipeline is full, 0 where none came.
 
         Neither the first items nor the last count where there are enough. Where items were late it
         is no less than the busiest emulated processor takes: results that the host held up behind
@@ -60,7 +63,7 @@ class PipelineMetrics:
         full = in_order[skipped : len(in_order) - skipped]
         steady = full if len(full) > 1 else in_order
         if len(steady) < 2:
-            return self.latencies_us[-1]
+            return self.latencies_us[-1] if self.latencies_us else 0.0
         return (steady[-1] - steady[0]) / (len(steady) - 1)
 
     @property
@@ -134,7 +137,12 @@ class PipelineMetrics:
 
     @property
     def efficiency(self) -> float:
-        """Return the bottleneck over the period: 1 where nothing but the slowest stage counts."""
+        """Return the bottleneck over the period: 1 where nothing but the slowest stage counts.
+
+        0 where there is no result.
+        """
+        if not self.ended_us:
+            return 0.0
         return self.bottleneck_us / self.period_us if self.period_us else 1.0
 
     @property
@@ -184,10 +192,13 @@ def measure_pipeline(
 ) -> PipelineMetrics:
     """Stream one item again and again through a pipeline; `heard` is called with each result."""
     dilation, ended_us, latencies_us = pipeline.dilation, list[float](), list[float]()
-    late_items = 0
+    late_items = failed_items = 0
     for result in pipeline.stream(repeat(inputs, items)):
         heard(result)
         late_items += result.late
+        if result.error is not None:
+            failed_items += 1
+            continue
         ended_us.append(result.ended_us / dilation)
         latencies_us.append(result.latency_us / dilation)
     return PipelineMetrics(
@@ -199,6 +210,7 @@ def measure_pipeline(
         pipeline.trace(),
         pipeline.emulated,
         late_items,
+        failed_items,
     )
 
 

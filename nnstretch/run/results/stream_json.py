@@ -231,7 +231,7 @@ def stream_json(
     """Return what both clocks have; `rows` are the counts of each stage."""
     manifest = request.bundle.manifest
     forecast_us = predicted_bottleneck_us(manifest, request.processors)
-    latency_us = percentiles(metrics.latencies_us)
+    latency_us = percentiles(metrics.latencies_us or (0.0,))
     period_us = metrics.period_us
     processors = {}
     for name, time_us in busy_us.items():
@@ -240,7 +240,7 @@ def stream_json(
     return {
         "model": manifest.model,
         "mode": "pipeline",
-        "items": len(metrics.ended_us),
+        "items": len(metrics.ended_us) + metrics.failed_items,
         "backend": describe_choice(request.sequential.backends, manifest),
         "latency_ms": {name: time_us / 1e3 for name, time_us in latency_us.items()},
         "period_ms": period_us / 1e3,

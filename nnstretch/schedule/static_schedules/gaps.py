@@ -10,6 +10,8 @@ from math import inf
 class Gaps:
     """Gaps of a processor in order of time; the last has no end.
 
+    Between intervals that touch is none, also for a task that takes no time.
+
     A search takes O(log gaps) and a step for every gap that is too short.
     """
 

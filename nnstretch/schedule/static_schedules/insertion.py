@@ -101,7 +101,11 @@ def critical_path_priorities_us(graph: IndexedGraph) -> list[float]:
 
 
 def critical_path(graph: IndexedGraph, priority_us: list[float]) -> list[int]:
-    """Return the longest way from a beginning to an end; at equal lengths the first in order."""
+    """Return the way along the largest priorities from a beginning to an end, as CPOP walks it.
+
+    At equal ones the first in order. Where a reader owes its priority to another way, this one is
+    shorter than the longest.
+    """
     entries = [task for task in graph.tasks if not graph.needs[task]]
     length_us = max(priority_us[task] for task in entries)
 

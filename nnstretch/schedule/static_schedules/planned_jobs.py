@@ -83,6 +83,8 @@ class PlannedJobs:
         self._place_all = place_all
         self._wake = wake
         self._is_open = is_open
+        self._gave_back = False
+        """Whether slots were dropped whose time is not free in the gaps yet."""
         self._withdrawn = 0
         """Tasks that had been withdrawn when jobs were looked through last."""
         self._given: set[JobKey] = set()
@@ -116,6 +118,7 @@ class PlannedJobs:
     def _forget(self, plan: str, request: int) -> None:
         job = self._jobs.pop((plan, request), None)
         if job is not None:
+            self._gave_back = True
             for order in self._orders:
                 order[:] = [slot for slot in order if slot.job is not job]
 
@@ -194,6 +197,8 @@ class PlannedJobs:
 
     def _is_late(self, now_us: float, processors: Sequence[ProcessorState]) -> bool:
         """Return whether anything is not as planned."""
+        if self._gave_back:
+            return True
         for state in processors:
             order = self._orders[state.index]
             if order and order[0].start_us < now_us - EPSILON * max(1.0, now_us):
@@ -205,6 +210,7 @@ class PlannedJobs:
 
     def _replay(self, now_us: float, processors: Sequence[ProcessorState]) -> None:
         """Say anew when planned tasks start, in their order, from what is known now."""
+        self._gave_back = False
         free_us = [max(now_us, state.free_us) for state in processors]
         places: dict[int, int] = {}
         for place, order in enumerate(self._orders):

@@ -63,10 +63,16 @@ class CapacityRequest:
                 f"tolerance is {100 * self.tolerance:g} points, capacity study, it must lie between"
                 " 0 and 100"
             )
-        if self.recipe.loss.distill > 0:
+        for key in ("distill", "features"):
+            if (share := getattr(self.recipe.loss, key)) > 0:
+                raise BadInput(
+                    f"loss.{key} is {share}, capacity study, the original has no teacher, leave it"
+                    " at 0"
+                )
+        if self.weights is not None and self.recipe.branched.inherit != "weights":
             raise BadInput(
-                f"loss.distill is {self.recipe.loss.distill}, capacity study, the original has no"
-                " teacher, leave it at 0"
+                f"branched.inherit is {self.recipe.branched.inherit}, capacity study, variants take"
+                " the weights as they are, leave it at weights, or leave the weights out"
             )
         if self.recipe.branched.drop > 0:
             raise BadInput(

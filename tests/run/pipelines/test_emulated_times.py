@@ -93,7 +93,9 @@ def emulated(
     latencies_us = tuple((e.ended_s - e.pushed_s) * 1e6 / dilation for e in entries)
     ended_us = tuple((e.ended_s - ORIGIN_S) * 1e6 / dilation for e in entries)
     service_us = {node.name: time_us for node, time_us in zip(nodes, stage_us, strict=True)}
-    return PipelineMetrics(bundle.manifest, nodes, ended_us, latencies_us, service_us, Trace(()))
+    late_items = sum(entry.late for entry in entries)
+    times_us = ended_us, latencies_us, service_us
+    return PipelineMetrics(bundle.manifest, nodes, *times_us, Trace(()), late_items=late_items)
 
 
 def side_by_side() -> Bundle:
@@ -127,7 +129,9 @@ def test_no_item_and_no_stream_is_faster_than_its_stages(data: st.DataObject) ->
     items = data.draw(st.lists(host_times(count), min_size=1, max_size=8))
     metrics = emulated(bundle, stage_us, data.draw(st.floats(1, 8)), items)
     assert min(metrics.latencies_us) >= metrics.critical_path_us - NOISE_US
-    assert metrics.bottleneck_us <= metrics.period_us + NOISE_US
+    # A start that is later than is made up for delays a result, also where nothing else is late.
+    if metrics.late_items or max(max(times.wake_s) for times in items) <= MADE_UP_S:
+        assert metrics.bottleneck_us <= metrics.period_us + NOISE_US
 
 
 def test_a_late_start_of_the_host_is_made_up_for() -> None:
