@@ -153,4 +153,7 @@ def _word(kind: Any) -> str:
     word = words.get(kind) or str(getattr(kind, "__name__", kind))
     element = _element_kind(kind)
     # A union's own "or" would read as if it belonged to the whole.
-    return word if element is None or len(_arms(element)) > 1 else f"{word} of {_word(element)}"
+    if element is None or len(_arms(element)) > 1:
+        return word
+    of_many = {int: "whole numbers", float: "numbers"}.get(element) or _word(element)
+    return f"{word} of {of_many}"

@@ -55,7 +55,7 @@ def test_what_the_annotations_say_is_taken_as_it_is() -> None:
         ({"plans": (None,)}, r"plans\[0\] is None \(NoneType\), needed is Plan$"),
         ({"plans": 3}, r"plans is 3 \(int\), needed is tuple of Plan or None$"),
         ({"rows": [(1.0,), (2, "3")]}, r"rows\[1\]\[1\] is '3' \(str\), needed is a number$"),
-        ({"rows": [3]}, r"rows\[0\] is 3 \(int\), needed is tuple of a number$"),
+        ({"rows": [3]}, r"rows\[0\] is 3 \(int\), needed is tuple of numbers$"),
         ({"count": 1.0}, r"count is 1.0 \(float\), needed is a whole number"),
         ({"count": True}, r"count is True \(bool\), needed is a whole number"),
         ({"count": 10**400}, "count is an integer of 1329 bits"),

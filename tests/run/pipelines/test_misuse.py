@@ -277,11 +277,11 @@ def test_what_is_no_function_is_refused_at_once() -> None:
     ("durations_us", "dilation", "why"),
     [
         (None, 1.0, "durations_us is None"),
-        ((1.0, 2.0), 1.0, "durations_us is"),
+        ((1.0, 2.0), 1.0, r"durations_us\[0\] is 1\.0 \(float\), needed is tuple of numbers"),
         (((1.0,),), 1.0, r"durations_us is \(\(1\.0,\),\), pace .* each replica .* \[1, 1\]"),
         (((1.0, 2.0), (1.0,)), 1.0, "durations_us is .* each replica"),
         (((-1.0,), (1.0,)), 1.0, "durations_us is .* begin at 0"),
-        (((math.nan,), (1.0,)), 1.0, "durations_us is"),
+        (((math.nan,), (1.0,)), 1.0, r"durations_us\[0\]\[0\] is nan"),
         (((1.0,), (1.0,)), 0.0, "dilation is 0"),
         (((1.0,), (1.0,)), 10**400, "dilation is"),
     ],
