@@ -170,7 +170,7 @@ class PlannedJobs:
             key = task.plan, task.request
             is_new = key not in self._jobs and key not in self._given
             if is_new and task.plan in self._graphs:
-                if self._is_late(now_us, processors):
+                if self._gave_back or self._is_late(now_us, processors):
                     self._replay(now_us, processors)
                 self._jobs[key] = self._plan(task.plan, now_us, processors)
             if not self._take_slot(task):
@@ -197,8 +197,6 @@ class PlannedJobs:
 
     def _is_late(self, now_us: float, processors: Sequence[ProcessorState]) -> bool:
         """Return whether anything is not as planned."""
-        if self._gave_back:
-            return True
         for state in processors:
             order = self._orders[state.index]
             if order and order[0].start_us < now_us - EPSILON * max(1.0, now_us):
@@ -266,9 +264,8 @@ class PlannedJobs:
         """Take a slot out of its order: its task starts now."""
         self._orders[state.index].remove(slot)
         start_us = max(now_us, self._data_us(slot, state.index))
-        end_us = start_us + slot.job.indexed.costs_us[slot.index][state.index]
-        slot.job.ends_us[slot.index] = end_us
-        self._last_ends_us[state.index] = end_us
+        cost_us = slot.job.indexed.costs_us[slot.index][state.index]
+        slot.job.ends_us[slot.index] = self._last_ends_us[state.index] = start_us + cost_us
         self._count_down(slot)
 
     def _count_down(self, slot: PlannedSlot) -> None:
@@ -295,10 +292,8 @@ class PlannedJobs:
     def _pick_loose(self, now_us: float, processors: Sequence[ProcessorState]) -> Choice | None:
         for task in self._loose.values():
             row = self._costs.row(task)
-            ends: list[tuple[float, int]] = []
-            for state in processors:
-                if state.open and state.alive:
-                    ends.append((max(now_us, state.free_us) + row[state.index], state.index))
+            there = [state for state in processors if state.open and state.alive]
+            ends = [(max(now_us, s.free_us) + row[s.index], s.index) for s in there]
             if ends and min(ends)[0] < float("inf"):
                 del self._loose[task.name]
                 return task, processors[min(ends)[1]]
