@@ -10,6 +10,6 @@ def named_arguments(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
     """Return the arguments of a call by name, defaults where the call leaves them out."""
     values: dict[str, Any] = {}
     for number, parameter in enumerate(target._schema.arguments):
-        given = kwargs.get(parameter.name, parameter.default_value)
-        values[parameter.name] = args[number] if number < len(args) else given
+        keyword = kwargs.get(parameter.name, parameter.default_value)
+        values[parameter.name] = args[number] if number < len(args) else keyword
     return values

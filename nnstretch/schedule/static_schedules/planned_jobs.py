@@ -292,8 +292,8 @@ class PlannedJobs:
     def _pick_loose(self, now_us: float, processors: Sequence[ProcessorState]) -> Choice | None:
         for task in self._loose.values():
             row = self._costs.row(task)
-            there = [state for state in processors if state.open and state.alive]
-            ends = [(max(now_us, s.free_us) + row[s.index], s.index) for s in there]
+            usable = [state for state in processors if state.open and state.alive]
+            ends = [(max(now_us, s.free_us) + row[s.index], s.index) for s in usable]
             if ends and min(ends)[0] < float("inf"):
                 del self._loose[task.name]
                 return task, processors[min(ends)[1]]

@@ -110,8 +110,8 @@ def contradictions(
         without = replace(limits, **{name: unlimited[name]})
         if ExactSearch(tables, options, without, 1.0, progress).run().best is not None:
             names.append(name)
-    held = held_limit_name(tables.space)
-    return [held if name == "max_held" else name for name in names or set_names]
+    memory_limit = held_limit_name(tables.space)
+    return [memory_limit if name == "max_held" else name for name in names or set_names]
 
 
 def nowhere_to_branch(space: SearchSpace) -> str:
