@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.search_bounds import crossings, random_prices, reached, slack, space_of
-from support.search_instances import random_instance
+from support.search_bounds import (
+    crossings,
+    loosened,
+    random_prices,
+    reached,
+    slack,
+    space_of,
+    with_dear_copies,
+)
+from support.search_instances import Instance, random_instance
 
 from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go
@@ -18,6 +27,7 @@ from nnstretch.stretch.search.bounds.cutting_planes import CuttingPlanes
 from nnstretch.stretch.search.bounds.multipliers import Multipliers
 from nnstretch.stretch.search.bounds.relaxations import known_rows
 from nnstretch.stretch.search.constraints import NetworkLimits
+from nnstretch.stretch.search.label_setting import branch_join
 from nnstretch.stretch.search.label_setting.combinations import candidate_combinations
 from nnstretch.stretch.search.label_setting.dominance import undominated
 from nnstretch.stretch.search.label_setting.small_sums import SmallSums
@@ -47,16 +57,45 @@ def at_least_equal(
     return np.asarray(fine)
 
 
+def priced_limits(prices: Multipliers, bounds: NetworkLimits) -> Multipliers:
+    """Return prices of what is limited, as a search has them: else work is worth nothing."""
+    per_mac = prices.per_mac
+    if bounds.min_macs <= 0:
+        per_mac = min(0.0, per_mac)
+    if bounds.max_macs == math.inf:
+        per_mac = max(0.0, per_mac)
+    return replace(
+        prices, per_mac=per_mac, per_param=prices.per_param if bounds.min_params > 0 else 0.0
+    )
+
+
 @pytest.mark.parametrize("most", [10**9, 3])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_combinations_within_the_limits_are_kept_or_dominated(seed: int, most: int) -> None:
     """Below the room, and below what was left out, each combination is kept or another is at least
     equal.
     """
-    rng, one = Random(seed), random_instance(seed)
+    check_combinations(random_instance(seed), Random(seed), most)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_combination_whose_copies_take_too_long_dominates_none(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies of (96, 128) channels and of (48, 176) differ, though both merge into as many."""
+    monkeypatch.setattr(branch_join, "DOMINANCE_FROM", 0)
+    rng = Random(seed)
+    one = with_dear_copies(loosened(random_instance(seed)), rng)
+    least = NetworkLimits(min_macs=rng.choice((0.0, 0.8 * one.graph.macs)))
+    check_combinations(replace(one, width_steps=12, bounds=least), rng, 10**9)
+
+
+def check_combinations(one: Instance, rng: Random, most: int) -> None:
+    """Compare candidates with all combinations, at every merged width of every option."""
     space = space_of(one)
     every = list(segment_options(CostTables(space)))
-    values = cost_to_go(space, every, random_prices(rng, space), None, 1.05)
+    prices = priced_limits(random_prices(rng, space), one.bounds)
+    values = cost_to_go(space, every, prices, None, 1.05)
     for number, _, width, combinations in crossings(every, space):
         option, after = every[number], reached(every[number], combinations, values)
         room_us = (

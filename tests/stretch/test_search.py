@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 from support.brute_force import BruteForce
 from support.optimal_plans import check_is_optimal, least_latency
-from support.search_bounds import search_by_arrays
+from support.search_bounds import dear_copies, search_by_arrays
 from support.search_instances import NETWORK, chip, four_processors, random_instance
 from support.slow_half import half_slow
 
@@ -28,6 +28,7 @@ from nnstretch.stretch.search.constraints import (
     SegmentLimits,
     constraints_of,
 )
+from nnstretch.stretch.search.label_setting import branch_join
 from nnstretch.stretch.search.options.segment_options import segment_options
 from nnstretch.stretch.search.search import search
 from nnstretch.stretch.search.search_problem import SearchProblem
@@ -53,6 +54,16 @@ def test_the_optimum_is_what_brute_force_finds(
 @pytest.mark.parametrize("seed", [0, 1, 3, 7])
 def test_the_optimum_of_four_processors_is_what_brute_force_finds(seed: int) -> None:
     one = four_processors(seed)
+    check_is_optimal(one, BruteForce(one).best())
+
+
+@pytest.mark.parametrize("seed", [1, 7, 36, 40, 106, 150])
+def test_the_optimum_is_found_where_copies_decide_which_widths_may_meet(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A faster combination that breaks a rule makes no other pointless, however many there are."""
+    monkeypatch.setattr(branch_join, "DOMINANCE_FROM", 0)
+    one = dear_copies(seed)
     check_is_optimal(one, BruteForce(one).best())
 
 

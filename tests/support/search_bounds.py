@@ -10,18 +10,20 @@ import numpy as np
 import pytest
 import torch
 from support.brute_force import all_combinations
-from support.search_instances import Instance
+from support.search_instances import Instance, Rate
+from support.toy_network import residual
 
 from nnstretch.capture import capture, load_model
 from nnstretch.kernel import MOBILE_FUSION, ChannelBlockedLayout, FusionRules
 from nnstretch.predict import load_soc
+from nnstretch.soc import Link, Processor, Soc
 from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.bounds import lagrangian, option_bounds, relaxations
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
 from nnstretch.stretch.search.compiled.library import load_kernels
-from nnstretch.stretch.search.constraints import SegmentLimits
+from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits
 from nnstretch.stretch.search.label_setting import (
     combinations,
     dominance,
@@ -44,6 +46,45 @@ def loosened(one: Instance) -> Instance:
     """Return an instance whose rules refuse few combinations."""
     few = {name: getattr(LOOSE, name) for name in ("beta", "main_macs", "segment_macs")}
     return replace(one, limits=replace(one.limits, **few))
+
+
+def with_dear_copies(one: Instance, rng: Random) -> Instance:
+    """Return an instance where copies decide which widths of branches may meet."""
+    space = space_of(one)
+    wide = max(
+        (option for option in segment_options(CostTables(space)) if option.branched),
+        key=lambda option: option.bounds.communication_us / option.bytes_out,
+        default=None,
+    )
+    if wide is None:
+        return one
+    kib = wide.bytes_out * space.original_width(wide.j) / 1024
+    usual = wide.bounds.communication_us / kib
+    processors = tuple(
+        replace(
+            processor,
+            copy_in=Link(),
+            copy_out=Link(0.0, usual * rng.choice((0.5, 1.0, 2.0)) / rng.uniform(0.2, 0.9)),
+            sync_us=0.0,
+        )
+        for processor in one.soc.processors
+    )
+    return replace(one, soc=replace(one.soc, processors=processors, merge=Link()))
+
+
+def dear_copies(seed: int) -> Instance:
+    """One block on two or three processors, where copies decide which widths may meet."""
+    rng, names = Random(seed), ("cpu", "dsp") if seed % 2 else ("cpu", "gpu", "dsp")
+    graph = residual(((rng.choice((32, 48, 64)), 1),), rng.choice((16, 32)), 16)
+    alpha, main_macs = rng.choice((0.1, 0.3, 0.5)), rng.choice((0.2, 0.4))
+    limits = SegmentLimits(alpha, 1.0, 0.3, 0.1, main_macs, rng.choice((0.5, 0.7, 0.8)))
+    least_macs = rng.choice((0.0, rng.uniform(0.8, 1.1))) * graph.macs
+    macs_per_us = 10 ** rng.uniform(2.7, 3.3)
+    rates = {name: Rate(name, macs_per_us * rng.choice((1.0, 1.3, 1.6))) for name in names}
+    processors = tuple(Processor(name, name, 2) for name in names)
+    soc, steps = Soc("toy", processors, "float32", rates), 12 if seed % 2 else 6
+    one = Instance(graph, soc, limits, NetworkLimits(least_macs), steps, ("concat",))
+    return with_dear_copies(one, rng)
 
 
 def space_of(one: Instance) -> SearchSpace:

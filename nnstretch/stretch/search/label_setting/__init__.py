@@ -2,6 +2,7 @@
 
 labels.py        labels and whole paths
 dominance.py     which rows no other row makes pointless
+branch_join.py  branches of an option joined one by one
 combinations.py  branch combinations of an option whose bound is good enough
 label_bounds.py  what completions of labels take at least
 extensions.py    those that may extend labels to good plans

@@ -254,14 +254,25 @@ class SegmentOption:
         )
         keep = np.isfinite(us)
         if self.branched:
-            copies_us = []
-            for link, (table, option) in zip(self.copies_in, tables, strict=True):
-                in_us = link.cost_us(self.bytes_in * width_in)
-                copies_us.append(in_us + table.copy_out_us[option])
-            crossing_us = np.maximum.reduce(copies_us) + self.sync_us + merge_us
-            keep &= self.bounds.amortises(crossing_us)
+            copies = zip(self.copies_us(width_in), options, strict=True)
+            copies_us = np.maximum.reduce([branch_us[option] for branch_us, option in copies])
+            keep &= self.amortises(copies_us, width)
             keep &= self.bounds.has_capacity(np.maximum.reduce(macs), combinations.macs)
         return combinations if keep.all() else combinations.take(np.flatnonzero(keep))
+
+    def copies_us(self, width_in: int) -> list[Array]:
+        """Return what the copies in and out of every option of each branch take, us."""
+        links = zip(self.copies_in, self.branch_tables, strict=True)
+        read_bytes = self.bytes_in * width_in
+        return [link.cost_us(read_bytes) + table.copy_out_us for link, table in links]
+
+    def amortises(self, copies_us: Array, width: Array) -> Array:
+        """Return where a meeting point of a merged width costs little enough.
+
+        `copies_us` are those of the branch whose copies take longest.
+        """
+        merge_us = self.merge_us + self.merge_us_per_channel * width
+        return np.asarray(self.bounds.amortises(copies_us + self.sync_us + merge_us))
 
     def params_by_limit(self, params: Sequence[Array]) -> Array:
         """Return parameters of `SearchSpace.holders`: `[combination, holder]`."""
