@@ -70,7 +70,7 @@ class Instance:
     def processors(self) -> tuple[str, ...]:
         return tuple(p.name for p in self.soc.processors)
 
-    def search(self) -> SearchResult:
+    def search(self, top: int = 1) -> SearchResult:
         """Ask it. Raises NoPlan where there is none."""
         low, high, params = self.bounds.min_macs, self.bounds.max_macs, self.bounds.min_params
         return search(
@@ -81,7 +81,8 @@ class Instance:
             low,
             high,
             params,
-            width_steps=self.width_steps,
+            top,
+            self.width_steps,
             merges=self.merges,
             max_params=self.max_params,
             min_meetings=self.bounds.min_meetings,

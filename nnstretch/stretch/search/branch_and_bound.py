@@ -49,6 +49,8 @@ class ExactSearch:
     """Numbers of the options that greedy plans used."""
     first_multipliers: Multipliers | None = None
     """Multipliers to begin with, from a search that was like this one."""
+    before: CostToGo | None = None
+    """Bounds at these multipliers over these options, or more."""
     bounds: list[CostToGo] = field(default_factory=list)
     """At the best multipliers, by falling bound."""
     exhausted: set[BeamLimits] = field(default_factory=set)
@@ -123,7 +125,7 @@ class ExactSearch:
         for n in range(rounds):
             report = partial(self.report_progress, "pricing", n + 1, rounds)
             factor = self.bins.trials if known else self.bins.first
-            values = self.evaluate(multipliers, factor, report)
+            values = self.evaluate(multipliers, factor, report, None if known else self.before)
             known.append(values)
             self.planes.bounds_us[multipliers] = values.total(self.limits)
             multipliers, ceiling_us = self.planes.propose()

@@ -126,13 +126,14 @@ class SearchProblem:
         return self.result(scored[:top], search, best)
 
     def other_plans(self, search: ExactSearch, top: int) -> list[Plan]:
-        """Return up to `top` - 1 good plans that differ from the best; none where time ends."""
+        """Return up to `top` - 1 other plans, the fastest; fewer where time ends."""
+        plans: list[Plan] = []
         try:
-            plans = [self.plan_from_path(path) for path in k_best(search, top - 1)]
-            return [plan for plan in plans if self.fits(plan)]
+            for path in k_best(search, top - 1, lambda path: self.fits(self.plan_from_path(path))):
+                plans.append(self.plan_from_path(path))
         except STOPS as stop:
             self.stopped_by = type(stop)
-            return []
+        return plans
 
     def unsearched_result(self, scored: ScoredPlan) -> SearchResult:
         """Return the original as the plan of a search that ended before all was priced."""

@@ -170,11 +170,13 @@ class BranchJoin:
         return rows[order[:most]]
 
     def join(self, b: int, totals: BranchOptions, branch: BranchOptions) -> JoinedOptions:
-        """Return joined rows within the slack and the rules, the least bounds of at most `most`."""
+        """Return joined rows within the slack, the least bounds of at most `most`."""
         joined = self.pairs(self.remaining_cost(self.best_rewards[b + 1 :]), totals, branch)
-        keeps_rules = self.keeps_rules(b, joined.totals)
-        if not keeps_rules.all():
-            joined = joined.take(np.flatnonzero(keeps_rules))
+        if b == len(self.branches) - 1:
+            all_macs = joined.totals.largest_macs, joined.totals.macs
+            has_capacity = self.option.bounds.has_capacity(*all_macs)
+            if not has_capacity.all():
+                joined = joined.take(np.flatnonzero(has_capacity))
         if self.may_dominate and len(joined) > min(self.most, DOMINANCE_FROM):
             joined = joined.take(self.undominated_joined(b, joined.totals))
         if len(joined) > self.most:
@@ -183,15 +185,6 @@ class BranchJoin:
             self.discarded_us = min(self.discarded_us, least_us)
             joined = joined.take(order[: self.most])
         return joined
-
-    def keeps_rules(self, b: int, totals: BranchOptions) -> Array:
-        """Return which combinations up to branch b some choice of those behind keeps admissible."""
-        behind = self.branches[b + 1 :]
-        least = sum(int(branch.channels_out.min()) for branch in behind)
-        keeps = self.option.amortises(totals.copies_us, totals.channels_out + least)
-        if behind:
-            return keeps
-        return keeps & self.option.bounds.has_capacity(totals.largest_macs, totals.macs)
 
     def pairs(
         self, remaining_us: Array, totals: BranchOptions, branch: BranchOptions
@@ -244,9 +237,16 @@ class BranchJoin:
         return self.undominated(options, [np.maximum(largest, macs)])
 
     def undominated_joined(self, b: int, totals: BranchOptions) -> Array:
-        """Return combinations up to branch b that no other dominates in all that counts."""
-        largest, macs = self.option.bounds.useful_macs(totals.largest_macs, totals.macs)
-        return self.undominated(totals, [macs, largest, -self.decisive_copies_us(b, totals)])
+        """Return combinations up to branch b that no other dominates in all that counts.
+
+        One whose copies no choice of the branches behind amortises makes no other pointless.
+        """
+        least = sum(int(branch.channels_out.min()) for branch in self.branches[b + 1 :])
+        amortises = self.option.amortises(totals.copies_us, totals.channels_out + least)
+        rows = np.flatnonzero(amortises)
+        few = totals.take(rows)
+        largest, macs = self.option.bounds.useful_macs(few.largest_macs, few.macs)
+        return rows[self.undominated(few, [macs, largest, -self.decisive_copies_us(b, few)])]
 
     def decisive_copies_us(self, b: int, totals: BranchOptions) -> Array:
         """Return copies up to branch b that may break a rule behind it; 0 where they never do."""
