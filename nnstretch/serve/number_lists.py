@@ -25,11 +25,17 @@ PIECE_NUMBERS = 1000
 """What is read or written at once: about half a millisecond."""
 LONG_BYTES = 16 << 10
 """Lists from here on are taken out of the JSON before it is parsed."""
+FIRST_LOOK_BYTES = 256
+"""How far the end of a list is looked for first; then twice as far each time, up to a piece."""
+MOST_PIECE_BYTES = 1 << 20
+"""Of a list without a comma: a piece is read at once, however long it is."""
 DATA = re.compile(rb'"data"\s*:\s*((?:\[\s*){1,32})')
 NUMBERS = b"0123456789+-.eE \t\r\ntruefals"
 """All that a list of numbers has beside brackets and commas."""
 NUMBER_TYPES = frozenset({bool, int, float})
 SPACE = b" \t\r\n"
+CLOSING = re.compile(rb"\][\] \t\r\n]{0,16384}")
+"""Ends of lists with nothing but space between them; bounded, as each is matched at once."""
 MISPLACED = re.compile(rb"\[(?<=[^\[\],]\[)|\][^\[\],]")
 """A number in front of a list, or behind one, without a comma in between; in text without space."""
 SECRET = secrets.token_hex(16)
@@ -50,6 +56,8 @@ class NumberList:
         brackets: list[bytes] = []
         count = 0
         for piece in pieces_of(self.text):
+            if len(piece) > MOST_PIECE_BYTES:
+                raise ValueError(f"{len(piece)} bytes without a comma")
             if piece.translate(None, NUMBERS + b"[],"):
                 raise ValueError("something else than numbers")
             if MISPLACED.search(piece.translate(None, SPACE)):
@@ -134,12 +142,35 @@ class ListEnds:
 
         `begin` never falls from call to call.
         """
-        closing_begin, end = self._ends.get(depth, (-1, 0))
-        if closing_begin < begin:
-            closing = re.compile(rb"\]\s*" * depth).search(self.text, begin)
-            closing_begin, end = (len(self.text), 0) if closing is None else closing.span()
-            self._ends[depth] = closing_begin, end
-        return end
+        if self._ends.get(depth, (-1, 0))[0] < begin:
+            self._ends[depth] = closing_of(self.text, begin, depth)
+        return self._ends[depth][1]
+
+
+def closing_of(text: bytes, begin: int, depth: int) -> tuple[int, int]:
+    """Return where `depth` lists begin to end at once, from `begin` on, and what is behind them;
+    the length of the text and 0 where they do not.
+
+    Looks at one piece after another, in a time that does not grow with the depth.
+    """
+    size = FIRST_LOOK_BYTES
+    while begin < len(text):
+        last_row = CLOSING.match(text, max(0, text.rfind(b"]", begin, begin + size)))
+        piece_end = max(begin + size, last_row.end() if last_row else 0)
+        if b"]" * depth in text[begin:piece_end].translate(None, SPACE):
+            for row in CLOSING.finditer(text, begin, piece_end):
+                if text.count(b"]", *row.span()) >= depth:
+                    return row.start(), behind_closings(text, row.start(), depth)
+        begin, size = piece_end, min(2 * size, PIECE_BYTES)
+        time.sleep(0)  # whoever waits for the interpreter comes first
+    return len(text), 0
+
+
+def behind_closings(text: bytes, begin: int, depth: int) -> int:
+    """Return what is behind the first `depth` closing brackets."""
+    for _ in range(depth):
+        begin = text.index(b"]", begin) + 1
+    return begin
 
 
 def pieces_of(text: bytes) -> Iterator[bytes]:

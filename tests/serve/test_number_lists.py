@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import tracemalloc
 
 import numpy as np
@@ -88,20 +89,63 @@ def test_only_long_lists_under_data_are_taken_out() -> None:
     assert len(without_long_lists(text.encode()).lists) == 2
 
 
-def test_lists_without_an_end_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    searches: list[bytes] = []
-    compile_pattern = re.compile
+@pytest.fixture
+def searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Where ends of lists are looked for."""
+    begins: list[int] = []
+    closing_of = number_lists.closing_of
 
-    def counted(pattern: bytes) -> re.Pattern[bytes]:
-        searches.append(pattern)
-        return compile_pattern(pattern)
+    def noted(text: bytes, begin: int, depth: int) -> tuple[int, int]:
+        begins.append(begin)
+        return closing_of(text, begin, depth)
 
-    monkeypatch.setattr(number_lists.re, "compile", counted)
+    monkeypatch.setattr(number_lists, "closing_of", noted)
+    return begins
+
+
+def test_lists_without_an_end_are_looked_for_once(searches: list[int]) -> None:
     assert without_long_lists(b'"data":[' * 1000).lists == {}
     assert len(searches) == 1
     short = b'"data":[1],' * 5
     assert without_long_lists(short * 200).text == short * 200
     assert len(searches) < 1100
+
+
+@pytest.mark.parametrize("unit", [b"1,", b"]" * 3 + b",", b"] ] \n],", b"]]1]" + b" " * 50])
+@pytest.mark.parametrize("first", [4, 256])
+def test_ends_are_where_the_plain_pattern_has_them(
+    monkeypatch: pytest.MonkeyPatch, unit: bytes, first: int
+) -> None:
+    monkeypatch.setattr(number_lists, "FIRST_LOOK_BYTES", first)
+    text = unit * 60 + b" ] ]\t]\n] ,]" + unit * 60 + b"]]]]]"
+    for depth in range(1, 7):
+        for begin in (0, 1, 100, len(text) - 3):
+            closing = re.compile(rb"\]\s*" * (depth - 1) + rb"\]").search(text, begin)
+            expected = (len(text), 0) if closing is None else closing.span()
+            assert number_lists.closing_of(text, begin, depth) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", [b"]" * 31 + b",", (b"]" + b" " * 20) * 31 + b","])
+def test_deep_ends_take_no_longer_than_numbers(
+    monkeypatch: pytest.MonkeyPatch, unit: bytes
+) -> None:
+    monkeypatch.setattr(number_lists, "PIECE_BYTES", 16 << 10)
+
+    def seconds(text: bytes) -> float:
+        begin_s = time.thread_time()
+        assert without_long_lists(b'{"data":' + b"[" * 32 + text).lists == {}
+        return time.thread_time() - begin_s
+
+    size = 4 << 20
+    assert seconds(unit * (size // len(unit))) < 20 * seconds(b"1," * (size // 2)) + 0.1
+
+
+def test_one_piece_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(number_lists, "MOST_PIECE_BYTES", 100)
+    assert NumberList(b"[1,2,3%b]" % (b" " * 80)).numbers((3,)).tolist() == [1, 2, 3]
+    with pytest.raises(ValueError, match="207 bytes without a comma"):
+        NumberList(b"[1,2,3%b]" % (b" " * 200)).numbers((3,))
 
 
 def test_many_begins_of_one_list_are_one_search(monkeypatch: pytest.MonkeyPatch) -> None:
