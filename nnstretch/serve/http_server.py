@@ -11,7 +11,7 @@ import socket
 import stat
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +157,8 @@ def tcp_listener(host: str, port: int) -> socket.socket:
 
 @contextmanager
 def unix_listener(path: Path) -> Iterator[socket.socket]:
-    """Listen on a Unix socket that only its user may open, and remove it at the end.
+    """Listen on a Unix socket that only its user may open, and remove it at the end, unless another
+    server has replaced it.
 
     A socket that nobody listens on any more is replaced. Raises BadInput where nobody can listen.
     """
@@ -167,6 +168,7 @@ def unix_listener(path: Path) -> Iterator[socket.socket]:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.bind(str(path))
+        bound = identity_of(path)
         path.chmod(0o600)
         listener.listen(BACKLOG)
     except OSError as error:
@@ -176,7 +178,17 @@ def unix_listener(path: Path) -> Iterator[socket.socket]:
         yield listener
     finally:
         listener.close()
-        path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            if identity_of(path) == bound:
+                path.unlink()
+
+
+def identity_of(path: Path) -> tuple[int, int, int]:
+    """Return what tells a file from those before and behind it at its path, whose number, free
+    again, may be its own.
+    """
+    file = path.lstat()
+    return file.st_dev, file.st_ino, file.st_mtime_ns
 
 
 def remove_stale(path: Path) -> None:

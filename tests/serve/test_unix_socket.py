@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,17 @@ def test_a_socket_that_nobody_listens_on_is_replaced(tmp_path: Path) -> None:
     bound(path).close()
     with unix_listener(path), socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
+    assert not path.exists()
+
+
+def test_the_socket_of_a_successor_stays(tmp_path: Path) -> None:
+    path = tmp_path / "net.sock"
+    with ExitStack() as successor:
+        with unix_listener(path) as listener:
+            listener.close()  # a server that ends listens no more, and computes on
+            successor.enter_context(unix_listener(path))
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
     assert not path.exists()
 
 
