@@ -3,7 +3,8 @@
 A verb is a row of verbs.py and a module with `arguments(parser)`, `main(args) -> dict` (the JSON
 object of the contract) and `show(result, console)` (the same for people). Exit status: 0 done,
 1 refused with one line, 2 wrong usage, 130 interrupted; a result that says it was `interrupted` is
-what there is so far, and one that says it is not `usable` ends in 1.
+what there is so far, one that says it is not `usable` ends in 1, and so does one that lists what
+is `not_written`, line by line on standard error.
 
 Verbs, in the order of the story: inspect.py, import_.py, profile.py, predict/, search/, study/,
 train/, quantize.py, export/, partition/, run/, accelerate/, bench/, schedule/, simulate/,
@@ -146,7 +147,15 @@ def run_verb(verb: str, argv: list[str]) -> int:
             f"nnstretch: {', '.join(('interrupted', *map(str, interrupt.args)))}", file=sys.stderr
         )
         return 130
-    if result.get("usable") is False:
+    return exit_code(result)
+
+
+def exit_code(result: dict[str, Any]) -> int:
+    """Return the exit code of a result that has been printed, and say what is missing beside it."""
+    not_written: list[str] = result.get("not_written", [])
+    for why in not_written:
+        print(f"nnstretch: {one_line(why)}", file=sys.stderr)
+    if not_written or result.get("usable") is False:
         return 1
     return 130 if result.get("interrupted") is True else 0
 

@@ -50,14 +50,17 @@ def check_ending(path: Path | None, ending: str, option: str) -> None:
 
 
 def check_folder(path: str | Path | None, option: str) -> None:
-    """Refuse a folder of results that is a file, or a data set: two folders of images alone in it.
+    """Refuse a folder of results that is a file, cannot be made or written, or is a data set: two
+    folders of images alone in it.
 
     Raises BadInput.
     """
-    if path is None or not (folder := as_path(path, option)).exists():
+    if path is None:
         return
-    if not folder.is_dir():
+    folder = as_path(path, option)
+    if folder.exists() and not folder.is_dir():
         raise BadInput(f"{option} is {folder}, command line, it is a file, name a folder")
+    check_makeable(folder)
     classes: list[Path] = []
     for below in chain(folder.glob("[!.]*/"), folder.glob("[!.]*/[!.]*/")):
         names = [file.name for file in below.glob("[!.]*")]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 
+from nnstretch.errors import one_line
 from nnstretch.files.workload.service_record import RecordedRequest, RecordWriter
 
+LOG = logging.getLogger("nnstretch")
 WRITE_S = 0.25
 """How often what has ended is written: a thread that woke for each would cost more than it does."""
 
@@ -39,6 +42,7 @@ class Recorder:
         except Exception as error:  # of the disk, or ours: served requests do not end by it
             self.error = error
             self._waiting.clear()
+            LOG.error("the record ends here: %s", one_line(error))
 
     def _write_all(self) -> None:
         try:

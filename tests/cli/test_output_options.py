@@ -108,6 +108,22 @@ def test_what_cannot_be_written_is_refused_before_anything_is_read(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+MAKES = [(verb, action) for verb, action in WRITTEN if str(action.metavar) == "FOLDER"]
+
+
+@pytest.mark.parametrize(BOTH, MAKES, ids=shown(MAKES))
+def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_read(
+    verb: str, action: argparse.Action, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "taken").write_text("older")
+    target = tmp_path / "taken" / "below"
+    assert main(command(verb, action.option_strings[0], target, tmp_path)) == 1
+    line = capsys.readouterr().err.strip()
+    assert line.startswith("nnstretch: cannot write ")
+    assert str(target) in line
+    assert "\n" not in line
+
+
 FOLDERS = [
     (verb, parser_of(verb)._option_string_actions["--out"])
     for verb in ("accelerate", "profile", "simulate sweep", "study", "train")

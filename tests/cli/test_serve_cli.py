@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from pathlib import Path
 
@@ -17,9 +18,13 @@ from nnstretch.cli import main
 from nnstretch.cli.serve.host_pool import host_pool
 from nnstretch.cli.serve.serve import model_name
 from nnstretch.cli.simulate.network_tasks import stages_of_cut
+from nnstretch.errors import BadInput
+from nnstretch.files.workload.service_record import RecordWriter
 from nnstretch.files.workload.workload import ApplicationSettings, WorkloadFile
 from nnstretch.partition.pieces import export_pieces
 from nnstretch.partition.split_graph import split_graph
+from nnstretch.serve import http_server
+from nnstretch.serve.http_server import DrainingServer
 from nnstretch.serve.served_network import ServedNetwork
 
 GOOD = """
@@ -86,6 +91,7 @@ def test_a_workload_that_cannot_be_served(
         (("net.nns", "--seed", "-5"), "--seed is -5"),
         (("net.nns", "--max-body-mb", "0"), "--max-body-mb is 0"),
         (("net.nns", "--log", "net.nns"), "--log is net.nns, command line, it is a file"),
+        (("net.nns", "--log", "net.nns/logs"), "cannot write to net.nns/logs, "),
         (("net.nns", "--max-bodies-mb", "1"), "one request alone may have 64"),
         (("net.nns", "./net.nns"), "net.nns and ./net.nns, command line, both are called net"),
         (("net.nns", "--policy", "ef"), "unknown policy 'ef'"),
@@ -107,6 +113,33 @@ def test_an_address_that_somebody_has(capsys: pytest.CaptureFixture[str], folder
         taken.listen()
         assert "another process does" in refusal(capsys, "net.nns", "--socket", "net.sock")
         assert (folder / "net.sock").is_socket()
+
+
+def test_what_cannot_be_written_takes_nothing_from_the_result(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_writer: RecordWriter, _request: object) -> None:
+        raise BadInput("cannot write r.jsonl, No space left on device")
+
+    def answer_one(http: DrainingServer, _listener: socket.socket) -> None:
+        server = http._application.server
+        reply = server.submit("net", server.served("net").network.network.random_inputs(0))
+        assert reply is not None
+        reply.result()
+        server.close()
+        (folder / "logs").write_text("in the way")
+
+    monkeypatch.setattr(RecordWriter, "add", refuse)
+    monkeypatch.setattr(http_server, "serve_http", answer_one)
+    outputs = ("--record", "r.jsonl", "--log", "logs")
+    assert main(["serve", "net.nns", "--port", "0", *outputs, "--json"]) == 1
+    captured = capsys.readouterr()
+    result = json.loads(captured.out)
+    assert result["answered"] == 1
+    no_record, no_logs = captured.err.splitlines()[-2:]
+    assert no_record == "nnstretch: cannot write r.jsonl, No space left on device"
+    assert no_logs.startswith("nnstretch: cannot write logs, ")
+    assert [f"nnstretch: {why}" for why in result["not_written"]] == [no_record, no_logs]
 
 
 def test_names_of_models(folder: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from nnstretch.errors import BadInput
 from nnstretch.files.workload.service_record import (
     RecordedApplication,
@@ -52,13 +54,18 @@ class FullDisk(RecordWriter):
         raise BadInput("cannot write record.jsonl, No space left on device")
 
 
-def test_a_disk_that_fills_up_is_told_at_the_end() -> None:
+def test_a_disk_that_fills_up_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     recorder = Recorder(RecordWriter(Path("/dev/full"), HEADER))
     recorder.add(request(0))
     give_up_s = time.monotonic() + WAIT_S
     while recorder.error is None:
         assert time.monotonic() < give_up_s
         time.sleep(0.01)
+    said = ""
+    while "\n" not in said:
+        assert time.monotonic() < give_up_s
+        said += capsys.readouterr().err
+    assert said == f"the record ends here: {recorder.error}\n"
     recorder.close()
     assert isinstance(recorder.error, BadInput)
     assert "No space left on device" in str(recorder.error)

@@ -218,6 +218,7 @@ def serve(
 ) -> dict[str, Any]:
     """Serve until a signal; return what became of all requests."""
     from nnstretch import __version__
+    from nnstretch.cli.serve.outputs import recording, written_json
     from nnstretch.cli.serve.result_json import result_json
     from nnstretch.schedule.simulation.cedr_logs import CedrLogs
     from nnstretch.serve.application import InferenceApplication
@@ -228,17 +229,17 @@ def serve(
 
     options = HostOptions(loaded.emulated, loaded.dilation, factors)
     logs = None if args.log is None else CedrLogs()
-    with observing(args, loaded) as observers:
-        on_end = observers.append
+    with recording(args, loaded.settings) as recorder:
+        observers: list[Any] = [] if recorder is None else [recorder.add]
         server = NetworkServer(
             *(loaded.settings, loaded.networks, options),
             on_end=lambda end: tell_all(observers, end),
             on_round=None if logs is None else logs.on_round,
         )
         metrics = Metrics(server)
-        on_end(metrics.observe)
+        observers.append(metrics.observe)
         if logs is not None:
-            on_end(logs.on_request)
+            observers.append(logs.on_request)
         limits = HttpLimits(
             int(args.max_body_mb * MIB), int(args.max_bodies_mb * MIB), args.body_timeout_s
         )
@@ -248,37 +249,10 @@ def serve(
         )
         serve_http(http, listener)
         result = result_json(server, server.now_us) | loaded.source
-    if args.record is not None:
-        result["record"] = str(args.record)
-    if logs is not None:
-        result["log"] = str(logs.write(args.log))
+    result |= written_json(args, recorder, logs)
     if http.interrupted:
         result["interrupted"] = True
     return result
-
-
-@contextmanager
-def observing(args: argparse.Namespace, loaded: LoadedApplications) -> Iterator[list[Any]]:
-    """Yield who is told of every request that ends: the record, where one is wanted.
-
-    Raises BadInput where the record could not be written.
-    """
-    from nnstretch import __version__
-    from nnstretch.cli.serve.record_header import record_header
-    from nnstretch.files.workload.service_record import RecordWriter
-    from nnstretch.serve.recorder import Recorder
-
-    if args.record is None:
-        yield []
-        return
-    header = record_header(loaded.settings, ", ".join(args.models), __version__)
-    recorder = Recorder(RecordWriter(args.record, header))
-    try:
-        yield [recorder.add]
-    finally:
-        recorder.close()
-    if recorder.error is not None:
-        raise recorder.error
 
 
 def tell_all(observers: list[Any], request: RecordedRequest) -> None:
