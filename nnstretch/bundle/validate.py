@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 
 from nnstretch.bundle.archive import MANIFEST, check_name, check_plan_name
 from nnstretch.bundle.manifest import (
@@ -46,6 +47,7 @@ def check_manifest(manifest: Manifest) -> None:
             where = "" if name == MAIN else f"plan {name[:80]!r}, "
             raise ValueError(f"{where}{error}") from error
     _check_files(all_subgraphs(manifest))
+    _check_processors(manifest)
 
 
 def check_edges(plan: Manifest, main: Manifest) -> None:
@@ -70,8 +72,6 @@ def _check_plan(manifest: Manifest) -> None:
         _check_subgraph(sub)
         written += sub.outputs
     _check_unique("sub-graph", [sub.name for sub in manifest.subgraphs])
-    if (processors := len({sub.processor for sub in manifest.subgraphs})) > MAX_PROCESSORS:
-        raise ValueError(f"member {MANIFEST}, {processors} processors, limit {MAX_PROCESSORS}")
     _check_unique("tensor", [port.name for port in written])
     if not (manifest.inputs and manifest.outputs and manifest.subgraphs):
         raise ValueError(f"member {MANIFEST}, a network needs inputs, outputs and sub-graphs")
@@ -121,6 +121,16 @@ def _check_files(subgraphs: tuple[Subgraph, ...]) -> None:
                 f"member {MANIFEST}, sub-graph {sub.name[:80]!r} expects other contents of"
                 f" {sub.file} than an earlier one"
             )
+
+
+def _check_processors(manifest: Manifest) -> None:
+    """Check how many processors all plans and replicas name, those of predicted times included."""
+    subgraphs = all_subgraphs(manifest)
+    names = set(chain.from_iterable(sub.possible_processors for sub in subgraphs))
+    if manifest.pipeline is not None:
+        names.update(*(stage.replica_names for stage in manifest.pipeline.stages if not stage.call))
+    if len(names) > MAX_PROCESSORS:
+        raise ValueError(f"member {MANIFEST}, {len(names)} processors, limit {MAX_PROCESSORS}")
 
 
 def _check_unique(what: str, names: list[str]) -> None:

@@ -116,32 +116,26 @@ def _check_item(item: TensorDecl, ports: Mapping[str, Port]) -> None:
 def _check_flow(pipeline: PipelineSpec, manifest: Manifest) -> None:
     """Check that every tensor is written once, before it is read, and that something reads it."""
     outside = [item.name for item in pipeline.inputs]
-    outputs: list[str] = []
-    for stage in pipeline.stages:
-        outputs += stage_outputs(stage, manifest)
-    _once("tensor", outside + outputs)
+    inputs = {stage.name: stage_inputs(stage, manifest) for stage in pipeline.stages}
+    outputs = {stage.name: stage_outputs(stage, manifest) for stage in pipeline.stages}
+    written = set(chain.from_iterable(outputs.values()))
+    _once("tensor", [*outside, *chain.from_iterable(outputs.values())])
     known = set(outside)
-    read = set(pipeline.outputs)
-    for stage in pipeline.stages:
-        for name in stage_inputs(stage, manifest):
-            if name not in known:
-                late = "before it is written, a cycle or a wrong order"
-                why = late if name in outputs else "which nothing feeds"
-                raise ValueError(f"pipeline, stage {stage.name[:80]!r} reads {name[:80]!r}, {why}")
-        known.update(stage_outputs(stage, manifest))
-        read.update(stage_inputs(stage, manifest))
+    for name, reads in inputs.items():
+        if early := [tensor for tensor in reads if tensor not in known]:
+            late = "before it is written, a cycle or a wrong order"
+            why = late if early[0] in written else "which nothing feeds"
+            raise ValueError(f"pipeline, stage {name[:80]!r} reads {early[0][:80]!r}, {why}")
+        known.update(outputs[name])
+    read = set(pipeline.outputs).union(*inputs.values())
     _once("output", list(pipeline.outputs))
     if lost := [name for name in pipeline.outputs if name not in known]:
         raise ValueError(f"pipeline, output {lost[0][:80]!r}, which nothing writes")
     if idle := [name for name in outside if name not in read]:
         raise ValueError(f"pipeline, input {idle[0][:80]!r} feeds no stage")
-    for stage in pipeline.stages:
-        read_elsewhere = set(pipeline.outputs)
-        for reader in pipeline.stages:
-            if reader is not stage:
-                read_elsewhere.update(stage_inputs(reader, manifest))
-        if read_elsewhere.isdisjoint(stage_outputs(stage, manifest)):
-            raise ValueError(f"pipeline, stage {stage.name[:80]!r} feeds nobody")
+    for name, writes in outputs.items():  # none reads what it writes itself
+        if read.isdisjoint(writes):
+            raise ValueError(f"pipeline, stage {name[:80]!r} feeds nobody")
 
 
 def _check_groups(pipeline: PipelineSpec, manifest: Manifest) -> None:

@@ -9,6 +9,7 @@ import json
 import random
 import stat
 import struct
+import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -25,9 +26,11 @@ from support.bundles import branched_bundle, feature_map, subgraph
 from nnstretch.bundle.archive import MANIFEST, SEAL_BYTES, digest, write_sealed
 from nnstretch.bundle.bundle import Bundle, read_bundle, write_bundle
 from nnstretch.bundle.manifest import Manifest, Port
-from nnstretch.bundle.validate import MAX_PROCESSORS
+from nnstretch.bundle.validate import MAX_PROCESSORS, check_manifest
 from nnstretch.cli import run_verb
 from nnstretch.errors import BrokenFile, NnstretchError
+from nnstretch.graph import TensorSpec
+from nnstretch.pipeline import PipelineSpec, PipelineStage, TensorDecl
 from nnstretch.run import Session
 from nnstretch.run.loaded_network import LoadedNetwork
 
@@ -168,6 +171,41 @@ def test_a_thousand_processors_are_refused(tmp_path: Path) -> None:
     assert f"1000 processors, limit {MAX_PROCESSORS}" in refusal(
         forged(tmp_path / "a.nns", wide, asdict(wide.manifest))
     )
+
+
+@pytest.mark.parametrize("most", [MAX_PROCESSORS, MAX_PROCESSORS + 1])
+def test_processors_of_predicted_times_count_over_all_plans(
+    tmp_path: Path, bundle: Bundle, most: int
+) -> None:
+    manifest = json.loads(json.dumps(asdict(bundle.manifest)))
+    named = {sub["processor"] for sub in manifest["subgraphs"]}
+    for sub in manifest["subgraphs"]:
+        named |= sub["predicted_us"].keys()
+    keys = ("inputs", "outputs", "subgraphs", "max_abs_error")
+    manifest["alternatives"] = [{"name": "b", **deepcopy({key: manifest[key] for key in keys})}]
+    plans = [manifest["subgraphs"], manifest["alternatives"][0]["subgraphs"]]
+    for number in range(most - len(named)):
+        plans[number % 2][0]["predicted_us"][f"p{number}"] = 1.0
+    path = forged(tmp_path / "a.nns", bundle, manifest)
+    if most == MAX_PROCESSORS:
+        assert read_bundle(path).manifest.alternatives
+    else:
+        assert refusal(path).endswith(f"{most} processors, limit {MAX_PROCESSORS}")
+
+
+@pytest.mark.slow
+def test_a_long_pipeline_is_checked_soon() -> None:
+    count, stages = 512, 256
+    ports = [Port(f"t{i}", TensorSpec((1,))) for i in range(count + 1)]
+    subs = tuple(
+        subgraph(f"s{i}", "cpu", b"", ports[i : i + 1], ports[i + 1 : i + 2]) for i in range(count)
+    )
+    steps = tuple(PipelineStage(f"g{k}", (f"s{2 * k}", f"s{2 * k + 1}")) for k in range(stages))
+    pipeline = PipelineSpec(steps, (TensorDecl("t0"),), (f"t{count}",))
+    manifest = Manifest("m", None, (ports[0],), (ports[-1],), subs, 0.0, pipeline=pipeline)
+    begin_s = time.thread_time()
+    check_manifest(manifest)
+    assert time.thread_time() - begin_s < 1.0
 
 
 @pytest.mark.slow
