@@ -151,7 +151,7 @@ class InferenceApplication:
     def _model(self, request: Request) -> ServedApplication:
         """Return the model of a path. Raises UnknownName for one that is not there."""
         version = request.path_params.get("version", VERSION)
-        served = self.server.served(one_line(request.path_params["model"]))
+        served = self.server.served(request.path_params["model"])
         if version != VERSION:
             name = served.application.name
             raise UnknownName(f"unknown version {version[:40]!r} of {name}, server, it has 1")

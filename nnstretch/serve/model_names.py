@@ -13,5 +13,6 @@ NAMES_OF_ROUTES = ("stats", ".", "..")
 def check_model_names(names: Iterable[str]) -> None:
     """Check that a URL leads to each model. Raises BadInput for the first that has none."""
     for name in names:
-        if "/" in name or name in NAMES_OF_ROUTES:
+        has_bytes = any("\ud800" <= letter <= "\udfff" for letter in name)  # of no UTF-8
+        if "/" in name or name in NAMES_OF_ROUTES or has_bytes:
             raise BadInput(f"no URL leads to a model called {name!r}, server, name it otherwise")

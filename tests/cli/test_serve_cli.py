@@ -157,6 +157,14 @@ def test_a_name_that_no_url_leads_to_is_refused(
     assert said in refusal(capsys, "w.yaml", "--socket", "net.sock")
 
 
+def test_a_name_that_is_no_utf_8_is_refused(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    (folder / "net.nns").rename(folder / "bad\udcff.nns")
+    said = r"no URL leads to a model called 'bad\udcff'"
+    assert said in refusal(capsys, "bad\udcff.nns", "--socket", "net.sock")
+
+
 class Branches(nn.Module):
     """Two inputs and two outputs that cross from piece to piece."""
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from support.http_answers import INFER, error_of
 from support.serving import (
     HttpService,
     binary_request,
+    http_service,
     image,
     json_request,
 )
@@ -119,6 +122,14 @@ def test_what_is_not_there_is_refused(
     found, _, answer = service.ask(method, path)
     assert found == status
     assert error_of(answer)
+
+
+@pytest.mark.parametrize("name", ["my  net", "net\u00a0v2"])
+def test_names_are_taken_as_they_are(tmp_path: Path, name: str) -> None:
+    with http_service(tmp_path, f'applications: [{{name: "{name}", model: net.nns}}]') as service:
+        assert service.json("GET", f"/v2/models/{quote(name)}")["name"] == name
+        status, _, answer = service.ask("GET", f"/v2/models/{quote(' '.join(name.split()))}")
+        assert (status, error_of(answer)[:13]) == (404, "unknown model")
 
 
 def test_a_compressed_body_is_refused(service: HttpService) -> None:
