@@ -93,6 +93,7 @@ def test_a_workload_that_cannot_be_served(
         (("net.nns", "--log", "net.nns"), "--log is net.nns, command line, it is a file"),
         (("net.nns", "--log", "net.nns/logs"), "cannot write to net.nns/logs, "),
         (("net.nns", "--max-bodies-mb", "1"), "one request alone may have 64"),
+        (("net.nns", "--max-bodies-mb", "1e303"), "--max-bodies-mb is 1e+303"),
         (("net.nns", "./net.nns"), "net.nns and ./net.nns, command line, both are called net"),
         (("net.nns", "--policy", "ef"), "unknown policy 'ef'"),
         (("net.nns", "--port", "0", "--backend", "onnx"), "unknown backend 'onnx'"),

@@ -170,6 +170,20 @@ def test_text_becomes_no_table_as_wide_as_its_longest(text: str) -> None:
     assert peak_bytes < 20_000_000
 
 
+@pytest.mark.parametrize("many", [1, 30])
+def test_whole_numbers_of_any_size_are_real_numbers(many: int) -> None:
+    data = [10**20, *([0.5] * many), -(1 << 64)]
+    port = Port("x", TensorSpec((many + 2,)))
+    for given_data in (data, NumberList(json.dumps(data).encode())):
+        array = tensor_of_json(port, given_data)
+        assert array.tolist() == np.array(data, np.float32).tolist()
+    with pytest.raises(BadInput, match="data of input x has a number beyond all of FP32"):
+        tensor_of_json(port, [10**400, *data[1:]])
+    whole = Port("x", TensorSpec((many + 2,), "uint64"))
+    with pytest.raises(BadInput, match="no numbers of UINT64"):
+        tensor_of_json(whole, [10**20] * (many + 2))
+
+
 def test_numbers_are_written_as_they_are_read() -> None:
     array = np.random.default_rng(0).standard_normal((3, 7)).astype(np.float32)
     assert json.loads(text_of_numbers(array)) == array.ravel().tolist()

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from nnstretch.serve.network_server import NetworkServer
 
 DEFAULT_PORT, LARGEST_PORT = 8000, 65535
-MOST_BODY_MB, MIB = 4096, 1 << 20
+MOST_BODY_MB, MOST_BODIES_MB, MIB = 4096, 1 << 30, 1 << 20
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -126,6 +126,11 @@ def check(args: argparse.Namespace) -> None:
         raise BadInput(
             f"--max-body-mb is {args.max_body_mb:g}, command line, needed is more than 0, up to"
             f" {MOST_BODY_MB}"
+        )
+    if args.max_bodies_mb > MOST_BODIES_MB:
+        raise BadInput(
+            f"--max-bodies-mb is {args.max_bodies_mb:g}, command line, needed are at most"
+            f" {MOST_BODIES_MB}"
         )
     if args.max_bodies_mb < args.max_body_mb:
         raise BadInput(
