@@ -46,6 +46,7 @@ def write_bundle(path: Path, manifest: Manifest, files: Mapping[str, bytes]) -> 
         items = asdict(manifest).items()
         content = {key: value for key, value in items if value or key not in OPTIONAL_KEYS}
         text = json.dumps(content, indent=1, allow_nan=False).encode()
+        check_manifest_size(len(text))
         check_manifest(decode_manifest(text))
         _check_contents(manifest, files)
     except (ValueError, TypeError) as error:
@@ -86,8 +87,7 @@ def _read(archive: zipfile.ZipFile, name: str) -> Bundle:
     entry = archive.NameToInfo.get(MANIFEST)
     if entry is None:
         raise ValueError(f"member {MANIFEST}, it is missing")
-    if entry.file_size > MAX_MANIFEST_BYTES:
-        raise ValueError(f"member {MANIFEST}, {entry.file_size} bytes, limit {MAX_MANIFEST_BYTES}")
+    check_manifest_size(entry.file_size)
     manifest = decode_manifest(archive.read(entry))
     check_manifest(manifest)
     promised = {sub.file: sub for sub in all_subgraphs(manifest)}
@@ -97,6 +97,12 @@ def _read(archive: zipfile.ZipFile, name: str) -> Bundle:
     for file, sub in promised.items():
         files[file] = read_member(archive, file, sub.size_bytes, sub.sha256)
     return Bundle(manifest, files, name)
+
+
+def check_manifest_size(size_bytes: int) -> None:
+    """Raise ValueError for a manifest that is longer than any that is read."""
+    if size_bytes > MAX_MANIFEST_BYTES:
+        raise ValueError(f"member {MANIFEST}, {size_bytes} bytes, limit {MAX_MANIFEST_BYTES}")
 
 
 def decode_manifest(text: bytes) -> Manifest:

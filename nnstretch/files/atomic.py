@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nnstretch.errors import BadInput
-from nnstretch.files.read import as_path
+from nnstretch.files.read import LONGEST_NAME, as_path
 
 UNFINISHED = ".unfinished"
 """Ending of files that are still being written, or were when somebody was killed."""
@@ -61,7 +61,9 @@ def link_target(path: Path) -> Path:
 
 def _create_aside(target: Path) -> Path:
     """Create an empty file beside another, which only its owner may read if that one exists."""
-    aside = target.parent / f".{target.name}.{secrets.token_hex(4)}{UNFINISHED}"
+    end = f".{secrets.token_hex(4)}{UNFINISHED}"
+    start = os.fsencode(f".{target.name}")[: LONGEST_NAME - len(end)]
+    aside = target.parent / (start.decode("utf-8", "ignore") + end)
     mode = 0o600 if target.exists() else 0o666
     os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
     return aside

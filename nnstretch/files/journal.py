@@ -62,11 +62,10 @@ def _journal_bytes(path: Path) -> bytes:
 
 
 def _rows(data: bytes, path: Path) -> list[dict[str, Any]]:
-    lines = data.decode("utf-8", errors="replace").splitlines()
-    return [_parse_line(line, path, number) for number, line in enumerate(lines, 1)]
+    return [_parse_line(line, path, number) for number, line in enumerate(data.splitlines(), 1)]
 
 
-def _parse_line(line: str, path: Path, number: int) -> dict[str, Any]:
+def _parse_line(line: bytes, path: Path, number: int) -> dict[str, Any]:
     try:
         row = parse_json(line)
     except ValueError as error:

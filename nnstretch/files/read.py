@@ -22,6 +22,8 @@ MOST_TENSOR_BYTES = 64 << 30
 """Of files that are mapped and whose header says how long they are."""
 LONGEST_PATH = 4095
 """Bytes of a path that Linux takes."""
+LONGEST_NAME = 255
+"""Bytes of a file's name that Linux takes."""
 ENDLESS_KINDS = (
     (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISSOCK, "a socket"),
@@ -39,7 +41,7 @@ def as_path(path: object, name: str = "path") -> Path:
     if not encoded or b"\0" in encoded:
         raise BadInput(f"{name} is {one_line(text)[:60]!r}, no file can be called so")
     longest = max(len(part) for part in encoded.split(b"/"))
-    if len(encoded) > LONGEST_PATH or longest > 255:
+    if len(encoded) > LONGEST_PATH or longest > LONGEST_NAME:
         raise BadInput(f"{name} is {one_line(text)[:60]!r}..., {len(text)} letters are too long")
     return Path(text)
 

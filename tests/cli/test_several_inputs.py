@@ -100,7 +100,7 @@ def test_what_does_not_fit_is_refused_by_name(
         ): f"has 2 outputs ({', '.join(outputs)}), write --output NAME=FILE.npy for each",
         ("--input", f"{inputs[1]}={array}"): f"expects {', '.join(inputs)}",
         ("--input", f"{inputs[0]}={array}") * 2: f"--input names {inputs[0]} twice",
-        ("--output", f"{outputs[0]}={new}", "--output", f"{outputs[1]}={new}"): "twice",
+        ("--output", f"{outputs[0]}={new}", "--output", f"{outputs[1]}={new}"): f"{new} twice",
         ("--output", f"{outputs[0]}={new}", "--trace", new): "it is --output, too",
         ("--output", f"nothing={new}"): f"has no output 'nothing' but {', '.join(outputs)}",
     }

@@ -44,6 +44,14 @@ def test_a_replaced_file_keeps_its_mode(tmp_path: Path, mode: int) -> None:
     assert (path.read_text(), mode_of(path)) == ("new", mode)
 
 
+@pytest.mark.parametrize("name", ["a" * 255, "\u732b" * 85])
+def test_a_name_may_be_as_long_as_the_system_takes(tmp_path: Path, name: str) -> None:
+    for text in ("first", "second"):
+        write_text(tmp_path / name, text)
+    assert os.listdir(tmp_path) == [name]
+    assert (tmp_path / name).read_text() == "second"
+
+
 def test_a_link_stays_and_leads_to_what_was_written(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     link = tmp_path / "latest"

@@ -49,6 +49,12 @@ def test_a_whole_line_that_is_no_object_is_named(tmp_path: Path, line: str) -> N
     assert "\n" not in str(refusal.value)
 
 
+def test_a_line_that_is_no_utf_8_is_named(tmp_path: Path) -> None:
+    (tmp_path / "j.jsonl").write_bytes(b'{"a": "\xc3\xa9"}\n{"a": "\xff"}\n')
+    with pytest.raises(BrokenFile, match=r"j\.jsonl line 2, 'utf-8' codec can't decode"):
+        read_journal(tmp_path / "j.jsonl")
+
+
 def test_a_row_of_another_form_is_named_with_its_path(tmp_path: Path) -> None:
     assert decode_row(Reading, {"time_us": 2}, tmp_path, 3) == Reading(2.0)
     with pytest.raises(BrokenFile, match=r"line 3, row\.time_us, -1\.0 is out of range"):

@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.bundles import branched_bundle, feature_map, subgraph
 
+from nnstretch.bundle import bundle as bundle_file
 from nnstretch.bundle.archive import MANIFEST, SEAL_BYTES, digest, write_sealed
 from nnstretch.bundle.bundle import Bundle, read_bundle, write_bundle
 from nnstretch.bundle.manifest import Manifest, Port
@@ -161,6 +162,15 @@ def test_a_tensor_that_no_memory_holds_is_refused(
         port["spec"]["shape"] = shape
     why = refusal(forged(tmp_path / "a.nns", bundle, manifest))
     assert " bytes, limit 17179869184" in why or "needed are at most 64 bits" in why
+
+
+def test_a_manifest_that_would_not_be_read_is_not_written(
+    tmp_path: Path, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundle_file, "MAX_MANIFEST_BYTES", 1000)
+    with pytest.raises(BrokenFile, match=r"manifest.json, [0-9]{4} bytes, limit 1000"):
+        write_bundle(tmp_path / "a.nns", bundle.manifest, bundle.files)
+    assert not (tmp_path / "a.nns").exists()
 
 
 def test_a_thousand_processors_are_refused(tmp_path: Path) -> None:

@@ -67,8 +67,9 @@ def files_of(
     resolved = [path.resolve() for path in targets]
     if args.trace is not None and args.trace.resolve() in resolved:
         raise BadInput(f"--trace is {args.trace}, command line, it is --output, too")
-    if len(set(resolved)) < len(resolved):
-        raise BadInput(f"--output writes {targets[0]} twice, command line, name a file for each")
+    for number, path in enumerate(targets):
+        if resolved[number] in resolved[:number]:
+            raise BadInput(f"--output writes {path} twice, command line, name a file for each")
     return sources, files
 
 
