@@ -143,6 +143,33 @@ def test_what_cannot_be_written_takes_nothing_from_the_result(
     assert [f"nnstretch: {why}" for why in result["not_written"]] == [no_record, no_logs]
 
 
+@pytest.mark.parametrize(
+    ("settings", "unheeded"),
+    [
+        ("", []),
+        ("durations: {kind: exact}\nhandover_ms: 0", []),
+        (
+            "durations: {kind: spread, spread: 0.5}\nhandover_ms: 5\ncosts: absent.json",
+            ["durations", "costs", "handover_ms"],
+        ),
+    ],
+)
+def test_settings_for_simulate_alone_are_told(
+    capsys: pytest.CaptureFixture[str],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: str,
+    unheeded: list[str],
+) -> None:
+    (folder / "w.yaml").write_text(f"{settings}\n{GOOD}", encoding="utf-8")
+    monkeypatch.setattr(http_server, "serve_http", lambda http, _: http._application.server.close())
+    assert main(["serve", "w.yaml", "--port", "0"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert [
+        line.partition(" not heeded, workload w.yaml, serve: ")[0] for line in lines
+    ] == unheeded
+
+
 def test_names_of_models(folder: Path) -> None:
     assert model_name("net.nns") == "net"
     assert model_name("torchvision:resnet18") == "resnet18"

@@ -36,7 +36,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +54,12 @@ if TYPE_CHECKING:
     from nnstretch.serve.network_server import NetworkServer
 
 DEFAULT_PORT, LARGEST_PORT = 8000, 65535
+UNHEEDED = {
+    "durations": "tasks take what they take",
+    "costs": "they are measured here, or the chip's",
+    "handover_ms": "this host takes its own time",
+}
+"""Settings of a workload for `simulate` alone, and why."""
 MOST_BODY_MB, MOST_BODIES_MB, MIB = 4096, 1 << 30, 1 << 20
 
 
@@ -152,6 +158,7 @@ def workload_of(args: argparse.Namespace) -> tuple[WorkloadFile, Path]:
     first = args.models[0]
     if len(args.models) == 1 and is_workload(first):
         workload, folder = read_workload(first), Path(first).parent
+        tell_unheeded(workload, first)
     else:
         names: dict[str, str] = {}
         for model in args.models:
@@ -164,6 +171,14 @@ def workload_of(args: argparse.Namespace) -> tuple[WorkloadFile, Path]:
     options = {"policy": args.policy, "seed": args.seed, "soc": args.soc}
     changes = {key: value for key, value in options.items() if value is not None}
     return replace(workload, **changes), folder
+
+
+def tell_unheeded(workload: WorkloadFile, path: str) -> None:
+    """Say on standard error which settings of a workload a server does not heed."""
+    for setting in fields(workload):
+        if setting.name in UNHEEDED and getattr(workload, setting.name) != setting.default:
+            why = UNHEEDED[setting.name]
+            print(f"{setting.name} not heeded, workload {path}, serve: {why}", file=sys.stderr)
 
 
 def is_workload(path: str) -> bool:
