@@ -36,7 +36,8 @@ LONGEST_SOCKET_PATH = 107
 class DrainingServer(uvicorn.Server):
     """HTTP server that answers what it has accepted before it ends.
 
-    The first signal drains: what is new is refused with 503. The second ends at once.
+    The first signal drains: what is new is refused with 503. With the second, what is open is, too;
+    tasks that compute are still let end, as no thread can be ended within a backend.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class DrainingServer(uvicorn.Server):
                 signal.signal(kind, signal.SIG_IGN)  # nothing is left to end but the process
 
     def end(self) -> None:
-        """Drain; the second time, end at once. On the thread of the event loop."""
+        """Drain; the second time, answer what is open with 503. On the thread of the event loop."""
         if self._drain_task is not None:
             self.interrupted = self._open_count() > 0
             self.should_exit = self.force_exit = True

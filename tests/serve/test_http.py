@@ -172,12 +172,14 @@ def test_a_request_that_is_not_there_when_the_server_has_ended_is_refused(
     assert error_of(body) == "the request was not there in time, server, it has ended"
 
 
-def test_the_second_signal_ends_at_once(tmp_path: Path) -> None:
+def test_the_second_signal_answers_503_at_once(tmp_path: Path) -> None:
     with http_service(tmp_path, QUEUE) as service:
         gate, connection = request_that_waits(service)
         service.signal()
         service.signal()
-        threading.Timer(0.2, gate.open).start()
+        assert connection.getresponse().status == 503
+        assert service.thread.is_alive()  # what computes is let end
+        gate.open()
         service.thread.join(30)
         assert service.http.interrupted
         connection.close()

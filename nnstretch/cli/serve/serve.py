@@ -27,7 +27,8 @@ application's own) are heeded. What one may ask, on a Unix socket:
 
 A full queue answers 503 at once, with Retry-After. A client that goes away cancels its request.
 SIGTERM or Ctrl-C lets what was accepted be answered, refuses what is new, and prints what became of
-all; a second one ends at once. docs/serving.md has more.
+all; with a second one open requests get 503, and it ends once what computes has ended.
+docs/serving.md has more.
 """
 
 from __future__ import annotations
