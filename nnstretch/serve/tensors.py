@@ -58,7 +58,7 @@ def tensor_of_json(port: Port, data: object) -> np.ndarray:
     dtype = np.dtype(spec.dtype)
     assert isinstance(data, list | NumberList)
     if values.dtype.kind == "O" and dtype.kind == "f":
-        values = floats_of(port, values)
+        values = floats_of(values)
     if values.dtype.kind not in KINDS[dtype.kind] or (dtype.kind != "b" and holds_truth(data)):
         raise BadInput(f"data of input {port.name} are no numbers of {datatype_of(port)}")
     if values.shape != spec.shape and values.shape != (prod(spec.shape),):
@@ -90,16 +90,14 @@ def values_of_json(port: Port, data: object) -> np.ndarray:
         raise BadInput(f"data of input {port.name} is ragged, needed are {spec} numbers") from None
 
 
-def floats_of(port: Port, values: np.ndarray) -> np.ndarray:
-    """Return whole numbers that no integer type holds as real ones. Raises BadInput for one that
-    is greater than any of these.
+def floats_of(values: np.ndarray) -> np.ndarray:
+    """Return whole numbers that no integer type holds as real ones, or as they are where one is
+    greater than any of these.
     """
     try:
         return values.astype(np.float64)
     except OverflowError:
-        raise BadInput(
-            f"data of input {port.name} has a number beyond all of {datatype_of(port)}"
-        ) from None
+        return values
 
 
 def check_range(port: Port, values: np.ndarray, dtype: np.dtype[Any]) -> None:
