@@ -239,8 +239,8 @@ def provenance(
 ) -> str:
     """Return what was measured, by whom, and the held-out error, in one sentence."""
     error = next(iter(predictors.values())).relative_error
-    how = f"{machine}, {meter.version}, {meter.dtype}, one pinned thread"
-    text = f"measured on this machine ({how}), {kernels} kernels, left-out error {error:.1%} (rms)"
+    where = measured_on(meter, machine)
+    text = f"{where}, {kernels} kernels, left-out error {error:.1%} (rms)"
     if rows:
         facts = summary(rows)
         text += (
@@ -248,3 +248,9 @@ def provenance(
             f" {facts['within_10_percent']:.0%} within 10%"
         )
     return text
+
+
+def measured_on(meter: Meter, machine: str) -> str:
+    """Return machine, runtime and element type of a profile, with which its provenance begins."""
+    how = f"{machine}, {meter.version}, {meter.dtype}, one pinned thread"
+    return f"measured on this machine ({how})"

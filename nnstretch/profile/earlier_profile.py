@@ -13,14 +13,17 @@ from nnstretch.profile.validation import HeldOutNetwork
 from nnstretch.soc import Soc
 
 
-def earlier_soc(folder: Path) -> Soc | None:
-    """Return the chip that a folder holds, None where there is none or none that can be read."""
+def earlier_soc(folder: Path, measured_on: str) -> Soc | None:
+    """Return the chip that a folder holds, None where there is none that can be read, or it was
+    measured on something else than its provenance should begin with.
+    """
     if not (folder / "soc.json").is_file():
         return None
     try:
-        return load_soc(folder)
+        soc = load_soc(folder)
     except NnstretchError:
         return None  # it is written anew
+    return soc if soc.provenance.startswith(measured_on) else None
 
 
 def kept_contention(

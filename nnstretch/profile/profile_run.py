@@ -27,7 +27,7 @@ from nnstretch.profile.activity.noise_tally import (
 from nnstretch.profile.backends.meter import Meter
 from nnstretch.profile.backends.registry import cuda_devices, meter_at
 from nnstretch.profile.budget import GROW_FAMILY_S, GROW_SAMPLE_S, Budget, Clock, plan_budget
-from nnstretch.profile.card import CardFacts, card, provenance
+from nnstretch.profile.card import CardFacts, card, measured_on, provenance
 from nnstretch.profile.earlier_profile import (
     earlier_soc,
     kept_contention,
@@ -49,7 +49,7 @@ from nnstretch.profile.profile_request import (
     Progress,
     prepare_folder,
 )
-from nnstretch.profile.sampling.journal import ProfileJournal, open_journal, remove_journal
+from nnstretch.profile.sampling.journal import ProfileJournal, open_journal
 from nnstretch.profile.sampling.sample import Sample, normalize_disturbed
 from nnstretch.profile.sampling_phase import LEAST_SAMPLES, Rules, SamplingPhase
 from nnstretch.profile.system_costs import measure_surroundings, representative_kernels
@@ -97,12 +97,11 @@ class ProfileRun:
     ) -> ProfileResult:
         """Profile this machine into a folder that nobody else writes. Raises as `run`."""
         machine = description()
-        if self.wanted.fresh:
-            remove_journal(folder)
-        journal, samples = open_journal(folder, self.journal_head(machine, core_clusters))
+        head = self.journal_head(machine, core_clusters)
+        journal, samples = open_journal(folder, head, self.wanted.fresh)
         earlier_s, earlier_rows = journal.spent_s, tuple(journal.networks)
-        if samples:  # else the folder's chip may be of another backend
-            self.earlier = earlier_soc(folder)
+        if samples:  # else the chip in the folder is what this run replaces
+            self.earlier = earlier_soc(folder, measured_on(self.meter, machine))
         counts = {cluster: len(kept) for cluster, kept in samples.items()}
         with self.budget.spend("sampling"):
             phase = SamplingPhase(

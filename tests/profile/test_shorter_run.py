@@ -10,6 +10,7 @@ from support.fake_meter import FakeMeter
 from support.quiet_watch import quiet_watch
 
 from nnstretch.errors import BadInput
+from nnstretch.kernel import FusionRules
 from nnstretch.predict import load_soc
 from nnstretch.predict.learned import Learned
 from nnstretch.predict.save_soc import save_soc
@@ -31,6 +32,8 @@ class Machine:
     """Of contention; None where others leave no two cores."""
     network_s: float = 4.0
     now_s: float = 1000.0
+    stop_at_call: int = -1
+    """Call of a meter in which somebody interrupts the run."""
 
     def clock(self) -> float:
         self.now_s += 1e-4
@@ -45,12 +48,16 @@ class Machine:
         self.now_s += self.network_s
         return HeldOutNetwork(name, processor.place.name, 1.07, 1.0, 1.0, 0.0, 9)
 
-    def run(self, out: Path, budget_s: float, **wanted: object) -> ProfileResult:
-        meter = FakeMeter(FUSES)
+    def run(
+        self, out: Path, budget_s: float, meter: FakeMeter | None = None, **wanted: object
+    ) -> ProfileResult:
+        meter = meter or FakeMeter(FUSES)
         measure = meter.measure
 
         def slow(*args: object) -> list[tuple[float, ...]]:
             self.now_s += 0.5
+            if meter.calls == self.stop_at_call:
+                raise KeyboardInterrupt
             times_us = measure(*args)  # type: ignore[arg-type]
             return [tuple(us**1.2 for us in times) for times in times_us]  # trees find that
 
@@ -136,3 +143,43 @@ def test_a_fresh_run_keeps_nothing(tmp_path: Path, machine: Machine) -> None:
     result = machine.run(out, 12.0, fresh=True)
     assert (result.soc.contention, result.rows) == ({}, [])
     assert "taken as not fused" in result.budget.skipped[0]
+
+
+def eager_meter() -> FakeMeter:
+    return FakeMeter(name="eager", version="eager 2", rules=FusionRules(frozenset()))
+
+
+@pytest.mark.slow
+def test_a_fresh_run_that_is_interrupted_before_it_measured_a_kernel_changes_nothing(
+    tmp_path: Path, machine: Machine
+) -> None:
+    out = tmp_path / "chip"
+    first = machine.run(out, 12.0)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    machine.stop_at_call = 0
+    with pytest.raises(KeyboardInterrupt):
+        machine.run(out, 12.0, fresh=True)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    machine.stop_at_call = -1
+    assert machine.run(out, 12.0).kernels == first.kernels
+
+
+@pytest.mark.slow
+def test_a_fresh_run_that_is_interrupted_leaves_no_chip_of_another_runtime(
+    tmp_path: Path, machine: Machine
+) -> None:
+    out = tmp_path / "chip"
+    machine.run(out, 30.0)
+    chip, card = (out / "soc.json").read_bytes(), (out / "CARD.md").read_bytes()
+    machine.stop_at_call = 6
+    with pytest.raises(KeyboardInterrupt):
+        machine.run(out, 30.0, eager_meter(), fresh=True)
+    assert not (out / "soc.json").exists()
+    assert not (out / "CARD.md").exists()
+    machine.stop_at_call = -1
+    (out / "soc.json").write_bytes(chip)
+    (out / "CARD.md").write_bytes(card)
+    soc = machine.run(out, 5.0, eager_meter()).soc
+    assert soc.rules("cpu0").pairs == frozenset()
+    assert soc.contention == {}
+    assert "eager 2" in soc.provenance

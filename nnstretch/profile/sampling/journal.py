@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from nnstretch.errors import BadInput, BrokenFile
+from nnstretch.files.atomic import atomic_write
 from nnstretch.files.decode import decode
 from nnstretch.files.journal import append_rows, decode_row, read_journal, resume_journal
 from nnstretch.files.limits import Range
@@ -80,6 +81,8 @@ class ProfileJournal:
     """What others cost all runs together."""
     networks: list[HeldOutNetwork] = field(default_factory=list)
     """What all runs validated, in the order in which they did."""
+    replaces: bool = False
+    """Whether the first row takes the place of an earlier journal and its chip."""
 
     def spend(self, spent_s: float) -> None:
         """Count time that brought no sample: drawing, probing, looking for doubts.
@@ -118,10 +121,15 @@ class ProfileJournal:
 
     def write(self, row: dict[str, Any]) -> None:
         """Write a row, behind the head where it is the first."""
-        rows = [row]
-        if not self.path.exists() or not self.path.stat().st_size:
-            rows.insert(0, {"format": FORMAT} | self.head)
-        append_rows(self.path, rows)
+        head = {"format": FORMAT} | self.head
+        if self.replaces:
+            with atomic_write(self.path) as aside:
+                append_rows(aside, [head, row])
+                remove_chip(self.path.parent)  # no chip stands beside kernels of another journal
+            self.replaces = False
+            return
+        is_first = not self.path.exists() or not self.path.stat().st_size
+        append_rows(self.path, [head, row] if is_first else [row])
 
 
 def sample_row(sample: Sample) -> dict[str, Any]:
@@ -135,18 +143,18 @@ def sample_row(sample: Sample) -> dict[str, Any]:
 
 
 def open_journal(
-    folder: Path, head: dict[str, Any]
+    folder: Path, head: dict[str, Any], fresh: bool = False
 ) -> tuple[ProfileJournal, dict[int, list[Sample]]]:
     """Open the journal of a folder; return it and its samples by cluster, none where there is no
     file.
 
-    Raises BrokenFile where the file belongs to another backend, version or machine, or is none of
-    ours.
+    A fresh one reads nothing, and its first row replaces the file. Raises BrokenFile where the file
+    belongs to another backend, version or machine, or is none of ours.
     """
     path = folder / NAME
-    journal = ProfileJournal(path, head)
+    journal = ProfileJournal(path, head, replaces=fresh)
     samples_by_cluster: dict[int, list[Sample]] = {}
-    rows = resume_journal(path)
+    rows = [] if fresh else resume_journal(path)
     if not rows:
         return journal, samples_by_cluster
     for key, value in ({"format": FORMAT} | head).items():
@@ -206,11 +214,12 @@ def decode_kernels(data: Any) -> tuple[Kernel, ...]:
     return kernels
 
 
-def remove_journal(folder: Path) -> None:
-    """Remove the journal. Raises BadInput."""
-    try:
-        (folder / NAME).unlink(missing_ok=True)
-    except OSError as error:
-        raise BadInput(
-            f"cannot remove {folder / NAME}, {error.strerror}, --fresh asks for it"
-        ) from None
+def remove_chip(folder: Path) -> None:
+    """Remove the chip of a folder and its card. Raises BadInput."""
+    for name in ("soc.json", "CARD.md"):
+        try:
+            (folder / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise BadInput(
+                f"cannot remove {folder / name}, {error.strerror}, --fresh asks for it"
+            ) from None
