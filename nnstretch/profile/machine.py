@@ -38,6 +38,11 @@ class PinnedProcessor:
     device: str = "cpu"
     """`cpu`, or `cuda:N` fed from that core."""
 
+    @property
+    def where(self) -> str:
+        """Return what computes, for messages."""
+        return f"core {self.core}" if self.device == "cpu" else self.device
+
 
 def allowed_cores() -> tuple[int, ...]:
     """Return what this process may run on, which a container may have cut down."""

@@ -29,6 +29,7 @@ from nnstretch.profile.backends.registry import cuda_devices, meter_at
 from nnstretch.profile.budget import GROW_FAMILY_S, GROW_SAMPLE_S, Budget, Clock, plan_budget
 from nnstretch.profile.card import CardFacts, card, measured_on, provenance
 from nnstretch.profile.earlier_profile import (
+    as_placed,
     earlier_soc,
     kept_contention,
     kept_doubts,
@@ -101,7 +102,8 @@ class ProfileRun:
         journal, samples = open_journal(folder, head, self.wanted.fresh)
         earlier_s, earlier_rows = journal.spent_s, tuple(journal.networks)
         if samples:  # else the chip in the folder is what this run replaces
-            self.earlier = earlier_soc(folder, measured_on(self.meter, machine))
+            earlier = earlier_soc(folder, measured_on(self.meter, machine))
+            self.earlier = earlier and as_placed(earlier, journal.places, places)
         counts = {cluster: len(kept) for cluster, kept in samples.items()}
         with self.budget.spend("sampling"):
             phase = SamplingPhase(
@@ -161,11 +163,11 @@ class ProfileRun:
             save_soc(saved := replace(marked, provenance=told), self.wanted.out)
             return saved
 
-        names = soc.processor_names
-        save(kept_networks(journal.networks, (), names))
+        save(kept_networks(journal.networks, (), places))
+        journal.append_places(places)
         with self.budget.spend("validation"):
             rows, refused = self.validate_networks(predictors, rules, places)
-        kept = kept_networks(journal.networks, rows, names)
+        kept = kept_networks(journal.networks, rows, places)
         journal.append_networks(rows)
         return save(kept), kept, refused
 

@@ -92,18 +92,18 @@ class SamplingPhase:
                 rules[place.cluster] = probed
                 of_cluster = samples.setdefault(place.cluster, [])
                 sampler = self.sampler_of(meter, probed, journal, place, of_cluster)
-                report = partial(self.report_progress, f"measuring kernels on {where(place)}")
+                report = partial(self.report_progress, f"measuring kernels on {place.where}")
                 remaining_s = cluster_s - (self.budget.clock() - started_s)
                 sampler.run(remaining_s, self.wanted.most, self.find_doubts, report)
             if sampler.unmeasured_targets:
                 self.budget.skipped.append(
                     f"{sampler.unmeasured_targets} of {len(sampler.targets)} kernels of the"
-                    f" networks named, on {where(place)}"
+                    f" networks named, on {place.where}"
                 )
-            notes.append(quality(where(place), sampler))
+            notes.append(quality(place.where, sampler))
             if device_energy:
                 power_w = (device_energy.joules() - before_j) / (self.budget.clock() - started_s)
-                notes.append(f"{where(place)}: mean power {power_w:.0f} W, {device_energy.source}")
+                notes.append(f"{place.where}: mean power {power_w:.0f} W, {device_energy.source}")
         return rules, notes
 
     @property
@@ -176,8 +176,3 @@ class SamplingPhase:
     def report_progress(self, what: str, done: float, total: float, _: int | str) -> None:
         """Report progress of the measurements."""
         self.progress(what, done, total)
-
-
-def where(place: PinnedProcessor) -> str:
-    """Return a processor for messages."""
-    return f"core {place.core}" if place.device == "cpu" else place.device

@@ -71,6 +71,8 @@ class HeldOutNetwork:
     spread: Amount
     """Between the quartiles, as a share."""
     kernels: Annotated[int, Range(0)]
+    where: str = ""
+    """Core or device of the processor; empty in files of earlier versions."""
 
     @property
     def error(self) -> float:
@@ -151,6 +153,7 @@ def measure_held_out(
         min(times) / 1000,
         float(high / low - 1),
         len(kernels),
+        processor.place.where,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -46,7 +46,9 @@ class Machine:
 
     def held_out(self, processor: ProfiledProcessor, name: str, _: object) -> HeldOutNetwork:
         self.now_s += self.network_s
-        return HeldOutNetwork(name, processor.place.name, 1.07, 1.0, 1.0, 0.0, 9)
+        return HeldOutNetwork(
+            name, processor.place.name, 1.07, 1.0, 1.0, 0.0, 9, processor.place.where
+        )
 
     def run(
         self, out: Path, budget_s: float, meter: FakeMeter | None = None, **wanted: object
@@ -183,3 +185,43 @@ def test_a_fresh_run_that_is_interrupted_leaves_no_chip_of_another_runtime(
     assert soc.rules("cpu0").pairs == frozenset()
     assert soc.contention == {}
     assert "eager 2" in soc.provenance
+
+
+@pytest.fixture
+def two_kinds(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A machine of a fast core and a slow one."""
+    kinds = Cluster((0,), 2_800_000), Cluster((1,), 1_800_000)
+    monkeypatch.setattr(profile_run, "clusters", lambda: kinds)
+    return machine
+
+
+@pytest.mark.slow
+def test_a_name_that_stands_for_another_core_keeps_nothing_of_the_first(
+    tmp_path: Path, two_kinds: Machine
+) -> None:
+    out = tmp_path / "chip"
+    assert len(two_kinds.run(out, 40.0, processors="big=0").rows) == 1
+    result = two_kinds.run(out, 10.0, FakeMeter(), processors="big=1")
+    assert result.rows == []
+    assert "whole networks" not in result.soc.provenance
+    assert not result.soc.rules("big").fuses("linear", "relu")
+    assert two_kinds.run(out, 3.0, FakeMeter(), processors="big=1").rows == []
+
+
+@pytest.mark.slow
+def test_what_was_measured_on_a_core_follows_it_under_another_name(
+    tmp_path: Path, two_kinds: Machine
+) -> None:
+    out = tmp_path / "chip"
+    two_kinds.run(out, 40.0, processors="a=0,b=1")
+    before, extra = load_soc(out), ("matmul", "tanh")
+    of_b = replace(before.rules("b"), pairs=before.rules("b").pairs | {extra})
+    save_soc(replace(before, fusion={**before.fusion, "b": of_b}), out)
+    result = two_kinds.run(out, 3.0, processors="b=0,a=1")
+    assert result.rows == [], "they were predicted under the other name"
+    assert extra in result.soc.rules("a").pairs
+    assert extra not in result.soc.rules("b").pairs
+    assert result.soc.contention == {frozenset("ab"): 1.3}
+    for now, then in ("ab", "ba"):
+        predictor = result.soc.predictors[now]
+        assert predictor == replace(before.predictors[then], processor=now)  # type: ignore[type-var]

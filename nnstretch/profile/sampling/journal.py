@@ -14,6 +14,7 @@ from nnstretch.files.journal import append_rows, decode_row, read_journal, resum
 from nnstretch.files.limits import Range
 from nnstretch.kernel import Kernel
 from nnstretch.profile.activity.noise_tally import NO_NOISE, NoiseTally
+from nnstretch.profile.machine import PinnedProcessor
 from nnstretch.profile.sampling.sample import Sample
 from nnstretch.profile.validation import HeldOutNetwork
 
@@ -42,6 +43,8 @@ class BatchRow:
     """What others cost; nobody counted it in files of earlier versions."""
     networks: tuple[HeldOutNetwork, ...] = ()
     """Validated behind the samples before this row."""
+    places: tuple[PinnedProcessor, ...] = ()
+    """Processors of the chip that was written behind the samples before this row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,8 @@ class ProfileJournal:
     """What others cost all runs together."""
     networks: list[HeldOutNetwork] = field(default_factory=list)
     """What all runs validated, in the order in which they did."""
+    places: tuple[PinnedProcessor, ...] = ()
+    """Processors of the chip beside it; none in files of earlier versions."""
     replaces: bool = False
     """Whether the first row takes the place of an earlier journal and its chip."""
 
@@ -118,6 +123,16 @@ class ProfileJournal:
         validated = [asdict(network) for network in networks]
         if validated:
             self.write({"cluster": 0, "spent_s": 0.0, "samples": [], "networks": validated})
+
+    def append_places(self, places: Sequence[PinnedProcessor]) -> None:
+        """Append the processors of the chip, where they are others than before.
+
+        Raises BadInput when the file cannot be written.
+        """
+        if tuple(places) != self.places:
+            self.places = tuple(places)
+            placed = [asdict(place) for place in places]
+            self.write({"cluster": 0, "spent_s": 0.0, "samples": [], "places": placed})
 
     def write(self, row: dict[str, Any]) -> None:
         """Write a row, behind the head where it is the first."""
@@ -169,6 +184,7 @@ def open_journal(
         journal.spent_s += batch.spent_s
         journal.noise += batch.noise
         journal.networks += batch.networks
+        journal.places = batch.places or journal.places
     return journal, samples_by_cluster
 
 
