@@ -76,7 +76,8 @@ class Length:
         """Return why a list is too short or too long, or None."""
         if self.least <= len(value) <= self.most:
             return None
-        return f"{len(value)} items, needed are {self.least} to {self.most}"
+        what = "characters" if isinstance(value, str) else "items"
+        return f"{len(value)} {what}, needed are {self.least} to {self.most}"
 
 
 @dataclass(frozen=True, slots=True)

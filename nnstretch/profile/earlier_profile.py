@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,13 @@ from nnstretch.errors import NnstretchError
 from nnstretch.predict.learned import Learned
 from nnstretch.predict.load_soc import load_soc
 from nnstretch.profile.machine import PinnedProcessor
-from nnstretch.profile.system_costs import Surroundings, contention_doubt
+from nnstretch.profile.system_costs import (
+    Pair,
+    Surroundings,
+    contention_of,
+    core_pairs,
+    names_of,
+)
 from nnstretch.profile.validation import HeldOutNetwork
 from nnstretch.soc import Soc
 
@@ -69,20 +76,31 @@ def kept_contention(
     return kept | dict(costs.contention)
 
 
-def kept_doubts(earlier: Soc | None, costs: Surroundings, names: Iterable[str]) -> list[str]:
+def kept_doubts(
+    earlier: Soc | None, costs: Surroundings, places: Sequence[PinnedProcessor]
+) -> list[str]:
     """Return what others kept from being measured, before or now, and is not measured by now."""
-    first, *more = names
-    noisy = earlier.noisy if earlier is not None else ""
-    doubts = list(costs.doubts)
-    for name in more:
-        doubt = contention_doubt(first, name)
-        if (
-            doubt in noisy
-            and doubt not in doubts
-            and frozenset((first, name)) not in costs.contention
-        ):
-            doubts.append(doubt)
-    return doubts
+    pairs = [
+        pair
+        for pair in core_pairs(places)
+        if pair in costs.disturbed
+        or (names_of(pair) not in costs.contention and was_disturbed(earlier, pair))
+    ]
+    return [f"{contention_of(pairs)} could not be measured"] if pairs else []
+
+
+def was_disturbed(earlier: Soc | None, pair: Pair) -> bool:
+    """Return whether an earlier chip is noisy because others kept a pair from being measured.
+
+    It names some pairs and counts more: those are taken to be what it has no contention of.
+    """
+    if earlier is None:
+        return False
+    first, second = (re.escape(place.name) for place in pair)
+    if re.search(rf"(?<![\w-]){first} and {second}(?![\w-])", earlier.noisy):
+        return True
+    counted = re.search(r"contention of .* more pairs? could not be measured", earlier.noisy)
+    return counted is not None and names_of(pair) not in earlier.contention
 
 
 def kept_predictor(earlier: Soc | None, processor: str, fitted: Learned) -> Learned:

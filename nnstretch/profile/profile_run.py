@@ -18,12 +18,7 @@ from nnstretch.files.journal import only_writer
 from nnstretch.predict.learned import Learned
 from nnstretch.predict.save_soc import save_soc
 from nnstretch.profile.activity.activity_watch import ActivityWatch
-from nnstretch.profile.activity.noise_tally import (
-    NoiseTally,
-    loss_line,
-    noise_line,
-    noise_reasons,
-)
+from nnstretch.profile.activity.noise_tally import loss_line, noise_line, noise_reasons
 from nnstretch.profile.backends.meter import Meter
 from nnstretch.profile.backends.registry import cuda_devices, meter_at
 from nnstretch.profile.budget import GROW_FAMILY_S, GROW_SAMPLE_S, Budget, Clock, plan_budget
@@ -51,9 +46,9 @@ from nnstretch.profile.profile_request import (
     prepare_folder,
 )
 from nnstretch.profile.sampling.journal import ProfileJournal, open_journal
-from nnstretch.profile.sampling.sample import Sample, normalize_disturbed
+from nnstretch.profile.sampling.sample import Sample, normalize_disturbed, representative_kernels
 from nnstretch.profile.sampling_phase import LEAST_SAMPLES, Rules, SamplingPhase
-from nnstretch.profile.system_costs import measure_surroundings, representative_kernels
+from nnstretch.profile.system_costs import measure_surroundings
 from nnstretch.profile.validation import HeldOutNetwork, ProfiledProcessor, summary, validate
 from nnstretch.soc import Soc
 
@@ -152,7 +147,8 @@ class ProfileRun:
         count, noise = sum(map(len, samples.values())), journal.noise
         budget_s = max(self.wanted.budget_s, journal.spent_s)  # of all runs, as the noise is
         with self.budget.spend("fitting"):
-            predictors = self.fit_predictors(samples, places, noise)
+            loss = f", {loss_line(noise, budget_s)}" if noise.doubted else ""
+            predictors = self.fit_predictors(samples, places, loss)
         with self.budget.spend("surroundings"):
             soc, doubts = self.describe_soc(predictors, rules, samples, places)
 
@@ -210,19 +206,18 @@ class ProfileRun:
         self,
         samples: dict[int, list[Sample]],
         places: Sequence[PinnedProcessor],
-        noise: NoiseTally,
+        loss: str,
     ) -> dict[str, Learned]:
         """Fit one predictor per cluster; equal cores share it under their own names.
 
-        Raises BadInput when too few kernels were measured.
+        Raises BadInput when too few kernels were measured, with what was lost to other work.
         """
         by_cluster: dict[int, Learned] = {}
         for index, cluster_samples in samples.items():
             if len(cluster_samples) < LEAST_SAMPLES:
                 few = f"{len(cluster_samples)} kernels measured, {self.wanted.out}"
-                why = f", {loss_line(noise, self.wanted.budget_s)}" if noise.doubted else ""
                 raise BadInput(
-                    f"{few}, at least {LEAST_SAMPLES} are needed; give a larger budget{why}"
+                    f"{few}, at least {LEAST_SAMPLES} are needed; give a larger budget{loss}"
                 )
             self.progress("fitting", 0, 1)
             steady = normalize_disturbed(cluster_samples)
@@ -253,7 +248,8 @@ class ProfileRun:
         self.progress("measuring what lies around kernels", 0, 1)
         kernels = representative_kernels(samples[places[0].cluster])
         meters = {place.name: meter_at(self.meter, place.device) for place in places}
-        costs = measure_surroundings(meters, places, kernels, self.budget, self.watch)
+        known = self.earlier.contention if self.earlier is not None else ()
+        costs = measure_surroundings(meters, places, kernels, self.budget, self.watch, known)
         names = list(meters)
         soc = Soc(
             name=self.wanted.out.resolve().name,
@@ -264,7 +260,7 @@ class ProfileRun:
             contention=kept_contention(self.earlier, costs, names),
             fusion={place.name: rules[place.cluster] for place in places},
         )
-        return soc, kept_doubts(self.earlier, costs, names)
+        return soc, kept_doubts(self.earlier, costs, places)
 
 
 def mark_noisy(soc: Soc, line: str) -> Soc:

@@ -9,13 +9,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import combinations
 from queue import SimpleQueue
 from threading import Thread, Timer
 from time import perf_counter_ns
-from typing import Any
 
 import numpy as np
 
@@ -31,13 +31,15 @@ from nnstretch.soc import Link, Processor
 
 ROUND_TRIPS = 400
 ROUNDS = 12
-REPRESENTATIVES = 16
 MET = ((1, 64, 56, 56), (1, 128, 28, 28), (1, 256, 14, 14), (1, 256, 56, 56), (1, 512, 7, 7))
 """What two branches bring to a meeting point, each."""
 
 
 QUEUED = 4
 """Sub-graphs that may wait on an accelerator's stream."""
+NAMED_PAIRS = 3
+"""Pairs of processors that a message names; there are too many of a chip with many cores."""
+Pair = tuple[PinnedProcessor, PinnedProcessor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,8 @@ class Surroundings:
     processors: tuple[Processor, ...]
     merge: Link
     contention: Mapping[frozenset[str], float]
-    doubts: tuple[str, ...] = ()
-    """What others kept from being measured."""
+    disturbed: tuple[Pair, ...] = ()
+    """Pairs of cores whose contention others kept from being measured."""
 
 
 def measure_surroundings(
@@ -57,37 +59,75 @@ def measure_surroundings(
     kernels: Sequence[Kernel],
     budget: Budget,
     watch: ActivityWatch,
+    known: Collection[frozenset[str]] = (),
 ) -> Surroundings:
-    """Measure what lies around kernels; the first processor hands over to the others."""
+    """Measure what lies around kernels; the first processor hands over to the others.
+
+    Contention is measured of pairs first that are not known.
+    """
     first = chosen[0]
     meter = meters[first.name]
-    contention: dict[frozenset[str], float] = {}
-    doubts: list[str] = []
     watch.pausable_s = budget.left_s("surroundings") / 2
     with pin_process(first.core):
         merge = merge_link(meter, ELEMENT_BYTES[meter.dtype], meter.call_us)
-        for second in (place for place in chosen[1:] if place.device == "cpu"):
-            what = f"contention of {first.name} and {second.name}"
-            if not budget.allows("surroundings", CONTENTION_S, what):
-                continue
+    pairs = sorted(core_pairs(chosen), key=lambda pair: names_of(pair) in known)
+    contention, disturbed = measure_pairs(meter, pairs, kernels, budget, watch)
+    call = Link(round(meter.call_us, 3), 0.0)
+    processors = [Processor(first.name, "cpu", 1, call, asynchronous=False)]
+    processors += [describe(place, first, meters[place.name], call) for place in chosen[1:]]
+    return Surroundings(tuple(processors), merge, contention, tuple(disturbed))
+
+
+def core_pairs(chosen: Sequence[PinnedProcessor]) -> list[Pair]:
+    """Return cores two by two, those of the first processor before others."""
+    return list(combinations((place for place in chosen if place.device == "cpu"), 2))
+
+
+def names_of(pair: Pair) -> frozenset[str]:
+    """Return the processors of a pair."""
+    return frozenset(place.name for place in pair)
+
+
+def measure_pairs(
+    meter: Meter,
+    pairs: Sequence[Pair],
+    kernels: Sequence[Kernel],
+    budget: Budget,
+    watch: ActivityWatch,
+) -> tuple[dict[frozenset[str], float], list[Pair]]:
+    """Return the contention of pairs of cores, and the pairs that others kept from being measured.
+
+    Those for which the budget has no time are noted there, in one line.
+    """
+    contention: dict[frozenset[str], float] = {}
+    disturbed: list[Pair] = []
+    skipped: list[Pair] = []
+    for pair in pairs:
+        if budget.left_s("surroundings") < CONTENTION_S:
+            skipped.append(pair)
+            continue
+        first, second = pair
+        with pin_process(first.core):
             watch.wait_for_quiet(cores=2)
             left_s = budget.left_s("surroundings")
             try:
                 factor = measure_contention(meter, kernels, second.core, watch, left_s)
             except Disturbed:
-                doubts.append(contention_doubt(first.name, second.name))
+                disturbed.append(pair)
                 continue
-            if factor is not None:
-                contention[frozenset((first.name, second.name))] = factor
-    call = Link(round(meter.call_us, 3), 0.0)
-    processors = [Processor(first.name, "cpu", 1, call, asynchronous=False)]
-    processors += [describe(place, first, meters[place.name], call) for place in chosen[1:]]
-    return Surroundings(tuple(processors), merge, contention, tuple(doubts))
+        if factor is not None:
+            contention[names_of(pair)] = factor
+    if skipped:
+        budget.skipped.append(contention_of(skipped))
+    return contention, disturbed
 
 
-def contention_doubt(first: str, second: str) -> str:
-    """Return why a profile is noisy whose processors could not be measured side by side."""
-    return f"contention of {first} and {second} could not be measured"
+def contention_of(pairs: Sequence[Pair]) -> str:
+    """Return the contention of pairs for messages: some by name, the number of the others."""
+    named = ", ".join(f"{first.name} and {second.name}" for first, second in pairs[:NAMED_PAIRS])
+    count = len(pairs) - NAMED_PAIRS
+    counted = f" and {count} more pair{'s' if count > 1 else ''}" if count > 0 else ""
+    return f"contention of {named}{counted}"
 
 
 def describe(place: PinnedProcessor, first: PinnedProcessor, meter: Meter, call: Link) -> Processor:
@@ -258,14 +298,3 @@ def slowdown(alone: Attempt, beside: Attempt) -> float | None:
     if 2 * len(alone_us) < measured:
         raise Disturbed
     return round(max(1.0, sum(beside_us) / sum(alone_us)), 4) if alone_us else None
-
-
-def representative_kernels(samples: Sequence[Any]) -> list[Kernel]:
-    """Return kernels of the sizes that most of a network's time goes to, evenly over them."""
-    order = sorted(
-        (s for s in samples if 100 <= s.latency_us <= 3000 and s.kernel.kind != "reorder"),
-        key=lambda s: s.latency_us,
-    )
-    count = min(len(order), REPRESENTATIVES)
-    # The middle of each of as many equal shares of the ranks.
-    return [order[(2 * i + 1) * len(order) // (2 * count)].kernel for i in range(count)]

@@ -19,8 +19,12 @@ from nnstretch.profile.sampling.kernel_generator import (
 )
 from nnstretch.profile.sampling.kernel_sampler import KernelSampler
 from nnstretch.profile.sampling.medleys import kernel_groups
-from nnstretch.profile.sampling.sample import Sample, normalize_disturbed
-from nnstretch.profile.system_costs import REPRESENTATIVES, representative_kernels
+from nnstretch.profile.sampling.sample import (
+    REPRESENTATIVES,
+    Sample,
+    normalize_disturbed,
+    representative_kernels,
+)
 
 PRIOR = load_prior()
 

@@ -10,6 +10,7 @@ from support.fake_meter import FakeMeter
 from support.quiet_watch import quiet_watch
 
 from nnstretch.errors import BadInput
+from nnstretch.files.journal import append_rows
 from nnstretch.kernel import FusionRules
 from nnstretch.predict import load_soc
 from nnstretch.predict.learned import Learned
@@ -18,6 +19,7 @@ from nnstretch.profile import profile_run, system_costs, validation
 from nnstretch.profile.machine import Cluster
 from nnstretch.profile.profile_request import ProfileRequest, ProfileResult
 from nnstretch.profile.profile_run import ProfileRun, mark_noisy
+from nnstretch.profile.sampling.journal import NAME
 from nnstretch.profile.validation import HeldOutNetwork, ProfiledProcessor
 
 PAIR = frozenset(("cpu0", "cpu1"))
@@ -136,6 +138,21 @@ def test_the_same_command_measures_more_where_there_were_too_few_kernels(
     with pytest.raises(BadInput, match=r"^48 kernels measured, .* at least 50 are needed"):
         machine.run(out, 4.0)
     assert machine.run(out, 4.0).kernels == 96
+
+
+def test_losses_of_all_runs_are_told_of_the_time_of_all_runs(
+    tmp_path: Path, machine: Machine
+) -> None:
+    out = tmp_path / "chip"
+    with pytest.raises(BadInput):
+        machine.run(out, 4.0)
+    noise = {"measured_s": 40.0, "waited_s": 26.0, "doubted": 3, "doubted_us": 9e3}
+    row = {"cluster": 0, "spent_s": 36.0, "samples": [], "noise": noise}
+    append_rows(out / NAME, [row])
+    with pytest.raises(
+        BadInput, match=r"^48 kernels measured, .*, 2\d of 4\d s lost to other work"
+    ):
+        machine.run(out, 1.0)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""One measured kernel."""
+"""One measured kernel, and what many of them tell."""
 
 from __future__ import annotations
 
@@ -42,6 +42,8 @@ What a reference takes also depends on its company.
 """
 MOST = 1.5
 """Nobody believes a correction beyond this."""
+REPRESENTATIVES = 16
+"""Kernels that stand for all."""
 
 
 def normalize_disturbed(samples: Sequence[Sample]) -> list[Sample]:
@@ -56,3 +58,14 @@ def normalize_disturbed(samples: Sequence[Sample]) -> list[Sample]:
         latencies_us = tuple(time_us / factor for time_us in sample.latencies_us)
         corrected.append(replace(sample, latencies_us=latencies_us))
     return corrected
+
+
+def representative_kernels(samples: Sequence[Sample]) -> list[Kernel]:
+    """Return kernels of the sizes that most of a network's time goes to, evenly over them."""
+    order = sorted(
+        (s for s in samples if 100 <= s.latency_us <= 3000 and s.kernel.kind != "reorder"),
+        key=lambda s: s.latency_us,
+    )
+    count = min(len(order), REPRESENTATIVES)
+    # The middle of each of as many equal shares of the ranks.
+    return [order[(2 * i + 1) * len(order) // (2 * count)].kernel for i in range(count)]
