@@ -24,7 +24,7 @@ from nnstretch.profile.activity.steady_rounds import (
 )
 from nnstretch.profile.backends.meter import Meter
 from nnstretch.profile.backends.registry import meter_for
-from nnstretch.profile.machine import ACCELERATORS, clusters, description, pin_process
+from nnstretch.profile.machine import ACCELERATORS, Cluster, clusters, description, pin_process
 from nnstretch.profile.sampling.journal import NAME, JournalHead, read_medleys
 from nnstretch.profile.sampling.kernel_sampler import REFERENCE, RETRIES, ROUNDS
 from nnstretch.profile.sampling.sample import Sample
@@ -66,7 +66,7 @@ class ProfileCheck:
 
     kernels: tuple[CheckedKernel, ...]
     changed: tuple[str, ...]
-    """Machine and runtime, where they are not those of the profile."""
+    """Machine, runtime and cores, where they are not those of the profile."""
 
     @property
     def ratios(self) -> list[float]:
@@ -117,7 +117,8 @@ def check_profile(
     meter = meter or meter_for(head.backend, head.dtype)
     cluster = min((medley.cluster for medley in medleys), default=ACCELERATORS)
     core_clusters = clusters()
-    if not 0 <= cluster < len(core_clusters):
+    core = core_of(head, cluster, core_clusters)
+    if core is None:
         raise BadInput(f"no core of cluster {cluster} here, {folder / NAME}, it has kernels of it")
     chosen = choose_medleys([m.samples for m in medleys if m.cluster == cluster])
     if not chosen:
@@ -126,17 +127,50 @@ def check_profile(
         )
     checked: list[CheckedKernel] = []
     of_each = ceil(COMPARED / len(chosen))
-    with pin_process(core_clusters[cluster].cores[0]):
+    with pin_process(core):
         for done, samples in enumerate(chosen):
             progress("measuring kernels again", done, len(chosen))
             checked += measure_again(samples, of_each, meter, watch or ActivityWatch())
-    return ProfileCheck(tuple(checked), changes(head, meter))
+    return ProfileCheck(tuple(checked), changes(head, meter, core_clusters))
 
 
-def changes(head: JournalHead, meter: Meter) -> tuple[str, ...]:
-    """Return what of machine and runtime is not as it was."""
-    pairs = (("machine", head.machine, description()), ("runtime", head.version, meter.version))
+def core_of(head: JournalHead, cluster: int, core_clusters: Sequence[Cluster]) -> int | None:
+    """Return a core to measure a profile's cluster on again, None where there is none.
+
+    One that it had and that is still as fast, else one as fast, else one that it had. Clusters are
+    counted anew on each machine: their number tells only where a profile names no cores.
+    """
+    if not 0 <= cluster < len(head.cores or core_clusters):
+        return None
+    if not head.cores:
+        return core_clusters[cluster].cores[0]
+    profiled = head.cores[cluster]
+    candidates: list[tuple[bool, bool, int]] = []
+    for each in core_clusters:
+        is_other = profiled[:1] != (each.max_khz,)
+        candidates += [(is_other, core not in profiled[1:], core) for core in each.cores]
+    is_other, is_new, core = min(candidates)
+    return None if is_other and is_new else core
+
+
+def changes(head: JournalHead, meter: Meter, core_clusters: Sequence[Cluster]) -> tuple[str, ...]:
+    """Return what of machine, cores and runtime is not as it was."""
+    cores = tuple((cluster.max_khz, *cluster.cores) for cluster in core_clusters)
+    pairs = (
+        ("machine", head.machine, description()),
+        ("runtime", head.version, meter.version),
+        ("set of cores", cores_text(head.cores or cores), cores_text(cores)),
+    )
     return tuple(f"{what} was {then}, is {now}" for what, then, now in pairs if then != now)
+
+
+def cores_text(cores: Sequence[Sequence[int | None]]) -> str:
+    """Return clusters of cores for messages, with their highest clock."""
+    parts: list[str] = []
+    for max_khz, *numbers in cores:
+        clock = f" at {max_khz / 1e6:.2f} GHz" if max_khz else ""
+        parts.append(",".join(map(str, numbers)) + clock)
+    return " and ".join(parts)
 
 
 def choose_medleys(medleys: Sequence[Sequence[Sample]]) -> list[Sequence[Sample]]:

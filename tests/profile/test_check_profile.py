@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,17 @@ from nnstretch.cli import main
 from nnstretch.errors import BrokenFile
 from nnstretch.kernel import MOBILE_FUSION, Kernel
 from nnstretch.profile.activity.machine_activity import OtherWork
-from nnstretch.profile.check_profile import DIFFERS, FITS, UNKNOWN, check_profile, judge
-from nnstretch.profile.sampling.journal import NAME, open_journal
+from nnstretch.profile.check_profile import (
+    DIFFERS,
+    FITS,
+    UNKNOWN,
+    changes,
+    check_profile,
+    core_of,
+    judge,
+)
+from nnstretch.profile.machine import Cluster, description
+from nnstretch.profile.sampling.journal import NAME, JournalHead, open_journal
 from nnstretch.profile.sampling.kernel_generator import generate_kernels, load_prior
 from nnstretch.profile.sampling.sample import Sample
 
@@ -58,6 +67,43 @@ def test_a_machine_that_changed_does_not_fit(folder: Path, factor: float, verdic
     assert checked.verdict == verdict
     assert checked.changed[1] == "runtime was fake 0, is fake 1"
     assert len(meter.seen) > 50, "kernels are measured in the company that they had"
+
+
+BIG, LITTLE = Cluster((4, 5, 6, 7), 2_800_000), Cluster((0, 1, 2, 3), 1_800_000)
+
+
+@pytest.mark.parametrize(
+    ("cores", "cluster", "core_clusters", "core"),
+    [
+        (((None, 0),), 0, (BIG, LITTLE), 0),
+        (((2_800_000, 5, 6),), 0, (BIG, LITTLE), 5),
+        (((1_800_000, 4),), 0, (BIG, LITTLE), 0),
+        (((2_800_000, 4, 5, 6, 7), (1_800_000, 0, 1, 2, 3)), 1, (LITTLE,), 0),
+        (((None, 0),), 0, (Cluster((1,), None),), 1),
+        (((2_400_000, 9),), 0, (BIG, LITTLE), None),
+        (((None, 0),), 1, (BIG, LITTLE), None),
+        ((), 1, (BIG, LITTLE), 0),
+        ((), 2, (BIG, LITTLE), None),
+    ],
+)
+def test_kernels_are_measured_again_on_a_core_of_their_kind(
+    cores: tuple[tuple[int | None, ...], ...],
+    cluster: int,
+    core_clusters: tuple[Cluster, ...],
+    core: int | None,
+) -> None:
+    head = JournalHead(1, "fake", "fake 0", "float32", "there", cores)
+    assert core_of(head, cluster, core_clusters) == core
+
+
+def test_cores_that_are_not_those_of_the_profile_are_named() -> None:
+    here = {"machine": description(), "version": "fake 1"}
+    head = JournalHead(1, "fake", dtype="float32", cores=((None, 0),), **here)
+    assert changes(head, FakeMeter(), (Cluster((0,), None),)) == ()
+    assert changes(head, FakeMeter(), (BIG, LITTLE)) == (
+        "set of cores was 0, is 4,5,6,7 at 2.80 GHz and 0,1,2,3 at 1.80 GHz",
+    )
+    assert changes(replace(head, cores=()), FakeMeter(), (BIG, LITTLE)) == ()
 
 
 def test_nothing_is_told_of_kernels_that_others_disturb(folder: Path) -> None:
