@@ -5,13 +5,20 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
 from cli.test_cli import NET, called
+from support.fake_meter import law_us
 
+from nnstretch.kernel import MOBILE_FUSION
 from nnstretch.predict import load_soc
 from nnstretch.predict.save_soc import save_soc
+from nnstretch.profile.fitting.fit_predictor import fit
+from nnstretch.profile.sampling.kernel_generator import generate_kernels, load_prior
+from nnstretch.profile.sampling.sample import Sample
+from nnstretch.soc import Processor, Soc
 
 PLAN = """
 format: 1
@@ -60,3 +67,28 @@ def test_kernels_of_a_network_are_priced_alone_and_in_no_segment(
     _, out, _ = called(capsys, "predict", f"{tmp_path}/net.py:make", "--soc", "mi9", "--json")
     keys = {key for row in json.loads(out)["kernels"] for key in row}
     assert not keys & {"start", "end"}
+
+
+@pytest.mark.slow
+def test_a_processor_without_a_price_says_for_which_kernel_though_another_has_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "net.py").write_text(NET)
+    kernels = islice(generate_kernels(load_prior(), MOBILE_FUSION, 0), 300)
+    fitted = fit([Sample(k, (law_us(k),) * 12) for k in kernels], "", "float32", lambda *_: False)
+    families = {name: f for name, f in fitted.families.items() if not name.startswith("linear")}
+    assert len(families) < len(fitted.families)
+    predictors = {
+        "cpu0": replace(fitted, processor="cpu0"),
+        "cpu1": replace(fitted, processor="cpu1", families=families),
+    }
+    processors = Processor("cpu0", "cpu", 1), Processor("cpu1", "cpu", 1)
+    save_soc(Soc("two", processors, "float32", predictors), tmp_path / "two")
+    command = ("predict", f"{tmp_path}/net.py:make", "--soc", str(tmp_path / "two"))
+    _, out, err = called(capsys, *command)
+    assert "no price on cpu1, never measured: linear\n" in out + err
+    assert "no price on cpu0" not in out + err
+    _, out, _ = called(capsys, *command, "--json")
+    result = json.loads(out)
+    assert result["latency_ms"]["cpu1"] is None
+    assert (result["uncovered"], result["unpriced"]) == (["linear"], {"cpu1": ["linear"]})

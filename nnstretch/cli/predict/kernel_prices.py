@@ -39,6 +39,8 @@ class KernelPrices:
     """Kernels of `rows` outside the measured range, with the feature that is."""
     uncovered: dict[str, None] = field(default_factory=dict)
     """Names of kernels of a kind that was never measured, with a price or without."""
+    unpriced: dict[str, dict[str, None]] = field(default_factory=dict)
+    """By processor, names of those without a price there."""
 
     def add(self, kernel: Kernel, priced: PricedGraph, cost_model: CostModel) -> None:
         """Add a kernel of a graph."""
@@ -48,6 +50,7 @@ class KernelPrices:
             estimate = cost_model.estimate_kernel(kernel, priced.price_key)
         except UnsupportedOp:
             self.uncovered[kernel.name] = None
+            self.unpriced.setdefault(processor, {})[kernel.name] = None
             return
         row: dict[str, Any] = where | {
             "latency_ms": priced.slowdown * estimate.latency_us / 1000,
@@ -94,6 +97,7 @@ def prices_json(
 
     soc = cost_model.soc
     described = described_machines(soc, processors)
+    unpriced = {processor: list(names) for processor, names in prices.unpriced.items()}
     return {
         "kernels": prices.rows,
         "uncovered": list(prices.uncovered),
@@ -102,5 +106,6 @@ def prices_json(
         "provenance": soc.provenance,
         "calibrated": soc.calibrated,
         "noisy": soc.noisy,
+        **({"unpriced": unpriced} if unpriced else {}),
         **({"accelerators": described} if described else {}),
     }

@@ -5,7 +5,8 @@ For a network: its latency on each processor alone. For a plan: every term of ev
 For lists of deployed operators (--ops): the latency of every configuration in the file.
 
 Kernels outside of what was measured (kind, window, channels, map, work) are named, and their errors
-are wider: `outside` in the JSON, with the reason; `uncovered` are those of a kind never measured.
+are wider: `outside` in the JSON, with the reason; `uncovered` are those of a kind never measured,
+`unpriced` those without a price, by processor.
 
   nnstretch predict torchvision:resnet50 --soc mi9 --processors cpu,gpu,dsp
   nnstretch predict plan.yaml --soc mi9

@@ -63,9 +63,8 @@ def show_doubts(result: dict[str, Any], console: Any) -> None:
         what, _, numbers = row["reason"].partition(" ")
         key = row["processor"], row["kind"], what if numbers[:1].isdigit() else row["reason"]
         doubts.setdefault(key, []).append(f"{row['name']} ({row['reason']})")
-    priced = {row["name"] for row in result.get("kernels", ())}
-    if refused := [name for name in result.get("uncovered", ()) if name not in priced]:
-        console.print(f"[red]not counted, never measured:[/red] {', '.join(refused)}")
+    for processor, names in result.get("unpriced", {}).items():
+        console.print(f"[red]no price on {processor}, never measured:[/red] {', '.join(names)}")
     if doubts:
         console.print("[yellow]outside of what was measured, so errors are wider:[/yellow]")
     for (processor, kind, _), kernels in doubts.items():
