@@ -46,7 +46,7 @@ class ProcessorRow:
     copy_in: LinkRow
     copy_out: LinkRow
     sync_us: Amount
-    memory_bytes: WholeCount | None
+    memory_bytes: WholeCount | None = None
     power_w: Amount | None = None
     handover_us: Amount = 0.0
     blocks_host: bool = False
@@ -146,10 +146,14 @@ def soc_document(soc: Soc) -> dict[str, Any]:
 
 
 def processor_document(processor: Processor) -> dict[str, Any]:
-    """Return a processor's fields under their names in the file, without those at their default."""
+    """Return a processor's fields under their names in the file, without those at their default.
+
+    Earlier versions read no processor without `memory_bytes`: it is always written.
+    """
     values = {FILE_KEYS.get(name, name): value for name, value in asdict(processor).items()}
     for field in fields(ProcessorRow):
-        if field.default is not MISSING and values[field.name] == field.default:
+        is_optional = field.default is not MISSING and field.name != "memory_bytes"
+        if is_optional and values[field.name] == field.default:
             del values[field.name]
     return values
 

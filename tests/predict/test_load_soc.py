@@ -13,6 +13,7 @@ import pytest
 from nnstretch.errors import BadInput, BrokenFile, UnknownName
 from nnstretch.files.package_data import package_data
 from nnstretch.predict import load_soc
+from nnstretch.predict.soc_file import soc_document
 from nnstretch.soc import Link, Processor, Soc
 
 
@@ -35,6 +36,18 @@ def test_processors_of_one_name_are_no_chip() -> None:
 def test_a_folder_of_the_same_form_is_a_chip(tmp_path: Path) -> None:
     shutil.copytree(package_data("latency_predictors") / "mi9", tmp_path / "mine")
     assert load_soc(tmp_path / "mine") == load_soc("mi9") == load_soc(str(tmp_path / "mine"))
+
+
+def test_a_processor_without_a_limit_of_memory_need_not_say_so(tmp_path: Path) -> None:
+    shutil.copytree(package_data("latency_predictors") / "mi9", tmp_path / "mine")
+    path = tmp_path / "mine" / "soc.json"
+    document = json.loads(path.read_text())
+    for processor in document["processors"]:
+        processor.pop("memory_bytes", None)
+    path.write_text(json.dumps(document))
+    soc = load_soc(tmp_path / "mine")
+    assert {processor.memory_bytes for processor in soc.processors} == {None}
+    assert all("memory_bytes" in row for row in soc_document(soc)["processors"])
 
 
 def test_a_path_is_the_folder_and_a_name_the_chip_of_that_name(
