@@ -162,9 +162,10 @@ def fusion(facts: CardFacts) -> str:
     by_kind: dict[str, list[str]] = {}
     for kind, op in sorted(facts.rules.pairs):
         by_kind.setdefault(kind, []).append(op)
-    text = f"What joins a kernel, {how}:\n\n" + "".join(
-        f"- {kind}: {', '.join(ops)}\n" for kind, ops in by_kind.items()
-    )
+    text = "Nothing joins a kernel: every operator is one of its own.\n"
+    if by_kind:
+        lines = (f"- {kind}: {', '.join(ops)}\n" for kind, ops in by_kind.items())
+        text = f"What joins a kernel, {how}:\n\n{''.join(lines)}"
     if blocked := facts.rules.blocked:
         text += (
             f"\nFeature maps are kept in blocks of {blocked.block} channels; copies between layouts"

@@ -200,6 +200,9 @@ def test_a_fresh_run_that_is_interrupted_leaves_no_chip_of_another_runtime(
     (out / "CARD.md").write_bytes(card)
     soc = machine.run(out, 5.0, eager_meter()).soc
     assert soc.rules("cpu0").pairs == frozenset()
+    assert (
+        "Nothing joins a kernel: every operator is one of its own." in (out / "CARD.md").read_text()
+    )
     assert soc.contention == {}
     assert "eager 2" in soc.provenance
 
