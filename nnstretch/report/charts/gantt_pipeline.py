@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 
 from nnstretch.report.charts import svg
 from nnstretch.report.charts.gantt import (
@@ -108,14 +109,22 @@ def _draw_item(span: Span, window: StreamWindow, place: PlacedPanel) -> Markup:
 
 
 def _links(window: StreamWindow, place: PlacedPanel, inputs: StageInputs) -> Markup:
-    """Draw lines from the end of an item at one stage to its beginning at the next."""
-    spans = {(span.task.subgraph, span.task.request): span for span in window.spans}
+    """Draw lines from the end of an item at one stage to its beginning at the next.
+
+    A stage with copies or branches has several spans of an item.
+    """
+    firsts: dict[tuple[str, int], Span] = {}
+    lasts: dict[tuple[str, int], Span] = {}
+    for span in window.spans:
+        key = (span.task.subgraph, span.task.request)
+        firsts[key] = min(firsts.get(key, span), span, key=attrgetter("start_us"))
+        lasts[key] = max(lasts.get(key, span), span, key=attrgetter("end_us"))
     lines: list[Markup] = []
     for stage, feeders in inputs:
         for feeder in feeders:
             for number, item in enumerate(window.items):
-                if (feeder, item) in spans and (stage, item) in spans:
-                    line = _link(spans[feeder, item], spans[stage, item], place)
+                if (feeder, item) in lasts and (stage, item) in firsts:
+                    line = _link(lasts[feeder, item], firsts[stage, item], place)
                     look = f"link {item_class(number)}"
                     lines.append(svg.group(line, class_=look, data_item=item))
     return join(lines)

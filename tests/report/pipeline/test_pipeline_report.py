@@ -14,6 +14,7 @@ from support.report_page import (
 
 from nnstretch.cli import main as command_line
 from nnstretch.report import build_report
+from nnstretch.report.charts.gantt_pipeline import stream_gantt
 from nnstretch.report.load.pipeline import PIPELINE_FILES
 from nnstretch.report.load.pipeline_data import StreamTrace, windows_of
 from nnstretch.task import Task
@@ -76,6 +77,23 @@ def test_lines_lead_from_stage_to_stage(sample: Path) -> None:
     assert len(re.findall(r'<g class="link i-\d" data-item="20">', chart)) == 2 * 3, (
         "s0 to s1, s0 to s2, s1 to s2"
     )
+
+
+def test_a_line_leaves_a_stage_behind_its_copies_and_enters_the_next_before_them() -> None:
+    parts = (
+        ("a", "a on cpu", 0, 10),
+        ("b", "b copy in", 10, 20),
+        ("b", "b on gpu", 20, 60),
+        ("b", "b copy out", 60, 70),
+        ("c", "c on cpu", 70, 100),
+    )
+    spans = (span(stage, 0, row, start, end) for stage, row, start, end in parts)
+    windows = windows_of([StreamTrace("predicted", tuple(spans))])
+    chart = stream_gantt(windows, (("a", ()), ("b", ("a",)), ("c", ("b",))))
+    points = re.findall(r'<g class="link[^>]*><polyline points="([^"]*)"', chart)
+    ends = [[float(point.split(",")[0]) for point in line.split()] for line in points]
+    (from_a, to_b), (from_b, to_c) = ends
+    assert from_a == to_b < from_b == to_c
 
 
 def test_the_headline_says_gain_efficiency_and_how_far_off_the_prediction_was(sample: Path) -> None:
