@@ -28,6 +28,7 @@ from nnstretch.schedule.multi_plan import (
     is_probe,
     plan_durations_us,
     plan_enqueue_us,
+    ran_elsewhere,
 )
 from nnstretch.soc import Soc
 from nnstretch.task import Task
@@ -67,8 +68,6 @@ class RequestEnd:
     latency_us: float | None
     error: str = ""
     """Its kind; empty where it was answered."""
-    replaced: int = 0
-    """Tasks that ran elsewhere than planned."""
 
 
 @dataclass(slots=True)
@@ -88,6 +87,8 @@ class LoadTestResult:
     """On the chip's clock, to the last end."""
     worked_us: float = 0.0
     """To the end of the last task: one that runs outlives a request whose deadline has passed."""
+    replaced: int = 0
+    """Tasks that ran elsewhere than planned, of whichever request, open or over."""
     max_abs_error: float | None = None
     """Of any answer against what is expected; None where nothing was answered."""
 
@@ -95,6 +96,7 @@ class LoadTestResult:
         """Note a span and what it took."""
         self.busy_us[span.processor] += span.duration_us  # type: ignore[assignment]
         self.worked_us = max(self.worked_us, span.end_us)
+        self.replaced += ran_elsewhere(span)
         if self.traced:
             self.spans.append(span)
 
@@ -202,7 +204,7 @@ def simulate_load(
 
     def answered(outcome: Request, plan: str) -> None:
         error = reply_kind(outcome.error) if outcome.error else ""
-        result.ends.append(RequestEnd(plan, outcome.latency_us, error, outcome.replaced))
+        result.ends.append(RequestEnd(plan, outcome.latency_us, error))
         result.elapsed_us = executor.now_us
         progress(len(result.ends))
         executor.set_timer(executor.now_us, ASK)
@@ -272,7 +274,7 @@ def request_end(reply: Reply, expected: Mapping[str, object]) -> tuple[RequestEn
     else:
         error = max_abs_error(output, expected[reply.plan or ""])
     latency_us = None if reply.latency_ms is None else reply.latency_ms * 1000
-    return RequestEnd(reply.plan, latency_us, kind, reply.replaced), error
+    return RequestEnd(reply.plan, latency_us, kind), error
 
 
 def reply_kind(error: BaseException) -> str:

@@ -46,6 +46,7 @@ from nnstretch.schedule.multi_plan import (
     plan_durations_us,
     plan_enqueue_us,
     plans_to_serve,
+    ran_elsewhere,
 )
 from nnstretch.schedule.timeout import Timeout, real_number, whole_number
 from nnstretch.soc import Processor
@@ -130,7 +131,7 @@ class Server(ScheduledServer):
             self._threads,
             self._on_outcome,
             self.adaptive,
-            ended=None if ended is None else partial(call_logged, ended, what="`ended`"),
+            ended=partial(self._on_end, ended),
         )
 
     @property
@@ -210,8 +211,12 @@ class Server(ScheduledServer):
         elif (entry := self._open.entries.get(task.request)) is not None:
             self.networks[plan].compute(name, entry.values)
 
+    def _on_end(self, ended: Callable[[Span], None] | None, span: Span) -> None:
+        self.counts.replaced += ran_elsewhere(span)
+        if ended is not None:
+            call_logged(ended, span, what="`ended`")
+
     def _on_outcome(self, answer: Request, plan: str) -> None:
-        self.counts.replaced += answer.replaced
         if (request := self._open.entries.get(answer.number)) is not None:
             request.reply.replaced = answer.replaced
             request.reply.latency_ms = answer.latency_us / 1000

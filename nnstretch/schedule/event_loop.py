@@ -124,10 +124,6 @@ class EventLoop:
             self._announce(open_task)
             self._give_up_stranded((open_task,))
 
-    def task(self, name: str) -> Task:
-        """Return an open task as it was added, wherever it was moved."""
-        return self._open[name].task
-
     def is_open(self, name: str) -> bool:
         """Return whether a task has neither ended nor been withdrawn."""
         return name in self._open

@@ -168,6 +168,12 @@ def is_probe(task: Task) -> bool:
     return task.request >= FIRST_PROBE
 
 
+def ran_elsewhere(span: Span) -> bool:
+    """Return whether a request's task ran elsewhere than planned, be its request open or over."""
+    task = span.task
+    return task.processor not in (None, span.processor) and not is_probe(task)
+
+
 def plans_to_serve(
     bundle: Bundle, plan: str | None = None, adaptive: bool | None = None
 ) -> dict[str, Manifest]:

@@ -178,8 +178,6 @@ class RequestScheduler:
         if self._rebalancer is not None:
             now_us = self._executor.now_us
             self._rebalancer.on_end(task.name, span.processor, span.duration_us, now_us)
-        if task.processor is not None:
-            self._count_replaced(span)
         was_open = self.loop.end(span)
         if self._ended is not None:
             self._ended(span)
@@ -188,6 +186,8 @@ class RequestScheduler:
             request.worked_us += span.end_us - start_us
             if start_us < request.first_us:
                 request.first_us = start_us
+            if task.processor is not None and task.processor != span.processor:
+                request.replaced += 1
             request.unfinished -= 1
             if not request.unfinished:
                 del self._open[task.request]
@@ -203,13 +203,6 @@ class RequestScheduler:
             self.loop.requeue(failure.task.name)
         else:
             self._close(failure.task.request, failure.error)
-
-    def _count_replaced(self, span: Span) -> None:
-        """Count a task that ran elsewhere than planned."""
-        request = self._open.get(span.task.request)
-        if request is not None:
-            planned = self.loop.task(span.task.name).processor
-            request.replaced += planned is not None and planned != span.processor
 
     def _on_give(self, task: Task, processor: Processor) -> None:
         if self._rebalancer is not None:

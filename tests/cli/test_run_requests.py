@@ -118,6 +118,17 @@ def test_without_an_answer_there_is_no_output_and_nothing_was_compared(
     assert "nothing to compare" in capsys.readouterr().out
 
 
+def test_a_task_that_ends_after_its_request_ran_elsewhere_too(
+    net: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--requests", 8, "--clients", 4, "--plan", "main", "--fail", "dsp@0"]
+    trace = net.with_name("t.json")
+    told = ran(capsys, net, *options, "--deadline-ms", 1.5, "--trace", trace)
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert told["errors"] == {"deadline missed": 8}
+    assert told["replaced"] == sum(event["name"].endswith("s1_dsp") for event in events) > 0
+
+
 def test_what_was_to_go_wrong_later_is_told(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--fail", "dsp@2,gpu@300:400", "--busy", "cpu@200:250"]
     assert ran(capsys, net, "--requests", 5, *options)["not_reached"] == ["cpu@200:250", "gpu@300"]

@@ -205,7 +205,7 @@ def result_json(workload: Workload, result: LoadTestResult) -> dict[str, Any]:
         "cancelled": errors.pop("cancelled", 0),
         "errors": errors,
         "lost": workload.requests - len(result.ends),
-        "replaced": sum(end.replaced for end in result.ends),
+        "replaced": result.replaced,
         "plans": result.plans,
         "latency_ms": {name: us / 1000 for name, us in latency_us.items()} or None,
         "throughput_per_s": result.throughput_per_s,
