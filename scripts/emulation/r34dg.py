@@ -26,7 +26,7 @@ from nnstretch.cli.output_path import check_writable
 from nnstretch.files.atomic import write_text
 from nnstretch.predict import load_soc
 from nnstretch.report.charts.gantt_networks import NetworkTimeline, network_gantt
-from nnstretch.report.load.data import Timeline, TimelineSpan
+from nnstretch.report.load.timeline import Timeline, TimelineSpan
 from nnstretch.report.style import stand_alone
 from nnstretch.run.metrics import latency_us, median_trace
 from nnstretch.schedule.task_graph import durations_of_trial, tasks_of_trial

@@ -25,8 +25,8 @@ from nnstretch.report.charts.palette import colour_class
 from nnstretch.report.charts.svg import AxisScale
 from nnstretch.report.constraint_help import explain_constraint
 from nnstretch.report.format_numbers import amount, digits, ms, percent, plain_ms, tick, ticks
-from nnstretch.report.load.data import Timeline, TimelineSpan
 from nnstretch.report.load.folder import read_report_data
+from nnstretch.report.load.timeline import Timeline, TimelineSpan
 from nnstretch.report.load.trace import meetings_us, read_timelines
 from nnstretch.report.load.trace_diff import largest
 from nnstretch.task import Task

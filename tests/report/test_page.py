@@ -91,6 +91,29 @@ def test_the_headline_says_where_the_chips_profile_is_noisy(why: str, folder: Pa
     assert ("Noisy: another job took 40% of the time." in head) == bool(why)
 
 
+@pytest.mark.parametrize("name", ["search.json", "run_original.json", "run_branched.json"])
+def test_the_headline_says_of_any_file_that_its_chip_was_never_measured(
+    name: str, folder: Path
+) -> None:
+    rewrite(folder / name, "calibrated", value=False)
+    rewrite(folder / name, "provenance", value="derived by specifications")
+    html = build_report(folder)
+    head = html.split('id="headline"')[1].split("</section>")[0]
+    chip = "The chip mi9" if name == "search.json" else "The chip"
+    assert f"{chip} is not calibrated: no latency of it was ever published" in head
+    assert "derived by specifications" in html.split('id="provenance"')[1]
+    if name != "search.json":
+        (folder / "search.json").unlink()
+        assert "The chip is not calibrated" in build_report(folder)
+
+
+def test_the_originals_own_error_stands_beside_its_time(folder: Path) -> None:
+    rewrite(folder / "search.json", "original", "error_ms", value={"cpu": 0.777})
+    head = build_report(folder).split('id="headline"')[1].split("</section>")[0]
+    assert "11.1\u00a0ms ± 0.777\u00a0ms → " in head
+    assert "original on cpu 11.1\u00a0ms ± 0.777\u00a0ms" in head
+
+
 def test_columns_say_what_kind_of_millisecond_they_hold() -> None:
     heads = re.findall(r"<th scope=\"col\"[^>]*>([^<]*)</th>", sample_page())
     assert {"predicted (ms)", "predictor&#x27;s error (ms)", "emulated (ms)"} <= set(heads)

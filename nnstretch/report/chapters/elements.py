@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from nnstretch.report.html import Markup, join, tag
 
@@ -30,6 +31,26 @@ def missing_files(files: str, written_by: str) -> Markup:
     return tag("p", "Not in this folder: ", tag("code", files), says, class_="absent")
 
 
+class ChipFile(Protocol):
+    """What a file says of the chip whose times it holds."""
+
+    @property
+    def calibrated(self) -> bool | None:
+        """Return False where no latency of the chip was ever published."""
+
+    @property
+    def noisy(self) -> str | None:
+        """Return why its times are noisy; nothing where they are not."""
+
+
+class NamedChipFile(ChipFile, Protocol):
+    """File that names the chip, too."""
+
+    @property
+    def soc(self) -> str | None:
+        """Return the chip's name."""
+
+
 def caution(says: str | None) -> Markup | None:
     """Return a sentence that nobody may overlook; None where there is none."""
     return tag("p", tag("strong", says), class_="absent") if says else None
@@ -38,6 +59,23 @@ def caution(says: str | None) -> Markup | None:
 def noise(why: str | None) -> Markup | None:
     """Return the warning about times that were disturbed; None where nothing disturbed them."""
     return caution(f"Noisy: {why}.") if why else None
+
+
+def cautions(priced: NamedChipFile | None, runs: Iterable[ChipFile | None]) -> Markup | None:
+    """Return the warnings of files about the chip of their times; None where none has any."""
+    files = [file for file in (priced, *runs) if file is not None]
+    warnings: list[Markup | None] = []
+    if any(file.calibrated is False for file in files):
+        named = priced.soc if priced and priced.calibrated is False else None
+        chip = f"The chip {named}" if named else "The chip"
+        derived = "no latency of it was ever published, its numbers derive from specifications"
+        warnings.append(caution(f"{chip} is not calibrated: {derived}."))
+    reasons = dict.fromkeys(file.noisy for file in files if file.noisy)
+    for why in reasons:
+        # A run repeats what is said of its chip before what disturbed the run itself.
+        if not any(longer.startswith(f"{why}; ") for longer in reasons):
+            warnings.append(noise(why))
+    return join(warnings) or None
 
 
 def quiet(*words: str) -> Markup:

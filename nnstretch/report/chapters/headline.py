@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnstretch.report.chapters.elements import caution, figure, headline_section, noise, quiet
+from nnstretch.report.chapters.elements import cautions, figure, headline_section, quiet
 from nnstretch.report.charts.curves_and_bars import LatencyBar, latency_bars
 from nnstretch.report.format_numbers import accuracy, ms, percent, times
 from nnstretch.report.html import Markup, tag
@@ -23,18 +23,8 @@ def headline(report_data: ReportData) -> Markup:
         caption = tag("figcaption", "Predicted latency, with the predictor's error")
         drawing = tag("figure", caption, latency_bars(bars))
     screen = tag("div", tag("div", *words), drawing, class_="hero" if bars else None)
-    noisy = noise(report_data.search.noisy if report_data.search else None)
-    return headline_section("headline", screen, _uncalibrated(report_data), noisy)
-
-
-def _uncalibrated(report_data: ReportData) -> Markup | None:
-    search = report_data.search
-    if search is None or search.calibrated is not False:
-        return None
-    return caution(
-        f"The chip {search.soc or ''} is not calibrated: no latency of it was ever published, its"
-        " numbers derive from specifications."
-    )
+    warnings = cautions(report_data.search, report_data.runs.values())
+    return headline_section("headline", screen, warnings)
 
 
 def _speedups(report_data: ReportData) -> tuple[float | None, float | None]:
@@ -59,9 +49,8 @@ def _figures(report_data: ReportData) -> Markup:
     note_fastest = None
     note_iso_mac = None
     if search and plan:
-        error = "" if plan.error_ms is None else f" ± {ms(plan.error_ms)}"
-        latency = f"{ms(plan.latency_ms)}{error}, predicted"
-        note_fastest = f"{ms(search.fastest_ms)} → {latency}"
+        latency = f"{_with_error(plan.latency_ms, plan.error_ms)}, predicted"
+        note_fastest = f"{_with_error(search.fastest_ms, search.fastest_error_ms)} → {latency}"
         note_iso_mac = f"{ms(plan.iso_mac_latency_ms)} → {latency}"
     return tag(
         "dl",
@@ -69,6 +58,10 @@ def _figures(report_data: ReportData) -> Markup:
         figure(times(vs_iso_mac), says_iso_mac, note_iso_mac),
         class_="figures",
     )
+
+
+def _with_error(latency_ms: float | None, error_ms: float | None) -> str:
+    return ms(latency_ms) if error_ms is None else f"{ms(latency_ms)} ± {ms(error_ms)}"
 
 
 def _split(report_data: ReportData) -> Markup | None:
@@ -124,7 +117,9 @@ def _bars(report_data: ReportData) -> tuple[LatencyBar, ...]:
         return _summary_bars(summary) if summary else ()
     bars: list[LatencyBar] = []
     if search and search.fastest_ms:
-        error_ms = _summary_error_ms(search.fastest_ms, summary)
+        error_ms = search.fastest_error_ms
+        if error_ms is None:
+            error_ms = _summary_error_ms(search.fastest_ms, summary)
         bars.append(LatencyBar(f"original on {search.fastest}", search.fastest_ms, error_ms, ""))
     iso_ms = plan.iso_mac_latency_ms
     if iso_ms is not None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from nnstretch.report.chapters.elements import (
+    cautions,
     figure,
     headline_section,
     missing_files,
-    noise,
     quiet,
 )
 from nnstretch.report.format_numbers import (
@@ -28,15 +28,16 @@ RUN_BY = "nnstretch run --mode pipeline --json"
 def pipeline_headline(report_data: PipelineReportData) -> Markup:
     """Show results per second, beside what, and how close to what the slowest stage allows."""
     run = report_data.run
+    warnings = cautions(report_data.split, (run,))
     if run is None:
-        return headline_section("stream-headline", missing_files(RUN, RUN_BY))
+        return headline_section("stream-headline", missing_files(RUN, RUN_BY), warnings)
     kind = run.timing or "unlabelled"
     says = f"the throughput of the same stages in turn, {kind}"
     gain = figure(times(run.gain), says, _throughputs(run))
     allows = "of what the slowest stage allows"
     efficiency = figure(percent(run.efficiency, 0), allows, _bottleneck(run))
     figures = tag("dl", gain, efficiency, class_="figures")
-    words = (quiet(_forecast(run)), quiet(_one_item(run)), noise(run.noisy), _failures(run))
+    words = (quiet(_forecast(run)), quiet(_one_item(run)), warnings, _failures(run))
     return headline_section("stream-headline", figures, *words)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
-
 from nnstretch.report.chapters.elements import chapter, definition_list, missing_files, quiet
 from nnstretch.report.format_numbers import UNKNOWN, accuracy, amount, count, plain_ms, times
 from nnstretch.report.html import Markup, collapsible, join, table, tag
@@ -62,8 +60,7 @@ def provenance_chapter(report_data: ReportData) -> Markup:
         "Where the latency predictor comes from, the commands as the files give them, and the files"
         " this page was made of."
     )
-    predicted = [part for part in (report_data.search, report_data.pipeline) if part]
-    sources = tuple(dict.fromkeys(chain.from_iterable(part.sources for part in predicted)))
+    sources = report_data.sources
     source = definition_list(sources) if sources else quiet("No provenance is given.")
     listed: list[str] = []
     rows: list[tuple[str, ...]] = []

@@ -19,7 +19,8 @@ from nnstretch.report.charts.gantt import (
 from nnstretch.report.charts.palette import colour_class
 from nnstretch.report.format_numbers import ms, plain_ms, signed_percent
 from nnstretch.report.html import Markup, join, tag
-from nnstretch.report.load.data import RunSummary, Timeline, TimelineSpan
+from nnstretch.report.load.data import RunSummary
+from nnstretch.report.load.timeline import Timeline, TimelineSpan
 from nnstretch.report.load.trace import meetings_us
 from nnstretch.report.load.trace_diff import timing_of
 from nnstretch.trace import Trace

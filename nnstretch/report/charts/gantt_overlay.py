@@ -18,7 +18,8 @@ from nnstretch.report.charts.gantt_networks import bar_of
 from nnstretch.report.charts.palette import colour_class
 from nnstretch.report.format_numbers import ms, signed_percent
 from nnstretch.report.html import Markup, join
-from nnstretch.report.load.data import RunSummary, Timeline
+from nnstretch.report.load.data import RunSummary
+from nnstretch.report.load.timeline import Timeline
 from nnstretch.report.load.trace_diff import TimelinePair, timing_of
 
 HALF_PX = 15.0

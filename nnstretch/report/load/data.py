@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Annotated
 
 from nnstretch.files.decode import tolerant
 from nnstretch.files.limits import Length, Range
 from nnstretch.report.load.pipeline_data import PipelineReportData, Size, provenance_pairs
-from nnstretch.trace import Span, Trace
+from nnstretch.report.load.timeline import Timeline
 
 SizeOrNone = Size | None
 Loss = Annotated[float, Range(-1e100, 1e100)]
@@ -89,6 +90,7 @@ class OriginalNetwork:
     """The network before the search, by processor."""
 
     latency_ms: dict[str, SizeOrNone] = field(default_factory=dict)
+    error_ms: dict[str, SizeOrNone] = field(default_factory=dict)
     fastest: str | None = None
 
 
@@ -133,9 +135,9 @@ class SearchSummary:
         return self.original.latency_ms.get(self.fastest) if self.fastest else None
 
     @property
-    def sources(self) -> tuple[tuple[str, str], ...]:
-        """Return the provenance as (what, text) pairs."""
-        return tuple(provenance_pairs(self.provenance))
+    def fastest_error_ms(self) -> float | None:
+        """Return the error of that time, ms; None where the file does not say."""
+        return self.original.error_ms.get(self.fastest) if self.fastest else None
 
 
 @tolerant
@@ -160,37 +162,9 @@ class RunSummary:
     overlap_efficiency: float | None = None
     dilation: SizeOrNone = None
     processors: dict[str, ProcessorUse] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class TimelineSpan:
-    """A span, and what it is in the plan."""
-
-    span: Span
-    segment: str
-    """`s3`: the same for the branches that meet and for their merge."""
-    is_merge: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """Request of a trace file, starting at zero."""
-
-    source: str
-    """`predicted` or `measured`, as the trace calls it."""
-    parts: tuple[TimelineSpan, ...]
-    request: int
-    requests: int
-    """How many requests the file holds; the one of median length is kept."""
-    timing: str | None = None
-    """Kind of a run's milliseconds, measured or emulated; None where the file does not say."""
-    others: tuple[TimelineSpan, ...] = ()
-    """What other requests did between its start and its end."""
-
-    @property
-    def trace(self) -> Trace:
-        """Return the timeline as a trace."""
-        return Trace(tuple(part.span for part in self.parts))
+    calibrated: bool | None = None
+    noisy: str | None = None
+    provenance: object = None
 
 
 @tolerant
@@ -275,6 +249,14 @@ class ReportData:
     def plan(self) -> PlanCost | None:
         """Return the best plan of the search: the one that is drawn."""
         return self.search.plans[0] if self.search and self.search.plans else None
+
+    @property
+    def sources(self) -> tuple[tuple[str, str], ...]:
+        """Return where predictions come from as (what, text) pairs, each once."""
+        files = [self.search] if self.search else []
+        said = [file.provenance for file in (*files, *self.runs.values())]
+        pairs = chain.from_iterable(map(provenance_pairs, said))
+        return tuple(dict.fromkeys((*pairs, *(self.pipeline.sources if self.pipeline else ()))))
 
     @property
     def title(self) -> str:

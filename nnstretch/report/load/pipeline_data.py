@@ -133,6 +133,7 @@ class StreamSummary:
     latency_ms: dict[str, Size | None] = field(default_factory=dict)
     untimed: tuple[str, ...] = ()
     stages: tuple[StageRow, ...] = ()
+    calibrated: bool | None = None
     provenance: object = None
     noisy: str | None = None
     """Why its times are noisy; empty where they are not."""
@@ -185,7 +186,9 @@ class PartitionSummary:
     speedup_vs_fastest: Size | None = None
     split_at: str | None = None
     """Between which parts stages were tried: layers, or segments of a plan."""
+    calibrated: bool | None = None
     provenance: object = None
+    noisy: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

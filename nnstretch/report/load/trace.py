@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 from nnstretch.files.decode import tolerant
 from nnstretch.files.limits import Range
-from nnstretch.report.load.data import Timeline, TimelineSpan
 from nnstretch.report.load.json_files import decode_at
 from nnstretch.report.load.pipeline_data import Size
+from nnstretch.report.load.timeline import Timeline, TimelineSpan
 from nnstretch.task import Task
 from nnstretch.trace import Span, Trace
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 
-from nnstretch.report.load.data import RunSummary, Timeline
+from nnstretch.report.load.data import RunSummary
+from nnstretch.report.load.timeline import Timeline
 
 MOST = 5
 

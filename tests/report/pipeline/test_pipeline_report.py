@@ -113,6 +113,29 @@ def test_the_headline_says_where_the_host_could_not_keep_up(why: str, folder: Pa
     assert ("Noisy: 40 of 40 items were late." in head) == bool(why)
 
 
+@pytest.mark.parametrize("name", ["run_pipeline.json", "partition.json"])
+def test_the_headline_says_where_the_chip_was_never_measured_or_its_profile_is_noisy(
+    name: str, folder: Path
+) -> None:
+    assert "not calibrated" not in build_report(folder)
+    rewrite(folder / name, "calibrated", value=False)
+    rewrite(folder / name, "noisy", value="clocks varied")
+    both = build_report(folder)
+    for absent in {"run_pipeline.json", "partition.json"} - {name}:
+        (folder / absent).unlink()
+    chip = "The chip mi9" if name == "partition.json" else "The chip"
+    for html in (both, build_report(folder)):
+        head = html.split('id="stream-headline"')[1].split("</section>")[0]
+        assert f"{chip} is not calibrated: no latency of it was ever published" in head
+        assert "Noisy: clocks varied." in head
+
+
+def test_a_run_that_repeats_why_its_chip_is_noisy_says_it_once(folder: Path) -> None:
+    rewrite(folder / "partition.json", "noisy", value="clocks varied")
+    rewrite(folder / "run_pipeline.json", "noisy", value="clocks varied; 2 items were late")
+    assert build_report(folder).count("clocks varied") == 1
+
+
 def test_a_python_stage_that_nobody_predicted_is_not_held_against_the_prediction(
     folder: Path,
 ) -> None:
