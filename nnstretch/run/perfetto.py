@@ -4,6 +4,8 @@ One process per trace (predicted, measured), one thread and one counter of hande
 processor, an arrow from every branch to the meeting point that waits for it, and an instant for
 every task that failed and every timer that rang.
 
+Where requests run by plans, `plans` of `otherData` lists the tasks of a whole request by plan.
+
 Of a pipeline every worker has a thread (`s0 on cpu`), slices are named by stage and item (`s0#17`),
 and arrows lead an item from stage to stage (`nnstretch/run/pipelines/item_trace.py`).
 """
@@ -55,6 +57,15 @@ class TraceLabels:
     counters: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
     """Levels by name, each from an instant on, us: bytes in a buffer."""
 
+    @property
+    def plans(self) -> dict[str, list[str]]:
+        """Return the shown names of a request's tasks by plan, where sub-graphs are of plans."""
+        plans: dict[str, list[str]] = {}
+        for work in self.roles:
+            if isinstance(work, tuple):
+                plans.setdefault(work[0], []).append("/".join(work))
+        return plans
+
     def is_merge(self, task: Task) -> bool:
         """Return whether a task merges branches."""
         return self.roles.get(task.work, ("", 0))[0] == "merge"
@@ -87,6 +98,8 @@ def write_traces(
     about: dict[str, Any] = {"model": labels.model}
     if timing is not None:
         about["timing"] = timing
+    if labels.plans:
+        about["plans"] = labels.plans
     if labels.pipeline is not None:
         about |= stage_args(labels.pipeline)
     document = {

@@ -198,7 +198,7 @@ def drawn(emulation: Emulation, traces: list[Trace]) -> str:
             )
             for span in (*trace.spans, *emulation.hand_overs(trace))
         )
-        rows.append(NetworkTimeline("branched", Timeline(source, parts, 0, 1)))
+        rows.append(NetworkTimeline("branched", Timeline(source, parts, 0, 1, 1)))
     return stand_alone(network_gantt(tuple(rows), (HOST, "gpu", "dsp")))
 
 

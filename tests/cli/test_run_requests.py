@@ -164,7 +164,10 @@ def test_the_real_clock_serves_the_same(
     assert trace["otherData"]["timing"] == found["timing"]
     events = trace["traceEvents"]
     assert {e["args"]["name"] for e in events if e["name"] == "process_name"} == {"measured"}
-    assert any(e["name"].endswith("/stem") for e in events if e["ph"] == "X")
+    slices = {e["name"] for e in events if e["ph"] == "X"}
+    plans = trace["otherData"]["plans"]
+    assert plans["main"] == ["main/stem", "main/s1_cpu", "main/s1_dsp", "main/s1_merge"]
+    assert slices <= {name for names in plans.values() for name in names}
 
 
 def test_without_predictions_tasks_take_what_they_take(

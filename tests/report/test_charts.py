@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -119,6 +120,7 @@ def drawn(source: str, *spans: tuple[str, int, float, float], processor: str = "
         ),
         0,
         1,
+        1,
     )
 
 
@@ -215,6 +217,47 @@ def test_the_request_of_median_length_stands_for_all_and_starts_at_zero() -> Non
     assert [(span.start_us, span.end_us, span.processor) for span in timeline.trace.spans] == [
         (0, 7, "cpu")
     ]
+
+
+WHOLE = ("a#1", 0, 0, 6), ("b#1", 1, 0, 6), ("a#7", 0, 6, 9), ("b#7", 1, 6, 9)
+PARTIAL = ("a#2", 0, 20, 7), ("a#3", 0, 30, 7), ("a#4", 0, 40, 7), ("b#5", 1, 50, 7)
+
+
+@pytest.mark.parametrize(
+    ("spans", "request_shown", "says"),
+    [
+        (WHOLE, 1, "Branched, measured: request 1, one of 2."),
+        (
+            (*WHOLE, *PARTIAL),
+            1,
+            "Branched, measured: request 1, one of 2 that ran all their tasks (4 ran only some).",
+        ),
+        (
+            PARTIAL,
+            3,
+            "Branched, measured: none of 4 requests ran all tasks of its plan; shown is what ran of"
+            " request 3, counted from 0.",
+        ),
+    ],
+)
+def test_a_request_that_ran_whole_is_shown_and_where_none_did_the_page_says_so(
+    spans: tuple[tuple[str, int, float, float], ...],
+    request_shown: int,
+    says: str,
+    tmp_path: Path,
+) -> None:
+    slices = [
+        {"ph": "X", "pid": 1, "tid": tid, "name": name, "ts": ts, "dur": dur}
+        for name, tid, ts, dur in spans
+    ]
+    about = {"plans": {"main": ["a", "b"], "other": ["a", "c"]}}
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": slices, "otherData": about}), encoding="utf-8")
+    (timeline,) = read_report_data(path).timelines["branched"]
+    assert timeline.request == request_shown
+    html = build_report(path)
+    assert says in html
+    assert ("Branched network, measured, in part: " in html) == (spans is PARTIAL)
 
 
 def test_what_other_requests_do_meanwhile_is_no_idle_time() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nnstretch.report.chapters.elements import chapter, missing_files, quiet
+from nnstretch.report.chapters.elements import caution, chapter, missing_files, quiet
 from nnstretch.report.charts import svg
 from nnstretch.report.charts.gantt_networks import (
     NetworkTimeline,
@@ -55,16 +55,26 @@ def _timelines(
 
 
 def _chosen_requests(networks: Iterable[NetworkTimeline]) -> Markup | None:
-    """Say which request is shown of a file that holds several."""
+    """Say which request is shown of a file that holds several, and where none ran whole."""
     chosen: list[str] = []
+    partial: list[Markup | None] = []
     for network in networks:
         timeline = network.timeline
-        if timeline.requests > 1:
-            which = f"request {timeline.request} of {timeline.requests}"
-            chosen.append(f"{network.network} {network.timing}: {which}")
-    if not chosen:
-        return None
-    return quiet(f"Shown is the request of median length ({'; '.join(chosen)}).")
+        kind = f"{network.network.capitalize()}, {network.timing}"
+        if not timeline.whole:
+            none = f"none of {timeline.requests} requests ran all tasks of its plan"
+            shown = f"shown is what ran of request {timeline.request}, counted from 0"
+            partial.append(caution(f"{kind}: {none}; {shown}."))
+        elif timeline.requests > 1:
+            which = f"request {timeline.request}, one of {timeline.whole}"
+            if timeline.whole < timeline.requests:
+                fewer = timeline.requests - timeline.whole
+                which += f" that ran all their tasks ({fewer} ran only some)"
+            chosen.append(f" {kind}: {which}.")
+    if chosen:
+        lead = "Shown is the request of median length; requests are counted from 0."
+        partial.append(quiet(lead, *chosen))
+    return join(partial) or None
 
 
 def run_table(report_data: ReportData) -> Markup:

@@ -47,6 +47,8 @@ class NetworkTimeline:
         if self.predicted_us:
             beside = f", {signed_percent(length_us / self.predicted_us - 1)} against predicted"
         name = f"{self.network.capitalize()} network, {self.timing}"
+        if not self.timeline.whole:
+            name += ", in part"
         return f"{name}: {ms(length_us / 1000)}{beside}"
 
 

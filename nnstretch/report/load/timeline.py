@@ -26,7 +26,11 @@ class Timeline:
     parts: tuple[TimelineSpan, ...]
     request: int
     requests: int
-    """How many requests the file holds; the one of median length is kept."""
+    """How many requests the file holds."""
+    whole: int
+    """How many of them ran all tasks of their plan: the one of median length of these is kept, of
+    all where none did.
+    """
     timing: str | None = None
     """Kind of a run's milliseconds, measured or emulated; None where the file does not say."""
     others: tuple[TimelineSpan, ...] = ()

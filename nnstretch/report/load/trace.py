@@ -87,6 +87,8 @@ class TraceFile:
     threads: dict[tuple[Key | None, Key | None], str]
     timing: str | None
     """How the run's times came about (`TIMINGS`), if the file says so; predictions have none."""
+    plans: tuple[frozenset[str], ...] = ()
+    """Tasks of a whole request by each plan; empty where the file does not say."""
 
     def process_of(self, event: SliceEvent) -> str:
         """Return the name of an event's process."""
@@ -114,7 +116,7 @@ def read_trace_file(document: Any, file: str) -> TraceFile:
                     processes[meta.pid] = name
                 else:
                     threads[meta.pid, meta.tid] = name
-    return TraceFile(tuple(slices), processes, threads, _timing(document))
+    return TraceFile(tuple(slices), processes, threads, _timing(document), _plans(document, file))
 
 
 def _events(document: Any, file: str) -> Iterator[tuple[str, Any]]:
@@ -127,9 +129,20 @@ def _events(document: Any, file: str) -> Iterator[tuple[str, Any]]:
 
 
 def _timing(document: Any) -> str | None:
-    about = document.get("otherData") if isinstance(document, dict) else None
-    timing = about.get("timing") if isinstance(about, dict) else None
+    timing = _about(document).get("timing")
     return timing if timing in TIMINGS else None
+
+
+def _plans(document: Any, file: str) -> tuple[frozenset[str], ...]:
+    kind = dict[str, tuple[str, ...]] | None
+    plans = decode_at(kind, _about(document).get("plans"), file, "otherData.plans")
+    return tuple(map(frozenset, (plans or {}).values()))
+
+
+def _about(document: Any) -> dict[str, Any]:
+    """Return what a trace says of itself."""
+    about = document.get("otherData") if isinstance(document, dict) else None
+    return about if isinstance(about, dict) else {}
 
 
 def read_timelines(document: Any, file: str) -> tuple[Timeline, ...]:
@@ -141,7 +154,8 @@ def read_timelines(document: Any, file: str) -> tuple[Timeline, ...]:
     timelines: list[Timeline] = []
     for source in sorted(parts, key=lambda source: (source != "predicted", source)):
         timing = None if source == "predicted" else trace.timing
-        timelines.append(replace(_median_request(source, parts[source]), timing=timing))
+        timeline = _median_request(source, parts[source], trace.plans)
+        timelines.append(replace(timeline, timing=timing))
     return tuple(timelines)
 
 
@@ -168,14 +182,18 @@ def _segment_in(name: str) -> str:
     return match[1] if match else name
 
 
-def _median_request(source: str, parts: list[TimelineSpan]) -> Timeline:
-    """Return the request of median length: a chart of twenty shows nothing."""
+def _median_request(
+    source: str, parts: list[TimelineSpan], plans: tuple[frozenset[str], ...]
+) -> Timeline:
+    """Return the request of median length, a whole one if any: a chart of twenty shows nothing."""
     requests: dict[int, list[TimelineSpan]] = defaultdict(list)
     for part in parts:
         requests[part.span.task.request].append(part)
+    whole = [number for number, ran in requests.items() if _is_whole(ran, plans)]
     lengths: list[tuple[float, int]] = []
-    for number, in_request in requests.items():
-        lengths.append((Trace(tuple(part.span for part in in_request)).makespan_us, number))
+    for number in whole or requests:
+        spans = tuple(part.span for part in requests[number])
+        lengths.append((Trace(spans).makespan_us, number))
     _, chosen = sorted(lengths)[(len(lengths) - 1) // 2]
     zero_us = min(part.span.start_us for part in requests[chosen])
     end_us = max(part.span.end_us for part in requests[chosen])
@@ -185,7 +203,14 @@ def _median_request(source: str, parts: list[TimelineSpan]) -> Timeline:
         span = part.span
         if span.task.request != chosen and span.end_us > zero_us and span.start_us < end_us:
             others.append(_moved(part, zero_us, end_us))
-    return Timeline(source, tuple(moved), chosen, len(requests), others=tuple(others))
+    counts = len(requests), len(whole)
+    return Timeline(source, tuple(moved), chosen, *counts, others=tuple(others))
+
+
+def _is_whole(parts: list[TimelineSpan], plans: tuple[frozenset[str], ...]) -> bool:
+    """Return whether all tasks of a plan are among a request's; so they are of a file without."""
+    tasks = {part.span.task.subgraph for part in parts}
+    return not plans or any(plan <= tasks for plan in plans)
 
 
 def _order(part: TimelineSpan) -> tuple[float, float, str]:
