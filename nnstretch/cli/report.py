@@ -59,12 +59,17 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     return {"report": str(out), "differences": differences}
 
 
-def readable_files(folder: Path) -> list[Path]:
-    """Return the files of a folder that a page may be made of, there or not."""
+def readable_files(source: Path) -> list[Path]:
+    """Return files that a page of a folder or a file may be made of, there or not.
+
+    A sweep's journal is read with the decision times beside it.
+    """
     from nnstretch.report.load.folder import ALL_FILES
     from nnstretch.report.simulations.sweep_data import DECISIONS
 
-    return [folder / name for name in (*ALL_FILES, *ALONE, DECISIONS)]
+    if source.is_file():
+        return [source.with_name(DECISIONS)] if source.suffix == ".jsonl" else []
+    return [source / name for name in (*ALL_FILES, *ALONE, DECISIONS)]
 
 
 def default_page(source: Path) -> Path:
