@@ -1,8 +1,8 @@
 """The console of results, the one place where brackets are told from markup and tables are fitted.
 
-Brackets of a file's or a network's name or of a plan are no markup, those of the verbs' own colours
-are; verbs write text as it is, without escapes, and a line at a time: control characters come from
-names only and are escaped.
+Brackets of a file's or a network's name or of a plan are no markup. A verb colours the begin of a
+line that it prints, or all of it; cells and titles of tables have no markup. Verbs write text as it
+is, without escapes, and a line at a time: control characters come from names only and are escaped.
 """
 
 from __future__ import annotations
@@ -12,18 +12,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich.console import Console, RenderableType
-from rich.errors import MarkupError
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from nnstretch.errors import escape_control
 
-FOREIGN = re.compile(r"(\\*)\[(?!/?(?:bold|red|yellow)\])")
-"""A bracket that starts none of the tags that verbs write.
-
-Backslashes before it would be taken for an escape.
-"""
+COLOURED = re.compile(r"\[(bold|red|yellow)\](?:(.*)\[/\1\]|(.*?)\[/\1\](.*))", re.S)
+"""A line of which a verb colours all, or the begin up to the first end of that colour."""
 
 
 MOST_COLUMNS = 10_000
@@ -39,32 +35,43 @@ class Terminal(Console):
 
     def __init__(self, **how: Any) -> None:
         """Open the console; COLUMNS of 0, or of more than any terminal has, is not taken."""
-        super().__init__(**how)
+        super().__init__(markup=False, emoji=False, **how)
         if self._width is not None:
             self._width = min(self._width, MOST_COLUMNS) or None
 
-    def render_str(self, text: str, *, markup: bool | None = None, **how: Any) -> Text:
+    def render_str(self, text: str, **how: Any) -> Text:
         """Render text without reading markup or control characters from it."""
-        if not text.isprintable():
-            text = "".join(map(escape_control, text))
-        how |= {"emoji": False}
-        if markup or (markup is None and self._markup):
-            try:
-                return super().render_str(FOREIGN.sub(r"\1\1\\[", text), markup=markup, **how)
-            except MarkupError:  # a name closes a colour that nothing opened
-                markup = False
-        return super().render_str(text, markup=markup, **how)
+        return super().render_str(printable(text), **how)
 
     def print(self, *objects: Any, **how: Any) -> None:
         """Print; what is too wide for its column of a table goes on in the next line, uncut."""
-        for table in objects:
-            if isinstance(table, Table):
-                fit_table(table, self)
-        super().print(*objects, **how)
+        shown: list[Any] = []
+        for printed in objects:
+            if isinstance(printed, Table):
+                fit_table(printed, self)
+            is_line = isinstance(printed, str) and how.get("markup") is not False
+            shown.append(self._coloured(printed, how.get("highlight")) if is_line else printed)
+        super().print(*shown, **how)
+
+    def _coloured(self, line: str, highlight: bool | None) -> Text:
+        """Return a line with the colour that its verb begins it with."""
+        match = COLOURED.fullmatch(line)
+        if match is None:
+            return self.render_str(line, highlight=highlight)
+        colour, whole, begin, after = match.groups("")
+        begin = printable(whole or begin)
+        text = self.render_str(begin + printable(after), highlight=highlight)
+        text.stylize(colour, 0, len(begin))
+        return text
 
     def on_broken_pipe(self) -> None:
         """Raise what rich would end the process for without a word. Raises BrokenPipeError."""
         raise
+
+
+def printable(text: str) -> str:
+    """Return text with its control characters escaped."""
+    return text if text.isprintable() else "".join(map(escape_control, text))
 
 
 def fit_table(table: Table, console: Console) -> None:

@@ -327,6 +327,35 @@ def test_heads_of_a_table_are_folded_between_words_where_there_is_room(
     assert ({"plan", "meeting", "points"} <= words) is is_whole
 
 
+@pytest.mark.parametrize("name", ["[red]a", "[bold]", "[yellow]a[/yellow]"])
+def test_names_in_tables_and_within_lines_have_no_colours(name: str) -> None:
+    file = io.StringIO()
+    console = Terminal(file=file, width=200)
+    table = Table(name, title=name)
+    table.add_row(name)
+    console.print(table)
+    console.print(f"network {name}")
+    console.print(f"[yellow]note:[/yellow] {name} is small")
+    console.print(f"[bold]{name}[/bold] on mi9")
+    console.print(f"[red]never measured {name}[/red]")
+    shown = file.getvalue()
+    assert shown.count(name) == 7
+    for tag in ("[yellow]note", "note:[/yellow]", "[bold]" + name, "[/bold]", "[red]never"):
+        assert tag not in shown
+
+
+def test_a_verb_colours_the_begin_of_a_line_or_all_of_it() -> None:
+    file = io.StringIO()
+    console = Terminal(file=file, width=200, force_terminal=True, color_system="standard")
+    console.print("[yellow]note:[/yellow] a", highlight=False)
+    console.print("[yellow]all of it[/yellow]", highlight=False)
+    console.print("[bold]net 7[/bold] on mi9, 5 ms")
+    first, second, third = file.getvalue().splitlines()
+    assert (first, second) == ("\x1b[33mnote:\x1b[0m a", "\x1b[33mall of it\x1b[0m")
+    assert third.startswith("\x1b[1mnet ")
+    assert "\x1b[1;36m5\x1b[0m" in third
+
+
 @pytest.mark.parametrize("name", ["n[/red].py", "[bold]n[/red]", "[/bold][/yellow]", "\\\\[/red]"])
 def test_a_name_that_closes_what_nothing_opened_is_printed(name: str) -> None:
     file = io.StringIO()
