@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from nnstretch.cli import run_verb
+from nnstretch.report.chips.chip_page import sweep_chapter
+from nnstretch.report.chips.chip_view import ChipSweep, ChipSweepRow
 
 NET = """
 from torch import nn
@@ -44,8 +46,24 @@ def test_the_page_shows_groups_tensors_engines_and_the_knee(folder: Path) -> Non
     shown = [tensor["name"] for buffer in document["buffers"] for tensor in buffer["tensors"]]
     for words in (*shown, "dma_in", "Roofline", f"knee: {document['sweep']['knee']}"):
         assert words in page
+    assert ">ddr.bandwidth, GB/s<" in page
     trace = json.loads((folder / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
     assert {e["name"] for e in trace if e["ph"] == "C"} == {"local buffer", "global buffer"}
+
+
+@pytest.mark.parametrize(
+    ("value", "axis"),
+    [
+        ("32lane", "field, lane"),
+        ("1.5e3element", "field, element"),
+        ("2e-1MAC/cycle", "field, MAC/cycle"),
+        (".5", "field"),
+        ("1.2.3", "field"),
+    ],
+)
+def test_the_axis_of_a_sweep_has_the_whole_unit(value: str, axis: str) -> None:
+    rows = (ChipSweepRow(value, 1.0), ChipSweepRow(value.replace("2", "4"), 2.0))
+    assert f">{axis}<" in sweep_chapter(ChipSweep("field", rows))
 
 
 def test_a_wrong_field_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,8 @@ from nnstretch.report.format_numbers import amount, count, digits, ms, percent
 from nnstretch.report.html import Markup, join, table
 from nnstretch.report.page_shell import page_header, page_of_chapters
 
+NUMBER = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![0-9.])")
+"""At the begin of a value with a unit: 1.5e3 of 1.5e3elements."""
 MOST_POINTS = 14
 """Groups in the roofline: those that take longest."""
 HEADS = ("group", "first", "last", "operators", "parts", "peak (MB)", "DDR (MB)", "time (ms)")
@@ -134,7 +136,9 @@ def sweep_chapter(sweep: ChipSweep) -> Markup:
     knee = [point for point in points if sweep.knee and point[0] == _number(sweep.knee)]
     if knee:
         lines.append(ChartLine(f"knee: {sweep.knee}", tuple(knee)))
-    unit = re.sub(r"[0-9.e+-]+", "", sweep.rows[0].value)
+    first = sweep.rows[0].value
+    number = NUMBER.match(first)
+    unit = first[number.end() :] if number else ""
     across = ChartAxis(f"{sweep.field}, {unit}" if unit else sweep.field, logarithmic=True)
     drawing = line_chart(f"Throughput against {sweep.field}", across, ChartAxis("inputs/s"), lines)
     return chapter("sweep", "Sweep", says, svg.scrolling(drawing, "Sweep"))
@@ -142,7 +146,7 @@ def sweep_chapter(sweep: ChipSweep) -> Markup:
 
 def _number(value: str) -> float:
     """Return the number at the begin of a value with a unit; 0.0 for one that cannot be drawn."""
-    digits = re.match(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![0-9.])", value)
+    digits = NUMBER.match(value)
     number = float(digits[0]) if digits else 0.0
     return number if 1e-18 <= number <= 1e18 else 0.0
 
