@@ -256,6 +256,19 @@ def test_a_page_leaves_the_journal_of_a_running_sweep_as_it_is(workload: Path) -
     assert page.read_text() == before
 
 
+def test_no_page_takes_the_place_of_a_file_beside_its_journal(
+    workload: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = workload.parent / "out"
+    sweep = ["simulate", "sweep", str(workload.parent / "sweep.yaml"), "--workers", "1"]
+    assert main([*sweep, "--out", str(out), "--decision-times"]) == 0
+    times = out / "decision_times.jsonl"
+    before = times.read_bytes()
+    assert main(["report", str(out / "journal.jsonl"), "--out", str(times)]) == 1
+    assert "it is the command's own input" in capsys.readouterr().err
+    assert times.read_bytes() == before
+
+
 def test_a_file_of_one_line_that_nothing_ends_is_refused_and_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -321,5 +334,25 @@ def test_where_nothing_ended_no_latency_is_shown(tmp_path: Path) -> None:
         assert ("eft" in drawing, ", least_slack_drop: 0" in drawing) == (True, False)
         assert "least_slack_drop, 1: 0" not in drawing
     assert main(["simulate", str(workload), "--report", str(page)]) == 0
+    assert re.search(
+        r">least_slack_drop</td>.*?<td>0</td><td>10</td></tr>", (out / "report.html").read_text()
+    )
     assert "0 of 10" in (text := page.read_text())
+    assert "<td>10</td><td>0</td><td>10</td></tr>" in text, "missed, refused, dropped"
     assert ">0.000<" not in text
+
+
+def test_pages_say_how_many_instances_were_refused(tmp_path: Path) -> None:
+    workload, out, page = (tmp_path / name for name in ("workload.yaml", "out", "p.html"))
+    limited = LATE.replace("deadline_ms: 4", "queue_limit: 1").replace(
+        "costs_ms: {cpu: 5}", "costs_ms: {cpu: 15}"
+    )
+    workload.write_text(limited.replace("least_slack_drop", "eft"))
+    (tmp_path / "sweep.yaml").write_text("workload: workload.yaml\npolicies: [eft]\nrates: [1]\n")
+    sweep = ["simulate", "sweep", str(tmp_path / "sweep.yaml"), "--workers", "1"]
+    assert main([*sweep, "--out", str(out)]) == 0
+    assert main(["simulate", str(workload), "--report", str(page)]) == 0
+    assert ">5 of 10<" in page.read_text()
+    assert "<td>0</td><td>5</td><td>0</td></tr>" in page.read_text(), "missed, refused, dropped"
+    means = (out / "report.html").read_text().split('id="means"')[1]
+    assert "<td>5</td><td>0</td></tr>" in means

@@ -13,12 +13,13 @@ from nnstretch.report.charts.line_chart import ChartAxis, ChartLine, line_chart
 from nnstretch.report.format_numbers import count, digits, plain_ms
 from nnstretch.report.html import Markup, table
 from nnstretch.report.page_shell import page_header, page_of_chapters
-from nnstretch.report.simulations.sweep_page import UNCALIBRATED
+from nnstretch.report.simulations.sweep_page import UNCALIBRATED, UNENDED, WHY_UNENDED
 from nnstretch.report.simulations.sweep_pictures import decision_times, over_time_points
 from nnstretch.report.simulations.views import ApplicationView, SimulationView
 from nnstretch.trace import Trace
 
-HEADS = ("application", "ended", "mean (ms)", "p50", "p95", "p99", "execution (ms)", "missed")
+LATENCIES = ("mean (ms)", "p50", "p95", "p99", "execution (ms)")
+HEADS = ("application", "ended", *LATENCIES, "missed", *UNENDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def simulation_gantt(view: SimulationView, drawn: DrawnRun) -> Markup:
 def applications_chapter(view: SimulationView) -> Markup:
     """Return latencies of each application."""
     says = f"Latencies from arrival to end; {digits(view.throughput_per_s)} instances a second."
-    says += all_runs(view)
+    says += f" {WHY_UNENDED}{all_runs(view)}"
     rows = map(_application_row, view.apps)
     latencies = table("Applications", HEADS, rows)
     caution = quiet(UNCALIBRATED) if view.calibrated is False else None
@@ -98,7 +99,8 @@ def _application_row(app: ApplicationView) -> tuple[str, ...]:
     of_all = f"{count(app.ended)} of {count(app.arrived)}"
     times_ms = latency.mean, latency.p50, latency.p95, latency.p99, app.execution_ms
     cells = (plain_ms(time_ms if app.ended else None) for time_ms in times_ms)
-    return app.name, of_all, *cells, count(app.deadline_misses)
+    counts = map(count, (app.deadline_misses, app.refused, app.dropped))
+    return app.name, of_all, *cells, *counts
 
 
 def processors_chapter(view: SimulationView) -> Markup:

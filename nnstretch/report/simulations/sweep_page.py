@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
+from operator import attrgetter
+
 from nnstretch.report.chapters.elements import chapter, definition_list, quiet
 from nnstretch.report.charts import svg
 from nnstretch.report.format_numbers import UNKNOWN
@@ -17,6 +21,12 @@ from nnstretch.report.simulations.sweep_data import (
 from nnstretch.report.simulations.sweep_pictures import Picture, sweep_pictures
 
 HEADS = ("pool", "policy", "rate", "trials", "mean ms", "±", "p95 ms", "makespan ms", "a second")
+UNENDED = ("refused", "dropped")
+"""Counts of an application."""
+WHY_UNENDED = (
+    "Refused is what arrived while as many were open as its application allows, dropped what its"
+    " policy or its deadline gave up."
+)
 UNCALIBRATED = "Not calibrated: costs were not measured on the processors that they stand for."
 TEXT = frozenset({0, 1})
 CHAPTERS = (
@@ -80,6 +90,14 @@ def mean_cells(key: Key, data: SweepData) -> tuple[str, ...]:
     return key[0], key[1], f"{key[2]:g}", str(len(data.groups[key])), mean, width, *means
 
 
+def unended_cells(key: Key, data: SweepData) -> Iterator[str]:
+    """Yield how many instances a trial refused and dropped, a dash where a file does not say."""
+    results = data.groups[key]
+    for name in UNENDED:
+        counts = list(map(attrgetter(name), chain.from_iterable(each.apps for each in results)))
+        yield UNKNOWN if None in counts else f"{sum(counts) / len(results):.4g}"
+
+
 def cautions(data: SweepData) -> list[str]:
     """Return what a reader of every table must know of its costs."""
     return [UNCALIBRATED] if data.head.calibrated is False else []
@@ -98,10 +116,12 @@ def failures(data: SweepData) -> list[str]:
 def means_chapter(data: SweepData) -> Markup:
     """Return the table of means over trials, and what failed."""
     says = "Means over trials; ± is half of the 95% interval of the mean latency."
-    rows = [mean_cells(key, data) for key in data.groups]
-    means = table("Means over trials", HEADS, rows, text_columns=TEXT)
+    rows = [(*mean_cells(key, data), *unended_cells(key, data)) for key in data.groups]
+    means = table("Means over trials", (*HEADS, *UNENDED), rows, text_columns=TEXT)
     notes = join(quiet(sentence) for sentence in (*cautions(data), *failures(data)))
-    return chapter("means", "Means", says, collapsible("The table", means), notes)
+    return chapter(
+        "means", "Means", f"{says} {WHY_UNENDED}", collapsible("The table", means), notes
+    )
 
 
 def provenance_chapter(data: SweepData) -> Markup:

@@ -56,6 +56,8 @@ class ApplicationView:
     execution_ms: Size
     slowdown: Size | None = None
     """None where none ended."""
+    refused: Count | None = None
+    dropped: Count | None = None
 
 
 @tolerant
