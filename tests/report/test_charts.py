@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from math import log10
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from nnstretch.report import build_report
 from nnstretch.report.chapters.runs import difference_tables
 from nnstretch.report.charts.gantt_networks import network_gantt, timelines_of
 from nnstretch.report.charts.latency_breakdown import terms_of
+from nnstretch.report.charts.line_chart import ChartScale
 from nnstretch.report.charts.palette import colour_class
 from nnstretch.report.charts.svg import AxisScale
 from nnstretch.report.constraint_help import explain_constraint
@@ -258,6 +260,17 @@ def test_a_request_that_ran_whole_is_shown_and_where_none_did_the_page_says_so(
     html = build_report(path)
     assert says in html
     assert ("Branched network, measured, in part: " in html) == (spans is PARTIAL)
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(5224, 16384), (1100, 1900), (2.1e-7, 4.9e-7), (1, 2), (5e17, 9e17)]
+)
+def test_a_short_logarithmic_axis_has_marks_too(low: float, high: float) -> None:
+    scale = ChartScale(AxisScale(log10(low), log10(high), 0, 100), logarithmic=True)
+    marks = scale.marks(8)
+    assert 3 <= len(marks) <= 12
+    assert all(0.999 * low <= mark <= 1.001 * high for mark in marks)
+    assert len(set(map(tick, marks))) == len(marks)
 
 
 def test_what_other_requests_do_meanwhile_is_no_idle_time() -> None:

@@ -63,7 +63,13 @@ class ChartScale:
                 mark = factor * 10.0**power
                 if self.inner.low - 1e-9 <= log10(mark) <= self.inner.high + 1e-9:
                     marks.append(mark)
-        return tuple(marks)
+        return tuple(marks) if len(marks) > 2 else self._near_marks(most)
+
+    def _near_marks(self, most: int) -> tuple[float, ...]:
+        """Return marks at equal steps, where the axis ends before powers of ten tell much."""
+        power = floor(self.inner.low)
+        low, high = 10 ** (self.inner.low - power), 10 ** (self.inner.high - power)
+        return tuple(mark * 10.0**power for mark in ticks(low, high, most))
 
 
 def placed_points(
