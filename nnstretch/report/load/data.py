@@ -253,8 +253,8 @@ class ReportData:
     @property
     def sources(self) -> tuple[tuple[str, str], ...]:
         """Return where predictions come from as (what, text) pairs, each once."""
-        files = [self.search] if self.search else []
-        said = [file.provenance for file in (*files, *self.runs.values())]
+        said = [self.search.provenance] if self.search else []
+        said += [run.provenance for run in self.runs.values()]
         pairs = chain.from_iterable(map(provenance_pairs, said))
         return tuple(dict.fromkeys((*pairs, *(self.pipeline.sources if self.pipeline else ()))))
 
