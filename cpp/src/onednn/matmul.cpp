@@ -15,7 +15,7 @@ struct MatrixOperands {
   Desc a, b, bias, residual, y;
 };
 
-// A stride of 0 repeats a matrix: oneDNN knows that as a size of 1.
+// A stride of 0 before rows and columns repeats a matrix: oneDNN knows that as a size of 1.
 Desc matrices(const View& view, std::size_t first) {
   Dims dims, strides;
   for (std::size_t axis = first; axis < static_cast<std::size_t>(view.rank); ++axis) {
@@ -31,6 +31,14 @@ std::size_t first_axis(const View& write) {
   std::size_t first = 0;
   while (first < rows && write.shape[first] == 1) ++first;
   return first;
+}
+
+// A row or a column repeated inside a matrix, which oneDNN would take for one alone.
+bool repeats_inside(const View& view) {
+  const auto rank = static_cast<std::size_t>(view.rank);
+  for (std::size_t axis = rank - 2; axis < rank; ++axis)
+    if (view.stride[axis] == 0 && view.shape[axis] > 1) return true;
+  return false;
 }
 
 bool is_there(const Call& call, std::size_t read) {
@@ -82,7 +90,9 @@ bool offers_matmul(const Matmul& matmul, const Call& call) {
   const auto rows = static_cast<std::size_t>(call.write.rank - 2);
   // oneDNN would scale the bias, too.
   const bool scaled_bias = matmul.scale != 1.0F && is_there(call, 2);
-  return has_activation(matmul.activation) && call.write.shape[rows] > kFewRows && !scaled_bias;
+  const bool repeated = repeats_inside(call.reads[0]) || repeats_inside(call.reads[1]);
+  return has_activation(matmul.activation) && call.write.shape[rows] > kFewRows && !scaled_bias &&
+         !repeated;
 }
 
 std::unique_ptr<Kernel> matrix_product(const Matmul& matmul, const Request& request) {
