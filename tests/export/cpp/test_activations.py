@@ -36,6 +36,7 @@ ACTIVATIONS = (
     nn.Mish(),
     nn.Tanh(),
     nn.Softplus(2.0, 5.0),
+    nn.Softplus(1.0, 200.0),
     nn.Softsign(),
     nn.LogSigmoid(),
     nn.PReLU(),
@@ -91,5 +92,38 @@ def test_what_is_no_number_or_infinite_stays_so(
         lambda x: x.abs().log().clamp(max=-1.0) + (x * 0).log().clamp(max=1.0),
         lambda x: (x * 0).log() ** 0.5,
         lambda x: F.max_pool2d((x * 0).log(), 2).clamp(max=0.5) ** -1,
+        lambda x: F.interpolate(x.relu().log(), scale_factor=2, mode="nearest-exact"),
     )
     compare(cpp_runtime, module, tmp_path, torch.randn(1, 4, 6, 6))
+
+
+class PooledMaps(nn.Module):
+    """Pools of maps that convolutions compute and read, of what is no number or infinite."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = nn.Conv2d(3, 16, 3, padding=1)
+        self.behind = nn.Conv2d(16, 16, 3, padding=1)
+        self.pools = nn.ModuleList(
+            (nn.MaxPool2d(2), nn.MaxPool2d(3, 2, 1, ceil_mode=True), nn.MaxPool2d(2, 1, 0, 2))
+        )
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Compute pools of logarithms and of square roots, and a convolution of each."""
+        whole = (self.before(x) * 4).round()
+        results: list[torch.Tensor] = []
+        for maps in (whole.relu().log(), whole**0.5):
+            for pool in self.pools:
+                pooled = pool(maps)
+                results += [pooled, self.behind(pooled.clamp(min=-9.0)), pool(maps).flatten(1)]
+        return tuple(results)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_pools_between_convolutions_keep_what_is_no_number_or_infinite(
+    cpp_runtime: CppRuntime,  # noqa: F811
+    tmp_path: Path,
+    batch: int,
+) -> None:
+    torch.manual_seed(0)
+    compare(cpp_runtime, PooledMaps(), tmp_path, torch.randn(batch, 3, 14, 11))
