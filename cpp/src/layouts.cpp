@@ -28,6 +28,11 @@ bool number_by_number(const Operation& operation) {
          std::holds_alternative<Copy>(operation);
 }
 
+bool is_max_pool(const Operation& operation) {
+  const auto* pool = std::get_if<Pool2d>(&operation);
+  return pool && pool->pooling == Pooling::max;
+}
+
 // A mean, sum or maximum over whole maps.
 bool over_maps(const Call& call) {
   if (call.reads.empty() || call.reads[0].rank != 4) return false;
@@ -158,6 +163,17 @@ View strided_like(const View& view, std::initializer_list<std::int64_t> shape,
   return strided(view.storage, view.slot, view.offset, shape, stride);
 }
 
+// Maps as (N,C/b,b,H,W), however they lie.
+View in_blocks(const View& view, Layout layout, std::int64_t block) {
+  const bool blocks = layout == Layout::blocks;
+  const std::int64_t maps = pixels(view);
+  const std::int64_t between_channels = blocks ? maps : view.stride[1];
+  return strided_like(
+      view, {view.shape[0], view.shape[1] / block, block, view.shape[2], view.shape[3]},
+      {view.stride[0], block * between_channels, blocks ? 1 : view.stride[1],
+       blocks ? block * view.shape[3] : view.stride[2], blocks ? block : view.stride[3]});
+}
+
 }  // namespace
 
 bool layout_free(const View& view, std::int64_t block) {
@@ -177,7 +193,8 @@ std::vector<CallLayouts> choose_layouts(const std::vector<Call>& calls,
   for (std::size_t i = 0; i < calls.size(); ++i) {
     // A matrix product of a library reads rows and columns, not maps.
     const bool maps = library[i] && !std::holds_alternative<Matmul>(calls[i].operation);
-    const bool able = maps || number_by_number(calls[i].operation);
+    const bool able =
+        maps || number_by_number(calls[i].operation) || is_max_pool(calls[i].operation);
     if (!able || calls[i].write.storage != Storage::arena)
       values.keep_plain(layout_free(calls[i].write, block) ? kNoValue : i);
     for (std::size_t r = 0; r < calls[i].reads.size(); ++r) {
@@ -207,16 +224,18 @@ Call on_blocks(const Call& call, const CallLayouts& layouts, std::int64_t block)
   if (!reads_blocks && layouts.write == Layout::plain) return changed;
   const View& x = call.reads[0];
   if (over_maps(call)) {
-    const std::int64_t maps = pixels(x);
-    changed.reads[0] = strided_like(
-        x, {x.shape[0], x.shape[1] / block, block, x.shape[2], x.shape[3]},
-        {x.shape[1] * maps, block * maps, 1, block * x.shape[3], block});
+    changed.reads[0] = in_blocks(x, Layout::blocks, block);
     const View& y = call.write;
     changed.write = strided_like(y, {y.shape[0], y.shape[1] / block, block},
                                  {y.stride[0], block * y.stride[1], y.stride[1]});
     if (const auto* pool = std::get_if<AdaptivePool2d>(&call.operation))
       changed.operation =
           Reduce{pool->pooling == Pooling::max ? Reduction::max : Reduction::mean, 2};
+    return changed;
+  }
+  if (is_max_pool(call.operation)) {
+    changed.reads[0] = in_blocks(x, layouts.reads[0], block);
+    changed.write = in_blocks(call.write, layouts.write, block);
     return changed;
   }
   const View& y = call.write;

@@ -17,7 +17,6 @@ std::int64_t behind(const Pool2d& pool, const View& x, const View& y, std::size_
 }
 
 dnnl::algorithm algorithm_of(const Pool2d& pool) {
-  if (pool.pooling == Pooling::max) return dnnl::algorithm::pooling_max;
   return pool.count_padding ? dnnl::algorithm::pooling_avg_include_padding
                             : dnnl::algorithm::pooling_avg_exclude_padding;
 }
@@ -43,14 +42,15 @@ PoolingForward::primitive_desc choose(const Pool2d& pool, const Request& request
 
 }  // namespace
 
+// Averages only: its largest of -infinity is the least finite number, and NaN is passed over.
 bool offers_pool(const Pool2d& pool, const Call& call) {
+  if (pool.pooling != Pooling::average) return false;
   if (block() == 0 || pool.dilation[0] != 1 || pool.dilation[1] != 1 || pool.divisor != 0)
     return false;
   if (call.reads[0].shape[1] % block() != 0) return false;
   // Where a window reaches beyond the padding, PyTorch divides by less than oneDNN.
-  const bool counted = pool.pooling == Pooling::average && pool.count_padding;
-  return !counted || (behind(pool, call.reads[0], call.write, 0) <= pool.padding[0] &&
-                      behind(pool, call.reads[0], call.write, 1) <= pool.padding[1]);
+  return !pool.count_padding || (behind(pool, call.reads[0], call.write, 0) <= pool.padding[0] &&
+                                 behind(pool, call.reads[0], call.write, 1) <= pool.padding[1]);
 }
 
 std::unique_ptr<Kernel> pooling(const Pool2d& pool, const Request& request) {
