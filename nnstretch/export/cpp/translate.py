@@ -33,7 +33,7 @@ from nnstretch.export.cpp.program import (
     TensorView,
     whole_view,
 )
-from nnstretch.export.cpp.translation import Translation, UnsupportedArguments, Views
+from nnstretch.export.cpp.translation import MOST_AXES, Translation, UnsupportedArguments, Views
 from nnstretch.graph import Graph, Node, ValueRef
 from nnstretch.structure.constants import with_numbers
 
@@ -122,13 +122,22 @@ def as_array(tensor: torch.Tensor) -> np.ndarray:
 
 
 def check_inputs(graph: Graph) -> None:
-    """Check that inputs hold float32, or whole numbers. Raises UnsupportedOp naming the others."""
+    """Check that inputs hold float32, or whole numbers, along as many axes as the runtime has.
+
+    Raises UnsupportedOp naming the others.
+    """
     others = [v for v in graph.inputs if v.spec.dtype not in (FLOAT, *WHOLE)]
     if others:
         named = ", ".join(f"{value.name} ({value.spec.dtype})" for value in others)
         raise UnsupportedOp(
             f"no C++ for input {named}, network {graph.name}, only float32 is computed, from it and"
             " from int32 and int64; export it as onnx"
+        )
+    deep = [value.name for value in graph.inputs if len(value.spec.shape) > MOST_AXES]
+    if deep:
+        raise UnsupportedOp(
+            f"no C++ for input {', '.join(deep)}, network {graph.name}, a tensor of more than"
+            f" {MOST_AXES} axes; export it as onnx"
         )
 
 
@@ -162,11 +171,17 @@ def refusal(graph: Graph, missing: Mapping[str, list[str]]) -> str:
 
 
 def check_output(t: Translation, name: str) -> None:
-    """Check that a result is a tensor of numbers. Raises UnsupportedArguments for anything else."""
+    """Check that a result is a tensor of numbers, along as many axes as the runtime has.
+
+    Raises UnsupportedArguments for anything else.
+    """
     if name not in t.values and name not in t.constants:
         raise UnsupportedArguments("a size, which is no tensor")
-    if not t.view_of(ValueRef(name)).elements:
+    view = t.view_of(ValueRef(name))
+    if not view.elements:
         raise UnsupportedArguments("a tensor without elements")
+    if len(view.shape) > MOST_AXES:
+        raise UnsupportedArguments(f"a tensor of more than {MOST_AXES} axes")
 
 
 def place_outputs(t: Translation, graph: Graph) -> tuple[TensorBuffer, ...]:

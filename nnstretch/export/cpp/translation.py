@@ -97,14 +97,15 @@ class Translation:
     ) -> TensorView:
         """Add a call and return what it computes: a new tensor of the arena, or `write`.
 
-        Raises UnsupportedArguments where it reads nothing, or more axes than the runtime has.
+        Raises UnsupportedArguments where it reads nothing, or has to do with more axes than the
+        runtime has.
         """
         value = node.name + suffix
         if any(view is not None and not view.elements for view in reads):
             raise UnsupportedArguments("a tensor without elements")
-        if any(len(view.shape) > MOST_AXES for view in (*reads, write) if view is not None):
-            raise UnsupportedArguments(f"a tensor of more than {MOST_AXES} axes")
         target = write if write is not None else whole_view(TensorBuffer(value, "arena", shape))
+        if any(len(view.shape) > MOST_AXES for view in (*reads, target) if view is not None):
+            raise UnsupportedArguments(f"a tensor of more than {MOST_AXES} axes")
         self.calls.append(
             OperatorCall(
                 operation,

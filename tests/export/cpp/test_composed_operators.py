@@ -131,6 +131,7 @@ def test_operators_of_several_calls(cpp_runtime: CppRuntime, tmp_path: Path) -> 
             "allows some row nothing",
         ),
         (lambda x: x.unflatten(1, (2, 2, 1, 1, 1, 1, 1)) * 2, "more than 8 axes"),
+        (lambda x: x.unflatten(1, (2, 2, 1, 1, 1, 1, 1)), "output .* more than 8 axes"),
         (lambda x: x.norm(p=3, dim=1), "a norm of order 3"),
         (lambda x: x.sum().softmax(0), "an axis of a tensor that has none"),
         (lambda x: x.mean().mean(0), "an axis of a tensor that has none"),
@@ -141,3 +142,8 @@ def test_operators_of_several_calls(cpp_runtime: CppRuntime, tmp_path: Path) -> 
 def test_what_would_be_computed_wrong_is_refused(step: Step, reason: str) -> None:
     with pytest.raises((CannotCapture, UnsupportedOp), match=reason):
         translate_module(Steps(step), torch.randn(2, 4, 4))
+
+
+def test_an_input_of_more_axes_than_the_runtime_has_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedOp, match=r"input x, .* more than 8 axes"):
+        translate_module(Steps(lambda x: x.flatten()), torch.randn(2, 1, 1, 1, 1, 1, 1, 1, 3))
