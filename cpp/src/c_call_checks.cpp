@@ -256,7 +256,8 @@ class Checker {
     maps(x);
     maps(y);
     want(x.sizes[0] == y.sizes[0] && x.sizes[1] == y.sizes[1], "a resize keeps its channels");
-    want(attributes_.kind == 0 || attributes_.kind == 1, "a resize is 0 (nearest) or 1 (bilinear)");
+    want(attributes_.kind >= 0 && attributes_.kind <= 2,
+         "a resize is 0 (nearest), 1 (bilinear) or 2 (nearest-exact)");
     apart(0);
     Resize2d resize;
     resize.interpolation = static_cast<Interpolation>(attributes_.kind);

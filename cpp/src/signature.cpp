@@ -53,6 +53,11 @@ std::string word_of(Reduction reduction) {
   return " " + std::string(names[static_cast<std::size_t>(reduction)]);
 }
 
+std::string word_of(Interpolation interpolation) {
+  static const char* const names[] = {"nearest", "bilinear", "nearest_exact"};
+  return " " + std::string(names[static_cast<std::size_t>(interpolation)]);
+}
+
 // What shapes do not say. Calls that differ by numbers alone (bounds, slopes, factors, how a pool counts
 // its padding) take equally long and share costs.
 struct Details {
@@ -91,7 +96,7 @@ struct Details {
   }
   std::string operator()(const Softmax& call) const { return call.logarithm ? " logarithm" : ""; }
   std::string operator()(const Resize2d& resize) const {
-    return resize.interpolation == Interpolation::nearest ? " nearest" : " bilinear";
+    return word_of(resize.interpolation);
   }
   std::string operator()(const Copy&) const { return ""; }
   std::string operator()(const Fill&) const { return ""; }

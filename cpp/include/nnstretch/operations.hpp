@@ -16,7 +16,7 @@ enum class Function : std::uint8_t {
 enum class Arithmetic : std::uint8_t { add, subtract, multiply, divide, maximum, minimum, prelu };
 enum class Pooling : std::uint8_t { max, average };
 enum class Reduction : std::uint8_t { mean, sum, max, norm2 };
-enum class Interpolation : std::uint8_t { nearest, bilinear };
+enum class Interpolation : std::uint8_t { nearest, bilinear, nearest_exact };
 
 // y = function(x); `a` and `b` are its constants (clamp: least and most; elu: alpha; ...).
 struct Activation {

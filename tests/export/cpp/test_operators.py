@@ -54,6 +54,7 @@ def test_one_axis(cpp_runtime: CppRuntime, tmp_path: Path) -> None:  # noqa: F81
         nn.Upsample(scale_factor=1.3),
         nn.Upsample(size=64, mode="linear"),
         nn.Upsample(scale_factor=2.5, mode="linear", align_corners=True),
+        nn.Upsample(size=64, mode="nearest-exact"),
     )
     compare(cpp_runtime, module, tmp_path, torch.randn(2, 4, 101))
 
@@ -80,6 +81,7 @@ def test_pools_norms_and_resizing(cpp_runtime: CppRuntime, tmp_path: Path) -> No
         nn.Upsample(size=(31, 7), mode="bilinear", align_corners=True),
         nn.Upsample(size=(40, 11)),
         nn.Upsample(size=(33, 8), mode="nearest-exact"),
+        nn.Upsample(scale_factor=(1.05, 2.05), mode="nearest-exact"),
         nn.Upsample(scale_factor=2.05),  # twice as many rows and columns, whatever the factor
         nn.Upsample(scale_factor=1.05, mode="bilinear"),  # as many
         nn.Upsample(scale_factor=(2.05, 1.05)),
@@ -124,9 +126,20 @@ def test_arithmetic_and_reductions(cpp_runtime: CppRuntime, tmp_path: Path) -> N
         lambda x: F.linear(x, row.expand(5, 9), torch.full((1,), 0.5)),
         lambda x: torch.addmm(torch.full((1,), 2.0), x[0, 0], x[1, 1].t()),
         lambda x: torch.hstack((x, x * 2)).mT + torch.hstack((row, row))[0],
+        # Both repeated along the axis that is summed.
+        lambda x: x[..., :1].expand(2, 4, 6, 9) @ x[:, :, :1].expand(2, 4, 9, 9),
         lambda x: x.clip(-0.5, 0.5) + x**0.5 + (x + 9) ** -0.5 + x**-1.0 + x**3,
     )
     compare(cpp_runtime, module, tmp_path, torch.randn(2, 4, 6, 9))
+
+
+def test_means_of_many_pixels_of_one_sign(cpp_runtime: CppRuntime, tmp_path: Path) -> None:  # noqa: F811
+    module = Steps(
+        lambda x: F.adaptive_avg_pool2d(x, 1),
+        lambda x: F.adaptive_avg_pool2d(x, 2),
+        lambda x: F.adaptive_avg_pool1d(x.flatten(2)[..., 1:], 1),
+    )
+    compare(cpp_runtime, module, tmp_path, torch.full((1, 2, 700, 700), 1.1))
 
 
 def test_local_response_norm(cpp_runtime: CppRuntime, tmp_path: Path) -> None:  # noqa: F811

@@ -267,7 +267,6 @@ RULES: dict[str, Rule] = {
     "square": squared,
     "log_sigmoid": log_sigmoid,
     "upsample_bicubic2d": resampled,
-    "_upsample_nearest_exact2d": resampled,
     "_upsample_bilinear2d_aa": resampled,
     "_upsample_bicubic2d_aa": resampled,
 }

@@ -172,7 +172,7 @@ def resize(t: Translation, node: Node) -> Views:
     """Translate nearest and linear upsampling along one axis or two; scales as PyTorch's."""
     rank = 1 if node.kind.endswith("1d") else 2
     x = batched(t, node, rank)
-    linear = "linear" in node.kind
+    linear, exact = "linear" in node.kind, "exact" in node.kind
     align = bool(linear and argument(node, 2, False))
     shape = maps_shape(node, rank)
     scale: list[float] = []
@@ -181,13 +181,13 @@ def resize(t: Translation, node: Node) -> Views:
     ):
         if align:
             scale.append((size - 1) / (target - 1) if target > 1 else 0.0)
-        elif target == size or (target == 2 * size and not linear):
+        elif not exact and (target == size or (target == 2 * size and not linear)):
             # PyTorch takes such axes by their sizes, whatever factor the call names.
             scale.append(size / target)
         else:
             scale.append(1.0 / factor if factor else size / target)
     attributes: dict[str, Attribute] = {
-        "interpolation": "bilinear" if linear else "nearest",
+        "interpolation": "bilinear" if linear else "nearest_exact" if exact else "nearest",
         "align_corners": align,
         "scale": (scale[0], scale[1]),
     }
@@ -224,5 +224,7 @@ RULES: dict[str, Rule] = {
     "upsample_nearest1d": resize,
     "upsample_linear1d": resize,
     "upsample_nearest2d": resize,
+    "_upsample_nearest_exact1d": resize,
+    "_upsample_nearest_exact2d": resize,
     "upsample_bilinear2d": resize,
 }
