@@ -22,7 +22,6 @@ struct nns_runtime {
 };
 
 struct nns_session {
-  nnstretch::Runtime* runtime = nullptr;
   nnstretch::Session* session = nullptr;
 };
 
@@ -63,9 +62,9 @@ void need(const void* pointer, const char* what) {
   if (!pointer) refuse(std::string(what) + " is NULL");
 }
 
-nns_status ended(Status status, const Runtime& runtime) {
+nns_status ended(Status status, const std::string& failure) {
   if (status == Status::ok) return NNS_OK;
-  if (status == Status::failed) return say(NNS_FAILED, runtime.failure().c_str());
+  if (status == Status::failed) return say(NNS_FAILED, failure.c_str());
   if (status == Status::too_late) return say(NNS_TOO_LATE, "the deadline has passed");
   return say(status_of(status), "it was cancelled");
 }
@@ -116,8 +115,9 @@ Ticket submit(nns_runtime* runtime, size_t network, const float* const* inputs,
 
 nns_status wait(nns_runtime* runtime, const Ticket& ticket, double timeout_us) {
   Status status = Status::ok;
-  if (!runtime->runtime.wait(ticket, status, timeout_us)) return NNS_NOT_YET;
-  return ended(status, runtime->runtime);
+  std::string failure;
+  if (!runtime->runtime.wait(ticket, status, timeout_us, &failure)) return NNS_NOT_YET;
+  return ended(status, failure);
 }
 
 }  // namespace
@@ -249,7 +249,6 @@ nns_status nns_session_open(nns_runtime* runtime, const char* costs, size_t most
     need(runtime, "runtime");
     need(session, "session");
     auto opened = std::make_unique<nns_session>();
-    opened->runtime = &runtime->runtime;
     opened->session = &runtime->runtime.open_session(costs ? costs : "", most_calls);
     runtime->sessions.push_back(std::move(opened));
     *session = runtime->sessions.back().get();
@@ -261,8 +260,9 @@ nns_status nns_session_wait(nns_session* session, uint64_t ticket, double timeou
   return guarded([&] {
     need(session, "session");
     Status status = Status::ok;
-    if (!session->session->wait(ticket, status, timeout_us)) return NNS_NOT_YET;
-    return ended(status, *session->runtime);
+    std::string failure;
+    if (!session->session->wait(ticket, status, timeout_us, &failure)) return NNS_NOT_YET;
+    return ended(status, failure);
   });
 }
 
@@ -270,16 +270,22 @@ nns_status nns_enqueue(nns_session* session, const nns_call* call, uint64_t* tic
   return guarded([&] {
     need(session, "session");
     need(call, "call");
-    if (!ticket) return ended(session->session->carry_out(*call), *session->runtime);
-    *ticket = session->session->enqueue(*call);
-    return NNS_OK;
+    if (ticket) {
+      *ticket = session->session->enqueue(*call);
+      return NNS_OK;
+    }
+    std::string failure;
+    const Status status = session->session->carry_out(*call, &failure);
+    return ended(status, failure);
   });
 }
 
 nns_status nns_session_finish(nns_session* session) {
   return guarded([&] {
     need(session, "session");
-    return ended(session->session->finish(), *session->runtime);
+    std::string failure;
+    const Status status = session->session->finish(&failure);
+    return ended(status, failure);
   });
 }
 }

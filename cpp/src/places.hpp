@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "nnstretch/runtime.hpp"
@@ -24,6 +25,7 @@ struct Runtime::Place {
   std::uint64_t first_order = 0;
   Phase phase = Phase::free;
   Status status = Status::ok;
+  std::string failure;  // Of the task that failed first, where one did.
   double deadline_us = kNever;
   std::size_t priority = 0;
   std::vector<const float*> inputs;

@@ -77,11 +77,12 @@ Outcome run_all(Runtime& runtime, const RunArguments& arguments, const Arrays& i
     if (i >= places && i - places < total) {
       const Flight& oldest = flights[i % places];
       Status status = Status::ok;
-      runtime.wait(oldest.ticket, status);
+      std::string failure;
+      runtime.wait(oldest.ticket, status, -1.0, &failure);
       outcome.latency_us.push_back(runtime.now_us() - oldest.start_us);
       outcome.last_is_late = status == Status::too_late;
       if (outcome.last_is_late) ++outcome.too_late;
-      if (status == Status::failed) throw Error(Status::failed, runtime.failure());
+      if (status == Status::failed) throw Error(Status::failed, failure);
     }
     if (i < total) {
       const double now_us = runtime.now_us();

@@ -213,7 +213,8 @@ void Runtime::check_ticket(const Ticket& ticket) const {
     refuse("this is no ticket");
 }
 
-bool Runtime::wait(const Ticket& ticket, Status& status, double timeout_us) {
+bool Runtime::wait(const Ticket& ticket, Status& status, double timeout_us,
+                   std::string* failure) {
   if (std::isnan(timeout_us)) refuse("the time to wait is no number");
   std::unique_lock<std::mutex> lock(mutex_);
   check_ticket(ticket);
@@ -234,6 +235,8 @@ bool Runtime::wait(const Ticket& ticket, Status& status, double timeout_us) {
   if (place.number != ticket.number || place.phase != Phase::ended)
     throw Error(Status::bad_input, "this ticket was waited for before");
   status = place.status;
+  if (failure) *failure = std::move(place.failure);
+  place.failure.clear();
   place.phase = Phase::free;
   place.ended.notify_all();
   return true;
@@ -261,11 +264,6 @@ std::uint64_t Runtime::tasks_run() const {
 std::uint64_t Runtime::decisions() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return loop_ ? loop_->decisions() : 0;
-}
-
-std::string Runtime::failure() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return failure_;
 }
 
 }  // namespace nnstretch

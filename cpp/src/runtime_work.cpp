@@ -117,8 +117,10 @@ double Runtime::run_in_time(std::unique_lock<std::mutex>& lock, std::size_t elem
   lock.lock();
   const double end_us = now_us();
   if (!failure.empty()) {
-    failure_ = networks_[place.network].network->tasks()[task].name + ": " + failure;
-    if (place.phase == Phase::running) stop_place(place, Status::failed);
+    if (place.phase == Phase::running) {
+      place.failure = networks_[place.network].network->tasks()[task].name + ": " + failure;
+      stop_place(place, Status::failed);
+    }
   } else if (options_.correct_costs && place.phase == Phase::running) {
     // What nobody waits for any more may have been computed beside others than usual.
     costs_.observe(job.kind, element, start_us, end_us);

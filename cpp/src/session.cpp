@@ -57,7 +57,7 @@ Session::Session(Runtime& runtime, CostTable costs, bool measure, std::size_t mo
   for (Slot& slot : slots_) slot.followers.reserve(most_calls);
 }
 
-Session::Awaiting::Awaiting(Slot& slot) : slot_(&slot), status_(slot.status) {
+Session::Awaiting::Awaiting(Slot& slot) : slot_(&slot), outcome_(slot.outcome) {
   if (!slot.open) {
     slot_ = nullptr;
     return;
@@ -73,10 +73,15 @@ Session::Awaiting::~Awaiting() {
   *place = next_;
 }
 
-void Session::Awaiting::end(Status status) {
+void Session::Awaiting::end(const Outcome& outcome) {
   slot_->awaiting = next_;
   slot_ = nullptr;
-  status_ = status;
+  outcome_ = outcome;
+}
+
+Status Session::told(const Outcome& outcome, std::string* failure) {
+  if (failure) *failure = outcome.failure;
+  return outcome.status;
 }
 
 Session::Slot* Session::free_slot() {
@@ -135,7 +140,7 @@ Session::Slot& Session::begin(std::unique_lock<std::mutex>& lock, const nns_call
   slot->operation = operation;
   slot->kind = kind;
   slot->number = ++calls_;
-  slot->status = Status::ok;
+  slot->outcome = {};
   slot->open = true;
   order(*slot);
   if (slot->unmet == 0) {
@@ -150,15 +155,16 @@ std::uint64_t Session::enqueue(const nns_call& call) {
   return begin(lock, call, false).number;
 }
 
-Status Session::carry_out(const nns_call& call) {
+Status Session::carry_out(const nns_call& call, std::string* failure) {
   std::unique_lock<std::mutex> lock(runtime_.mutex_, std::defer_lock);
   Slot& slot = begin(lock, call, true);
   const Awaiting awaiting(slot);
   ended_.wait(lock, [&] { return awaiting.ended(); });
-  return awaiting.status();
+  return told(awaiting.outcome(), failure);
 }
 
-bool Session::wait(std::uint64_t ticket, Status& status, double timeout_us) {
+bool Session::wait(std::uint64_t ticket, Status& status, double timeout_us,
+                   std::string* failure) {
   if (std::isnan(timeout_us)) refuse("the time to wait is no number");
   std::unique_lock<std::mutex> lock(runtime_.mutex_);
   if (ticket == 0 || ticket > calls_) refuse("this is no ticket");
@@ -166,7 +172,7 @@ bool Session::wait(std::uint64_t ticket, Status& status, double timeout_us) {
                                  [&](const Slot& entry) { return entry.number == ticket; });
   if (slot == slots_.end()) {
     const Ended& ended = last_[ticket % kRemembered];
-    status = ended.number == ticket ? ended.status : failed_;
+    status = told(ended.number == ticket ? ended.outcome : failed_, failure);
     return true;
   }
   const Awaiting awaiting(*slot);
@@ -177,16 +183,16 @@ bool Session::wait(std::uint64_t ticket, Status& status, double timeout_us) {
     const auto limit = std::chrono::duration<double, std::micro>(std::min(timeout_us, 1e12));
     if (!ended_.wait_for(lock, limit, over)) return false;
   }
-  status = awaiting.status();
+  status = told(awaiting.outcome(), failure);
   return true;
 }
 
-Status Session::finish() {
+Status Session::finish(std::string* failure) {
   std::unique_lock<std::mutex> lock(runtime_.mutex_);
   ended_.wait(lock, [&] {
     return std::none_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.open; });
   });
-  return std::exchange(failed_, Status::ok);
+  return told(std::exchange(failed_, Outcome()), failure);
 }
 
 void Session::run(std::unique_lock<std::mutex>& lock, std::size_t element, const Job& job) {
@@ -197,45 +203,43 @@ void Session::run(std::unique_lock<std::mutex>& lock, std::size_t element, const
       runtime_.attempt(element, job.kind, start_us, [&] { compute(element, slot); });
   lock.lock();
   const double end_us = runtime_.now_us();
-  if (!failure.empty())
-    runtime_.failure_ = failure;
-  else if (runtime_.options().correct_costs)
+  if (failure.empty() && runtime_.options().correct_costs)
     runtime_.costs_.observe(job.kind, element, start_us, end_us);
   runtime_.loop_->end(job, element, end_us);
-  complete(slot, failure.empty() ? Status::ok : Status::failed);
+  complete(slot, {failure.empty() ? Status::ok : Status::failed, failure});
   runtime_.dispatch();
 }
 
 // What reads of a call that failed fails, too; what only waited for it does not.
-void Session::complete(Slot& slot, Status status) {
-  if (slot.status == Status::ok) slot.status = status;
-  if (failed_ == Status::ok) failed_ = slot.status;
+void Session::complete(Slot& slot, const Outcome& outcome) {
+  if (slot.outcome.status == Status::ok) slot.outcome = outcome;
+  if (failed_.status == Status::ok) failed_ = slot.outcome;
   end(slot);
   for (const Follower& follower : slot.followers) {
     Slot& later = slots_[follower.slot];
     if (!later.open) continue;
-    if (slot.status != Status::ok && follower.reads) later.status = slot.status;
+    if (slot.outcome.status != Status::ok && follower.reads) later.outcome = slot.outcome;
     if (--later.unmet > 0) continue;
-    if (later.status == Status::ok)
+    if (later.outcome.status == Status::ok)
       runtime_.loop_->add(job_of(later));
     else
-      complete(later, later.status);
+      complete(later, later.outcome);
   }
   ended_.notify_all();
 }
 
 void Session::end(Slot& slot) {
   slot.open = false;
-  while (slot.awaiting) slot.awaiting->end(slot.status);
+  while (slot.awaiting) slot.awaiting->end(slot.outcome);
   Ended& ended = last_[slot.number % kRemembered];
-  if (ended.number < slot.number) ended = {slot.number, slot.status};
+  if (ended.number < slot.number) ended = {slot.number, slot.outcome};
 }
 
 void Session::close() {
   for (Slot& slot : slots_)
     if (slot.open && runtime_.loop_->withdraw(job_of(slot), runtime_.now_us())) {
-      slot.status = Status::cancelled;
-      if (failed_ == Status::ok) failed_ = slot.status;
+      slot.outcome = {Status::cancelled, ""};
+      if (failed_.status == Status::ok) failed_ = slot.outcome;
       end(slot);
     }
   ended_.notify_all();

@@ -85,9 +85,10 @@ class Bench {
 
   void wait_oldest(std::deque<Ticket>& under_way) {
     Status status = Status::ok;
-    runtime_->wait(under_way.front(), status);
+    std::string failure;
+    runtime_->wait(under_way.front(), status, -1.0, &failure);
     under_way.pop_front();
-    if (status != Status::ok) throw Error(status, runtime_->failure());
+    if (status != Status::ok) throw Error(status, failure);
   }
 
   std::vector<TimedTask> counted(std::size_t last) const {

@@ -161,6 +161,38 @@ void give_up() {
          " spans, and " + std::to_string(runtime.tasks_run()) + " were run");
 }
 
+// Whoever waits for an inference that failed hears why that one did, in whatever order.
+void tell_failures_apart() {
+  const auto network = std::make_shared<Network>("net", nullptr, 16);
+  const View id = network->input("id", {1}), table = network->input("table", {2, 1});
+  const View y = network->output("y", {1, 1});
+  network->begin_task("gather");
+  network->call("gather", Gather{}, {id, table}, y);
+  network->finish();
+  RuntimeOptions options;
+  options.elements = {{"cpu0"}};
+  Runtime runtime(options);
+  runtime.open(network, 3, {{1.0}});
+  runtime.start();
+  const float ids[3] = {77.0F, 1.0F, 88.0F}, rows[2] = {5.0F, 6.0F};
+  float to[3] = {};
+  Ticket tickets[3];
+  for (int i = 0; i < 3; ++i) {
+    const float* inputs[2] = {&ids[i], rows};
+    float* outputs[1] = {&to[i]};
+    tickets[i] = runtime.submit(0, inputs, outputs);
+  }
+  for (const int i : {2, 0, 1}) {
+    Status status = Status::ok;
+    std::string why = "nothing is said";
+    runtime.wait(tickets[i], status, -1.0, &why);
+    const bool good = i == 1;
+    const std::string said = "gather: id " + std::to_string(static_cast<int>(ids[i])) + " is no row";
+    if (good != (status == Status::ok) || (good ? !why.empty() : why.find(said) != 0))
+      fail("of id " + std::to_string(ids[i]) + " is said: " + why);
+  }
+}
+
 // A runtime that cannot be made keeps nothing of what it took.
 void make_none() {
   constexpr rlim_t kRoomBytes = rlim_t{1} << 30;
@@ -230,6 +262,7 @@ int main() {
     find_free_units();
     start_closed();
     give_up();
+    tell_failures_apart();
     find_pages();
     make_none();
     std::puts("ok");

@@ -71,6 +71,54 @@ void close_with_calls(const std::string& costs) {
   if (finished != Status::cancelled) fail("finish is silent of calls that were never carried out");
 }
 
+std::string last_number;  // Of the call that failed last; one element has one thread.
+
+std::int32_t fail_below_zero(std::int32_t unit, void* prepared, const nns_call* call) {
+  (void)unit;
+  (void)prepared;
+  call->write.data[0] = call->reads[0].data[0];
+  last_number = std::to_string(static_cast<int>(call->reads[0].data[0]));
+  return call->reads[0].data[0] < 0.0F;
+}
+
+const char* say_number(std::int32_t unit) {
+  (void)unit;
+  return last_number.c_str();
+}
+
+const nns_element picky = {NNS_VERSION, "picky",         "npu",   1,         supports_all,
+                           nullptr,     fail_below_zero, nullptr, say_number};
+
+// Why a call failed is said of that call, and of what reads its result; finish says it of the first.
+void tell_failures_apart(const std::string& costs) {
+  RuntimeOptions options;
+  options.elements = {{"npu0", "npu", -1, false, &picky, 0}};
+  Runtime runtime(options);
+  Session& session = runtime.open_session(costs, 8);
+  runtime.start();
+  float x[3] = {-1.0F, 2.0F, -3.0F}, y[3] = {}, z = 0.0F;
+  const std::uint64_t first = session.enqueue(copy(&x[0], &y[0]));
+  const std::uint64_t reader = session.enqueue(copy(&y[0], &z));
+  const std::uint64_t good = session.enqueue(copy(&x[1], &y[1]));
+  const std::uint64_t last = session.enqueue(copy(&x[2], &y[2]));
+  const auto expect = [&](std::uint64_t ticket, const std::string& end) {
+    Status status = Status::ok;
+    std::string why = "nothing is said";
+    session.wait(ticket, status, -1.0, &why);
+    const bool ends_so = why.size() >= end.size() &&
+                         why.compare(why.size() - end.size(), end.size(), end) == 0;
+    if (end.empty() ? !why.empty() || status != Status::ok : !ends_so || status != Status::failed)
+      fail("of call " + std::to_string(ticket) + " is said: " + why);
+  };
+  expect(last, " -3");
+  expect(good, "");
+  expect(first, " -1");
+  expect(reader, " -1");
+  std::string why;
+  if (session.finish(&why) != Status::failed || why.find("-1") == std::string::npos)
+    fail("finish says: " + why);
+}
+
 // Others that wait for a call, and have yet to wake, keep no place.
 void reuse_places() {
   constexpr int kTurns = 2000, kOthers = 3;
@@ -113,6 +161,7 @@ int main(int count, char** words) {
   if (count != 2) return 2;
   try {
     close_with_calls(words[1]);
+    tell_failures_apart(words[1]);
     reuse_places();
     std::puts("ok");
     return 0;

@@ -75,7 +75,8 @@ nns_status nns_run(nns_runtime* runtime, size_t network, const float* const* inp
                    float* const* outputs, const nns_request* request);
 nns_status nns_submit(nns_runtime* runtime, size_t network, const float* const* inputs,
                       float* const* outputs, const nns_request* request, nns_ticket* ticket);
-/* How an inference ended, once; NNS_NOT_YET where `timeout_us` passed first. Below 0: wait for it. */
+/* How an inference ended, once; NNS_NOT_YET where `timeout_us` passed first. Below 0: wait for it.
+ * Where it failed, nns_last_error() says why this one did. */
 nns_status nns_wait(nns_runtime* runtime, nns_ticket ticket, double timeout_us);
 nns_status nns_poll(nns_runtime* runtime, nns_ticket ticket);
 /* End an inference as soon as what runs of it has ended; it is waited for all the same. */
@@ -132,7 +133,7 @@ typedef struct nns_attributes {
   float a, b;            /* its constants */
   int32_t arithmetic;    /* nns_arithmetic */
   int32_t kind;          /* pools: 0 max, 1 average; reduce: 0 mean, 1 sum, 2 max, 3 norm;
-                            resize: 0 nearest, 1 bilinear */
+                            resize: 0 nearest, 1 bilinear, 2 nearest-exact */
   int32_t axes;          /* reduce, layer norm: how many of the last */
   int32_t flag;          /* scalar: reversed; pool: count padding; resize: align corners;
                             softmax: logarithm */

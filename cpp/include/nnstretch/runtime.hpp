@@ -88,8 +88,9 @@ class Runtime {
   Ticket submit(std::size_t network, const float* const* inputs, float* const* outputs,
                 const SubmitOptions& options = {});
   // Wait until an inference has ended, and give its place back. `timeout_us` below 0 waits for ever;
-  // false where it passed first. A ticket is waited for once.
-  bool wait(const Ticket& ticket, Status& status, double timeout_us = -1.0);
+  // false where it passed first. A ticket is waited for once. `failure` becomes why it failed.
+  bool wait(const Ticket& ticket, Status& status, double timeout_us = -1.0,
+            std::string* failure = nullptr);
   // End an inference as soon as what runs has ended; its status is `cancelled`. One that has ended
   // stays as it is. Throws Error for what no submit() returned.
   void cancel(const Ticket& ticket);
@@ -103,8 +104,6 @@ class Runtime {
   const Network& network(std::size_t number) const;
   const RuntimeOptions& options() const { return options_; }
   std::uint64_t decisions() const;
-  // Why an inference failed, of the last that did.
-  std::string failure() const;
 
  private:
   friend class Session;
@@ -160,7 +159,6 @@ class Runtime {
   std::size_t scratch_floats_ = 0;
   std::vector<std::unique_ptr<std::condition_variable>> wake_;
   std::vector<TaskSpan> spans_;
-  std::string failure_;
   std::uint64_t submitted_ = 0;
   std::uint64_t submitted_tasks_ = 0;
   std::uint64_t tasks_run_ = 0;

@@ -25,13 +25,15 @@ class Session {
   // Begin a call; returns its ticket. Throws Error: bad_input for sizes that do not fit, queue_full
   // where all places are taken.
   std::uint64_t enqueue(const nns_call& call);
-  // Carry out a call, which waits for a place where all are taken; returns how it ended.
-  Status carry_out(const nns_call& call);
+  // Carry out a call, which waits for a place where all are taken; returns how it ended. `failure`,
+  // here and below, becomes why a call failed.
+  Status carry_out(const nns_call& call, std::string* failure = nullptr);
   // Below 0 without limit; false where it passed first. Of a call before the last 4096 whose place
   // was taken again the status is the first failure since the last finish.
-  bool wait(std::uint64_t ticket, Status& status, double timeout_us);
+  bool wait(std::uint64_t ticket, Status& status, double timeout_us,
+            std::string* failure = nullptr);
   // Wait for all calls; the first failure since the last finish.
-  Status finish();
+  Status finish(std::string* failure = nullptr);
 
  private:
   friend class Runtime;  // It has its lock.
@@ -44,11 +46,16 @@ class Session {
     bool reads = false;  // What the other one wrote.
   };
   class Awaiting;
+  // How a call ended, and why where it failed: what it reads may have failed before it.
+  struct Outcome {
+    Status status = Status::ok;
+    std::string failure;
+  };
   struct Slot {
     std::uint64_t number = 0;
     bool open = false;
     Awaiting* awaiting = nullptr;  // The threads that wait for it.
-    Status status = Status::ok;
+    Outcome outcome;
     nns_call call{};
     Operation operation;
     std::size_t kind = 0;
@@ -57,7 +64,7 @@ class Session {
   };
   struct Ended {
     std::uint64_t number = 0;
-    Status status = Status::ok;
+    Outcome outcome;
   };
   // A thread that waits for the call of a place, on its stack: it is told how that one ended, for
   // the place is another call's before the thread wakes. With the runtime's lock.
@@ -68,12 +75,12 @@ class Session {
     Awaiting(const Awaiting&) = delete;
     Awaiting& operator=(const Awaiting&) = delete;
     bool ended() const { return !slot_; }
-    Status status() const { return status_; }
-    void end(Status status);  // Of the first that waits.
+    const Outcome& outcome() const { return outcome_; }
+    void end(const Outcome& outcome);  // Of the first that waits.
 
    private:
     Slot* slot_;  // Null when its call has ended.
-    Status status_;
+    Outcome outcome_;
     Awaiting* next_ = nullptr;
   };
   // What costs depend on: its signature, and which elements support the call with all attributes
@@ -83,10 +90,11 @@ class Session {
   Slot& begin(std::unique_lock<std::mutex>& lock, const nns_call& call, bool wait_for_place);
   std::size_t kind_of(const Operation& operation, const nns_call& call);
   CostRow costs_of(const Operation& operation, const nns_call& call, const Kind& kind) const;
+  static Status told(const Outcome& outcome, std::string* failure);
   Slot* free_slot();
   Job job_of(const Slot& slot) const;
   void order(Slot& slot);
-  void complete(Slot& slot, Status status);
+  void complete(Slot& slot, const Outcome& outcome);
   void end(Slot& slot);
   void compute(std::size_t element, const Slot& slot) const;
 
@@ -97,7 +105,7 @@ class Session {
   std::vector<Slot> slots_;
   std::vector<Ended> last_;  // By number.
   std::uint64_t calls_ = 0;
-  Status failed_ = Status::ok;
+  Outcome failed_;  // Of the first that failed since the last finish.
   std::condition_variable ended_;
   std::mutex kinds_mutex_;
   std::map<Kind, std::size_t> kinds_;
