@@ -12,7 +12,7 @@ from support.cpp import (  # noqa: E402
     CppRuntime,
     cpp_runtime,  # noqa: F401
 )
-from support.cpp_layers import Layers, Steps, compare  # noqa: E402
+from support.cpp_layers import Layers, Step, Steps, compare  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
@@ -98,32 +98,33 @@ def test_what_is_no_number_or_infinite_stays_so(
 
 
 class PooledMaps(nn.Module):
-    """Pools of maps that convolutions compute and read, of what is no number or infinite."""
+    """A pool between convolutions, of what is no number or infinite."""
 
-    def __init__(self) -> None:
+    def __init__(self, pool: nn.Module, step: Step) -> None:
         super().__init__()
         self.before = nn.Conv2d(3, 16, 3, padding=1)
+        self.pool = pool
+        self.step = step
         self.behind = nn.Conv2d(16, 16, 3, padding=1)
-        self.pools = nn.ModuleList(
-            (nn.MaxPool2d(2), nn.MaxPool2d(3, 2, 1, ceil_mode=True), nn.MaxPool2d(2, 1, 0, 2))
-        )
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Compute pools of logarithms and of square roots, and a convolution of each."""
-        whole = (self.before(x) * 4).round()
-        results: list[torch.Tensor] = []
-        for maps in (whole.relu().log(), whole**0.5):
-            for pool in self.pools:
-                pooled = pool(maps)
-                results += [pooled, self.behind(pooled.clamp(min=-9.0)), pool(maps).flatten(1)]
-        return tuple(results)
+        """Compute a pool, what a convolution makes of its numbers, and one that is a vector."""
+        maps = self.step((self.before(x) * 4).round())
+        return (
+            self.pool(maps),
+            self.behind(self.pool(maps).clamp(-9, 9)),
+            self.pool(maps).flatten(1),
+        )
 
 
-@pytest.mark.parametrize("batch", [1, 2])
+POOLS = (nn.MaxPool2d(2), nn.MaxPool2d(3, 2, 1, ceil_mode=True), nn.MaxPool2d(2, 1, 0, 2))
+
+
 def test_pools_between_convolutions_keep_what_is_no_number_or_infinite(
     cpp_runtime: CppRuntime,  # noqa: F811
     tmp_path: Path,
-    batch: int,
 ) -> None:
     torch.manual_seed(0)
-    compare(cpp_runtime, PooledMaps(), tmp_path, torch.randn(batch, 3, 14, 11))
+    steps: tuple[Step, ...] = (lambda x: x.relu().log(), lambda x: x**0.5)
+    layers = [PooledMaps(pool, step) for pool in POOLS for step in steps]
+    compare(cpp_runtime, Layers(*layers), tmp_path, torch.randn(1, 3, 14, 11))
