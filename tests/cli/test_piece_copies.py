@@ -20,7 +20,8 @@ MI9 = load_soc("mi9")
 
 def pool_of(*names: str) -> tuple[Pool, Soc]:
     chip, instances = instantiate(MI9, names)
-    return Pool(tuple(map(chip.processor, instances)), chip), MI9
+    copies = dict(zip(instances, names, strict=True))
+    return Pool(tuple(map(chip.processor, instances)), chip, copies), MI9
 
 
 @pytest.mark.parametrize("processor", MI9.processor_names)
@@ -50,5 +51,5 @@ def test_copies_of_one_processor_have_transfers_between_them() -> None:
     assert min(transfers_us.values()) > 0
     free = replace(MI9, processors=tuple(replace(p, copy_out=p.copy_in) for p in MI9.processors))
     chip, instances = instantiate(free, ("cpu", "cpu"))
-    pool = Pool(tuple(map(chip.processor, instances)), chip)
+    pool = Pool(tuple(map(chip.processor, instances)), chip, dict.fromkeys(instances, "cpu"))
     assert network_tasks(GRAPH, 2, pool, free)[2] == {}, "a copy that takes no time is none"

@@ -46,7 +46,7 @@ def factors_of(workload: WorkloadFile, pool: Pool) -> Mapping[str, float]:
             f"factors with the chip {pool.soc.name}, workload, the chip has speeds of its own"
         )
     for processor in pool.processors:
-        names = (processor.name, pool.original(processor), processor.kind)
+        names = pool.columns(processor)
         known |= dict.fromkeys(names)
         for name in names:
             if name in wanted:

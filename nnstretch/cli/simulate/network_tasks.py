@@ -60,9 +60,7 @@ def described(pool: Pool, soc: Soc) -> dict[str, Processor]:
     """Return what the chip says of each processor of a pool, or of what it is a copy of."""
     processors: dict[str, Processor] = {}
     for processor in pool.processors:
-        is_own = processor.name in soc.processor_names
-        original = processor.name if is_own else pool.original(processor)
-        processors[processor.name] = soc.processor(original)
+        processors[processor.name] = soc.processor(pool.original(processor))
     return processors
 
 

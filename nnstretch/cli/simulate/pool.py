@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nnstretch.errors import BadInput, closest
 from nnstretch.files.workload.workload import WorkloadFile
 from nnstretch.soc import Processor, Soc
-from nnstretch.soc_instances import DIGITS, instantiate
+from nnstretch.soc_instances import instantiate
 from nnstretch.task import WorkKey
 
 
@@ -18,10 +18,17 @@ class Pool:
 
     processors: tuple[Processor, ...]
     soc: Soc | None = None
+    copies: Mapping[str, str] = field(default_factory=dict)
+    """By processor, which one of the chip it is a copy of, where the pool names that twice."""
 
     def original(self, processor: Processor) -> str:
-        """Return the name of which a processor is a copy: cpu of cpu1; its own where of none."""
-        return processor.name.rstrip(DIGITS) or processor.name
+        """Return what a processor is one of: its original on the chip, or its type without one.
+
+        A name that only looks like that of a copy, cpu1 beside cpu, is an original of its own.
+        """
+        if self.soc is None:
+            return processor.kind
+        return self.copies.get(processor.name, processor.name)
 
     def has(self, column: str) -> bool:
         """Return whether costs of a name or type count for any processor."""
@@ -69,7 +76,8 @@ def pool_of(workload: WorkloadFile, soc: Soc | None, otherwise: tuple[Processor,
         for name, count in counts.items():
             names += [name] * count
         chip, instances = instantiate(soc, names)
-        return Pool(tuple(chip.processor(name) for name in instances), chip)
+        copies = dict(zip(instances, names, strict=True))
+        return Pool(tuple(chip.processor(name) for name in instances), chip, copies)
     if workload.pool is None:
         if not otherwise:
             raise BadInput("no processors, workload, needed is soc, --soc or pool")

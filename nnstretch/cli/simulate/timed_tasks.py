@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,9 +46,9 @@ def timed_tasks(
         costs_us = {name: cost_ms * 1000 for name, cost_ms in settings.costs_ms.items()}
         times_us = pool.times_us(settings.name, costs_us, where)
         return TimedTasks((Task(settings.name, settings.name),), times_us, {})
-    if graph is not None:
-        return graph_tasks(graph, pool)
     model = settings.model or ""
+    if graph is not None:
+        return graph_tasks(graph, pool, has_types=not model.endswith(".stg"))
     if model.endswith(".nns"):
         from nnstretch.bundle.bundle import read_bundle
 
@@ -58,34 +58,64 @@ def timed_tasks(
     return model_tasks(settings, str(beside(model, folder)), pool, soc)
 
 
-def graph_tasks(graph: TaskGraph, pool: Pool) -> TimedTasks:
+def graph_tasks(graph: TaskGraph, pool: Pool, has_types: bool) -> TimedTasks:
     """Return a task graph's tasks; its costs are by processor or type.
 
-    Those of processors that the pool is without do not count. Raises BadInput where costs differ
-    within a type whose processors the pool does not name.
+    Those of processors that the pool is without do not count. Where the graph has no types, any
+    pool of one type runs it. Raises BadInput where costs differ within a type whose processors the
+    pool does not name.
     """
-    costs_us: dict[WorkKey, dict[str, float]] = {}
-    kinds = {processor.name: processor.kind for processor in graph.processors}
-    names = {processor.name for processor in pool.processors}
-    for (work, name), cost_us in graph.cost_us.items():
-        column = name if name in names else kinds[name]
-        before_us = costs_us.setdefault(work, {}).setdefault(column, cost_us)
-        if before_us != cost_us:
-            raise BadInput(
-                f"{work} costs {before_us:g} and {cost_us:g} us on processors of type {column},"
-                f" task graph, the pool has no {name}, give processors of a type equal costs or"
-                " leave the pool out"
-            )
+    graph_names = {processor.name for processor in graph.processors}
+    pool_names = {processor.name for processor in pool.processors}
+    by_type: dict[str, list[str]] = {}
+    for processor in graph.processors:
+        if processor.name not in pool_names:
+            by_type.setdefault(processor.kind, []).append(processor.name)
+    kind_of_pool, *more_kinds = {processor.kind for processor in pool.processors}
+    if not has_types and not more_kinds:
+        by_type = {kind_of_pool: [processor.name for processor in graph.processors]}
+    costs_us: dict[str, dict[WorkKey, float]] = {}
     times_us: dict[tuple[WorkKey, str], float] = {}
-    alike = len(set(kinds.values())) == 1 and len({p.kind for p in pool.processors}) == 1
-    for work, columns in costs_us.items():
-        if alike and not names & columns.keys():
-            columns = {pool.processors[0].kind: next(iter(columns.values()))}
-        columns = {column: cost_us for column, cost_us in columns.items() if pool.has(column)}
-        times_us |= pool.times_us(work, columns, f"cost of {work}")
+    for processor in pool.processors:
+        if processor.name in graph_names:
+            known_us = equal_costs_us(graph, processor.name, (processor.name,))
+        else:
+            kind = next((name for name in pool.columns(processor) if name in by_type), None)
+            if kind is None:
+                continue
+            if kind not in costs_us:
+                costs_us[kind] = equal_costs_us(graph, kind, by_type[kind])
+            known_us = costs_us[kind]
+        times_us |= {(work, processor.name): cost_us for work, cost_us in known_us.items()}
     # Policies that look at every waiting task where data travel need not, where they take no time.
     transfers_us = {edge: time_us for edge, time_us in graph.transfer_us.items() if time_us}
     return TimedTasks(graph.tasks, times_us, transfers_us)
+
+
+def equal_costs_us(graph: TaskGraph, kind: str, names: Sequence[str]) -> dict[WorkKey, float]:
+    """Return what each task of a graph costs on all of some processors of one type.
+
+    Raises BadInput where it does not cost the same on them, or has a cost on some alone.
+    """
+    costs_us: dict[WorkKey, float] = {}
+    for work in dict.fromkeys(task.work for task in graph.tasks):
+        first_us = graph.cost_us.get((work, names[0]))
+        for name in names:
+            cost_us = graph.cost_us.get((work, name))
+            if cost_us == first_us:
+                continue
+            if first_us is None or cost_us is None:
+                priced, bare = (names[0], name) if cost_us is None else (name, names[0])
+                difference = f"has a cost on {priced} and none on {bare}, of type {kind}"
+            else:
+                difference = f"costs {first_us:g} and {cost_us:g} us on processors of type {kind}"
+            raise BadInput(
+                f"{work} {difference}, task graph, the pool has no {name}, give processors of a"
+                " type equal costs or leave the pool out"
+            )
+        if first_us is not None:
+            costs_us[work] = first_us
+    return costs_us
 
 
 def bundle_tasks(settings: ApplicationSettings, manifest: Manifest, pool: Pool) -> TimedTasks:
@@ -95,9 +125,11 @@ def bundle_tasks(settings: ApplicationSettings, manifest: Manifest, pool: Pool) 
     by_original = task_durations_us(manifest)
     times_us: dict[tuple[WorkKey, str], float] = {}
     for processor in pool.processors:
-        for (work, name), time_us in by_original.items():
-            if name in (processor.name, pool.original(processor)):
-                times_us[work, processor.name] = time_us
+        # What the bundle says of a processor itself goes before what it says of its original.
+        for column in (pool.original(processor), processor.name):
+            for (work, name), time_us in by_original.items():
+                if name == column:
+                    times_us[work, processor.name] = time_us
     source = (manifest.predicted_for, manifest.is_predicted)
     return placed(settings, TimedTasks(task_graph(manifest), times_us, {}, *source))
 
