@@ -33,6 +33,17 @@ def test_the_published_graph_has_an_optimum_of_73() -> None:
     assert schedule_faults(proven.trace, TOPCUOGLU, exact=True) == ()
 
 
+@pytest.mark.parametrize("unit", [1e-300, 1e-9, 1e-6 / 7, 1e7])
+def test_the_optimum_is_proven_in_any_unit(unit: float) -> None:
+    pytest.importorskip("ortools")
+    costs_us = {key: us * unit for key, us in TOPCUOGLU.cost_us.items()}
+    moves_us = {key: us * unit for key, us in TOPCUOGLU.transfer_us.items()}
+    graph = replace(TOPCUOGLU, cost_us=costs_us, transfer_us=moves_us)
+    proven = optimal(graph)
+    assert proven.trace.makespan_us == proven.lower_bound_us == pytest.approx(73 * unit, abs=0)
+    assert schedule_faults(proven.trace, graph, exact=True) == ()
+
+
 def test_a_rule_that_ends_at_a_bound_needs_no_solver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
     graph = read_task_graph(DATA / "fpppp.stg", "8")

@@ -23,9 +23,10 @@ from nnstretch.trace import Trace
 if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpSolver, IntVar
 
-EXACT_DIGITS = 6
-"""Decimals of a time that the solver, which counts in whole numbers, can keep."""
 MOST_TICKS = 1 << 48
+"""Of the longest schedule that is looked for; the solver counts in whole numbers."""
+WHOLE = 1e-12
+"""Share of a time by which it may miss a whole number of ticks: arithmetic before was rounded."""
 DEFAULT_TIME_LIMIT_S = 60.0
 Numbers = dict[int, "IntVar"]
 
@@ -53,9 +54,9 @@ class ScheduleModel:
 def optimal(graph: TaskGraph, time_limit_s: float = DEFAULT_TIME_LIMIT_S) -> ProvenSchedule:
     """Return the shortest schedule, or the best and its bound when the time is over.
 
-    A rule's schedule that ends at a lower bound is optimal without a solver. Times of more than six
-    decimals are rounded down for the bound, never for the schedule. Raises BadInput without
-    OR-Tools, and where it contradicts itself.
+    A rule's schedule that ends at a lower bound is optimal without a solver. Digits of times beyond
+    14 of the makespan's are rounded down for the bound, never for the schedule. Raises BadInput
+    without OR-Tools, and where it contradicts itself.
     """
     best = best_of_rules(graph)
     end_us = _end_us(best)
@@ -84,7 +85,7 @@ def _solve(graph: TaskGraph, best: Trace, bound_us: float, time_limit_s: float) 
         ) from None
     indexed = index_graph(graph)
     ticks = ticks_per_us(_times_us(indexed), _end_us(best))
-    limits = (floor(bound_us * ticks), floor(_end_us(best) * ticks + 1))
+    limits = (floor(bound_us * ticks), floor(_end_us(best) * ticks * (1 + WHOLE) + 1))
     scheduled = schedule_model(cp_model, indexed, ticks, limits)
     _hint(scheduled, graph, best, ticks)
     solver = cp_model.CpSolver()
@@ -112,11 +113,15 @@ def _times_us(graph: IndexedGraph) -> Iterable[float]:
 
 
 def ticks_per_us(times_us: Iterable[float], end_us: float) -> float:
-    """Return the least power of ten that makes all times whole, as far as the solver can count."""
-    listed = tuple(times_us)
+    """Return the least power of ten that makes all times whole, as far as the solver can count.
+
+    It is one where that does. Times beyond the end do not matter: no schedule that is looked for
+    has room for them.
+    """
+    listed = tuple(us for us in times_us if us <= end_us)
     ticks = 1.0
-    for _ in range(EXACT_DIGITS):
-        if all(isclose(us * ticks, round(us * ticks), rel_tol=1e-12) for us in listed):
+    while ticks * 10 * end_us <= MOST_TICKS:
+        if all(isclose(us * ticks, round(us * ticks), rel_tol=WHOLE) for us in listed):
             break
         ticks *= 10
     while ticks * end_us > MOST_TICKS:
@@ -125,8 +130,10 @@ def ticks_per_us(times_us: Iterable[float], end_us: float) -> float:
 
 
 def whole_ticks(time_us: float, ticks: float) -> int:
-    """Return how many ticks a time takes, rounded down."""
-    return floor(time_us * ticks + 1e-9)
+    """Return how many ticks a time takes, rounded down where it is no whole number of them."""
+    exact = time_us * ticks
+    nearest = round(exact)
+    return nearest if isclose(exact, nearest, rel_tol=WHOLE, abs_tol=1e-9) else floor(exact)
 
 
 def schedule_model(
@@ -161,7 +168,8 @@ def schedule_model(
         model.add_no_overlap(intervals)
     for task, needs in enumerate(graph.needs):
         for need, transfer_us in needs:
-            gap = floor(min(transfer_us * ticks, horizon + 1) + 1e-9)
+            is_far = transfer_us * ticks > horizon
+            gap = horizon + 1 if is_far else whole_ticks(transfer_us, ticks)
             _add_need(model, starts[task], ends[need], gap, (places[need], places[task]))
     model.minimize(makespan)
     return ScheduleModel(model, starts, places, ticks)
