@@ -22,6 +22,8 @@ from nnstretch.files.limits import BLANK, is_printable, shorten
 from nnstretch.files.strict_yaml import parse_yaml
 from nnstretch.graph import InputShape
 
+BUILT_BY_SEED = "built_by_seed"
+"""Attribute of a network that a factory made: the seed that it drew by."""
 INPUT_KEY = "input"
 """What an ONNX file's settings may say: `det.onnx?input=1,3,320,320`."""
 
@@ -89,6 +91,7 @@ def load_model(spec: str, seed: int = 0) -> nn.Module:
             return module_from_graph(read_file(parsed))
     settings = factory_settings(parsed.query)
     module = make_module(spec, source, settings, seed)
+    setattr(module, BUILT_BY_SEED, seed)
     return choose_module_outputs(module, parsed.outputs, source) if parsed.outputs else module
 
 

@@ -177,9 +177,14 @@ def is_plan(spec: str) -> bool:
 
 
 def load_model_argument(
-    spec: str, inputs: Sequence[InputShape] = (), outputs: Sequence[str] = ()
+    spec: str,
+    inputs: Sequence[InputShape] = (),
+    outputs: Sequence[str] = (),
+    weights: str | None = None,
 ) -> LoadedModel:
     """Load the network that MODEL names, at these inputs, with these outputs only.
+
+    It is built as the one that a file of `weights` is of was; they are not loaded.
 
     Raises UnknownName, BrokenFile, BadInput, BadPlan or CannotCapture.
     """
@@ -193,11 +198,12 @@ def load_model_argument(
         from nnstretch.capture.example_inputs import example_inputs
         from nnstretch.capture.model_spec import spec_with
         from nnstretch.capture.torch_export import trace
+        from nnstretch.stretch.weights.weights_file import seed_of_weights
 
         if plan is not None:
             check_model_file(plan.model, f"plan {spec}")
         model = plan.model if plan else spec_with(spec, inputs, outputs)
-        module = load_model(model)
+        module = load_model(model, seed_of_weights(weights))
         examples = example_inputs(model, module, inputs)
         return LoadedModel(spec, module, trace(module, examples, model), plan, predicted)
 

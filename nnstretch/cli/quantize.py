@@ -177,17 +177,18 @@ def load_trained(
 ) -> nn.Module:
     """Build the recipe's network, or a plan's, with its trained weights."""
     from nnstretch.capture import load_model
-    from nnstretch.stretch.weights.weights_file import load_weights
+    from nnstretch.stretch.weights.weights_file import load_weights, seed_of_weights
 
+    seed = seed_of_weights(weights)
     if plan_file is None:
-        module = load_model(recipe.model)
+        module = load_model(recipe.model, seed)
     else:
         from nnstretch.stretch import read_plan, stretch
 
         plan = read_plan(Path(plan_file))
         if model is None:
             check_model_file(plan.model, f"plan {plan_file}")
-        module = stretch(load_model(model or plan.model), plan, inherit=False)
+        module = stretch(load_model(model or plan.model, seed), plan, inherit=False)
     load_weights(module, weights)
     return module
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from nnstretch.stretch.weights.weights_file import first_mismatch as first_mismatch
     from nnstretch.stretch.weights.weights_file import load_weights as load_weights
     from nnstretch.stretch.weights.weights_file import save_weights as save_weights
+    from nnstretch.stretch.weights.weights_file import seed_of_weights as seed_of_weights
     from nnstretch.train.branched_start import branched_network as branched_network
     from nnstretch.train.branched_start import initialize_network as initialize_network
     from nnstretch.train.data.datamodule import load_held_out as load_held_out
@@ -62,6 +63,7 @@ _HOMES = {
     "load_weights": _WEIGHTS,
     "recipe_yaml": "recipe_loader",
     "save_weights": _WEIGHTS,
+    "seed_of_weights": _WEIGHTS,
     "initialize_network": "branched_start",
     "first_mismatch": _WEIGHTS,
 }

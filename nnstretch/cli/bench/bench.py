@@ -173,7 +173,7 @@ def load_network(args: argparse.Namespace) -> BenchNetwork:
     from nnstretch.stretch.weights.weights_file import read_image_task
     from nnstretch.train.data.calibration import open_calibration
 
-    subject = load_model_argument(args.model)
+    subject = load_model_argument(args.model, weights=args.weights)
     plan = subject.plan
     assert plan is not None
     bundle = None if args.bundle is None else load_bundle(args, subject, plan)

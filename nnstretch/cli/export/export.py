@@ -71,7 +71,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     check_cpp(args)
     check(args)
     targets = targets_of(args)
-    subject = load_model_argument(args.model, judged_input(args), args.outputs)
+    subject = load_model_argument(args.model, judged_input(args), args.outputs, args.weights)
     check_fallback(args, subject.plan)
     soc = soc_of(args, subject)
     written = write_subject(args, subject, targets, soc)

@@ -199,12 +199,11 @@ def load(args: argparse.Namespace) -> tuple[nn.Module, CapturedNetwork]:
     from nnstretch.capture import load_model, trace
     from nnstretch.capture.example_inputs import example_inputs
     from nnstretch.capture.model_spec import spec_with
+    from nnstretch.stretch.weights.weights_file import load_weights, seed_of_weights
 
     model = spec_with(args.model, args.input, args.outputs)
-    module = load_model(model)
+    module = load_model(model, seed_of_weights(args.weights))
     if args.weights is not None:
-        from nnstretch.stretch.weights.weights_file import load_weights
-
         load_weights(module, args.weights)
     return module, trace(module, example_inputs(model, module, args.input), model)
 

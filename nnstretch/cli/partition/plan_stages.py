@@ -39,7 +39,7 @@ def plan_stages(args: argparse.Namespace) -> dict[str, Any]:
 
     check_plan_arguments(args)
     out = check_writable(args.out, args.model, args.weights, args.soc)
-    subject = load_model_argument(args.model)
+    subject = load_model_argument(args.model, weights=args.weights)
     soc = load_soc_of(args.soc)
     assert subject.plan is not None
     cost_model = CostModel(soc, args.fallback)

@@ -60,7 +60,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     refuse_other_study(out, name)
     soc, recipe = load_soc_of(args.soc), recipe_of(args)
     inputs = args.input or (() if is_plan(args.model) else input_of(recipe))
-    subject = load_model_argument(args.model, inputs)
+    subject = load_model_argument(args.model, inputs, weights=args.weights)
     if subject.plan is not None:
         raise BadInput(
             f"cannot study {args.model}, it is a plan already, name its network"

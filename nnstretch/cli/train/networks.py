@@ -46,12 +46,12 @@ def networks(
 def started_or_loaded(recipe: Recipe, weights: str | None) -> nn.Module:
     """Return the recipe's network with the weights of a file, or with those that it starts from."""
     from nnstretch.capture import load_model
-    from nnstretch.stretch.weights.weights_file import load_weights
+    from nnstretch.stretch.weights.weights_file import load_weights, seed_of_weights
     from nnstretch.train.branched_start import initialize_network, refuse_lost_weights
 
     if weights is None:
         refuse_lost_weights(recipe)
-    module = load_model(recipe.model, recipe.seed)
+    module = load_model(recipe.model, seed_of_weights(weights, recipe.seed))
     if weights is not None:
         load_weights(module, weights)
         return module
@@ -93,9 +93,9 @@ def teacher_text(recipe: Recipe) -> str:
 def load_weighted(model: str, weights: str) -> nn.Module:
     """Build a model and load its weights."""
     from nnstretch.capture import load_model
-    from nnstretch.stretch.weights.weights_file import load_weights
+    from nnstretch.stretch.weights.weights_file import load_weights, seed_of_weights
 
-    module = load_model(model)
+    module = load_model(model, seed_of_weights(weights))
     load_weights(module, weights)
     return module
 
@@ -113,10 +113,13 @@ def build_branched(
     """
     from nnstretch.capture import load_model
     from nnstretch.stretch import read_plan
+    from nnstretch.stretch.weights.weights_file import load_weights, seed_of_weights
     from nnstretch.train.branched_start import branched_network
 
     plan = read_plan(Path(plan_file))
-    original = load_model(recipe.model)
+    # What it refuses is said before the slow work.
+    teaches = None if teacher is None else load_weighted(recipe.model, teacher)
+    original = load_model(recipe.model, seed_of_weights(weights))
     inherits = weights is not None and fits(original, weights)
     own_weights = weights if not inherits else None
     if (
@@ -130,7 +133,7 @@ def build_branched(
         )
     if own_weights is not None and teacher is not None:
         # Which of its channels are compared follows from its weights.
-        original = load_weighted(recipe.model, teacher)
+        load_weights(original, teacher)
     elif inherits or (weights is None and recipe.branched.inherit != "none"):
         original = started_or_loaded(recipe, weights)
     if recipe.loss.has_teacher and teacher is None and not inherits:
@@ -141,7 +144,7 @@ def build_branched(
         tell_unexpected(recipe, original, module, weights)
     if not recipe.loss.has_teacher:
         return module, None
-    return module, original if teacher is None else load_weighted(recipe.model, teacher)
+    return module, original if teaches is None else teaches
 
 
 def require_trained_model(recipe: Recipe) -> None:

@@ -9,6 +9,7 @@ from torch import nn
 
 from nnstretch.capture import build, trace
 from nnstretch.capture.example_inputs import example_input
+from nnstretch.capture.model_spec import BUILT_BY_SEED
 from nnstretch.capture.rebuild_module import copy_weights
 from nnstretch.errors import BadInput
 from nnstretch.files.checked import checked
@@ -113,7 +114,9 @@ def stretch(module: nn.Module, plan: Plan, inherit: bool = True) -> StretchedNet
     """
     check_plan(plan)
     captured = trace(module, example_input(module, plan), plan.model)
-    return build_module(lower(captured.graph, plan), captured.weights, inherit)
+    network = build_module(lower(captured.graph, plan), captured.weights, inherit)
+    setattr(network, BUILT_BY_SEED, getattr(module, BUILT_BY_SEED, None))
+    return network
 
 
 def build_module(

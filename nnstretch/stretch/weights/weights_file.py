@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,19 +13,29 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from nnstretch.bundle.image_task import ImageTask, read_task, task_text
+from nnstretch.capture.model_spec import BUILT_BY_SEED
 from nnstretch.errors import BadInput, BrokenFile, name_first
 from nnstretch.files.atomic import atomic_write
 from nnstretch.files.checked import checked
 from nnstretch.files.read import as_path
 from nnstretch.files.safetensors_header import check_header
 
+SEED_TEXT = re.compile(r"-?[0-9]{1,20}")
+SEEDS = range(-(2**63), 2**64)
+"""Those that PyTorch's generator takes."""
 IMAGE_TASK = "image_task"
 """Text in the header that says how the network sees images."""
 
 
 def save_weights(module: nn.Module, path: Path, task: ImageTask | None = None) -> None:
-    """Write a module's weights as safetensors, with how it sees images in the header."""
-    write_tensors(module.state_dict(), path, {IMAGE_TASK: task_text(task)} if task else None)
+    """Write a module's weights as safetensors.
+
+    The header says how it sees images, and by which seed `load_model` built it.
+    """
+    texts = {IMAGE_TASK: task_text(task)} if task else {}
+    if (seed := getattr(module, BUILT_BY_SEED, None)) is not None:
+        texts[BUILT_BY_SEED] = str(seed)
+    write_tensors(module.state_dict(), path, texts or None)
 
 
 def read_image_task(path: str | Path) -> ImageTask | None:
@@ -32,14 +43,34 @@ def read_image_task(path: str | Path) -> ImageTask | None:
 
     Raises BrokenFile where it says something else, UnknownName for a missing file.
     """
-    with open_weights(as_path(path, "weights")) as file:
-        texts = file.metadata() or {}
+    texts = header_texts(path)
     if IMAGE_TASK not in texts:
         return None
     try:
         return read_task(texts[IMAGE_TASK])
     except ValueError as error:
         raise BrokenFile(f"weights {path}, {error}") from None
+
+
+def header_texts(path: str | Path) -> dict[str, str]:
+    """Return the texts in the header of a weights file. Raises UnknownName or BrokenFile."""
+    with open_weights(as_path(path, "weights")) as file:
+        return file.metadata() or {}
+
+
+def seed_of_weights(path: str | Path | None, default: int = 0) -> int:
+    """Return the seed by which the network of a weights file was built: `load_model`'s.
+
+    A factory may draw what no weights file keeps: a random projection, a mask. It is `default`
+    without a file, and where the file does not say. Raises BrokenFile where it says something else,
+    UnknownName for a missing file.
+    """
+    text = None if path is None else header_texts(path).get(BUILT_BY_SEED)
+    if text is None:
+        return default
+    if not SEED_TEXT.fullmatch(text) or int(text) not in SEEDS:
+        raise BrokenFile(f"weights {path}, {BUILT_BY_SEED} is {text!r:.40}, needed is a seed")
+    return int(text)
 
 
 def scored_classes(path: str | Path) -> tuple[str, ...]:
@@ -52,7 +83,10 @@ def scored_classes(path: str | Path) -> tuple[str, ...]:
 
 @checked
 def load_weights(module: nn.Module, path: str | Path) -> None:
-    """Load a module's weights from a file. Raises BadInput, and changes nothing, on a mismatch."""
+    """Load a module's weights from a file. Raises BadInput, and changes nothing, on a mismatch.
+
+    What no file keeps stays as it is: build the network by the file's seed (`seed_of_weights`).
+    """
     weights, _ = read_tensors(as_path(path, "weights"))
     if reason := first_mismatch(module, weights):
         raise BadInput(f"weights {path} do not fit the network, {reason}")

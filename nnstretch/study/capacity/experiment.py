@@ -171,9 +171,9 @@ def capture_original(request: CapacityRequest) -> CapturedNetwork:
     import torch
 
     from nnstretch.capture import load_model, trace
-    from nnstretch.stretch.weights.weights_file import load_weights
+    from nnstretch.stretch.weights.weights_file import load_weights, seed_of_weights
 
-    module = load_model(request.model)
+    module = load_model(request.model, seed_of_weights(request.weights))
     if request.weights is not None:
         load_weights(module, request.weights)
     side = request.recipe.data.image_px
