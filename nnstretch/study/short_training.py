@@ -13,7 +13,8 @@ from nnstretch.study.objective import AccuracyCallback
 from nnstretch.train.callbacks import Records
 from nnstretch.train.classifier import Classifier
 from nnstretch.train.data.datamodule import Pictures
-from nnstretch.train.failures import silence_lightning
+from nnstretch.train.data.sampling_order import fork_library_generators
+from nnstretch.train.failures import explain_failures, silence_lightning
 from nnstretch.train.preflight import check_network_fits_data
 from nnstretch.train.recipe import Recipe
 from nnstretch.train.trainer import torch_threads, train
@@ -37,13 +38,16 @@ def train_with_reports(
 ) -> float:
     """Train in place, in this process alone, and return the accuracy after the last epoch.
 
-    Raises BadInput where network and data do not fit.
+    The caller's generators stay as they are. Raises BadInput where network and data do not fit, or
+    the machine refuses.
     """
     alone = replace(recipe, trainer=replace(recipe.trainer, tensorboard=False, devices=1, nodes=1))
     with (
         silence_lightning(),
         torch_threads(recipe.trainer.threads),
         torch.random.fork_rng(devices=[]),
+        fork_library_generators(),
+        explain_failures("the training of a trial"),
     ):
         pictures = Pictures(alone)
         check_network_fits_data(module, alone, len(pictures.dataset.classes))

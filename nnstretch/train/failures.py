@@ -8,7 +8,6 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from nnstretch.errors import BadInput
 
@@ -66,8 +65,10 @@ def explain_error(error: Exception) -> str | None:
 
 
 @contextmanager
-def explain_failures(out: Path) -> Iterator[None]:
+def explain_failures(training: str) -> Iterator[None]:
     """Turn the machine's refusals (disk, rights, memory, processes) into one line.
+
+    It begins with the `training` that stopped, in words.
 
     Raises BadInput in their place.
     """
@@ -86,13 +87,13 @@ def explain_failures(out: Path) -> Iterator[None]:
         if error.errno is None:
             raise
         raise BadInput(
-            f"training into {out} stopped, {error.filename or 'the system'}, {error.strerror}"
+            f"{training} stopped, {error.filename or 'the system'}, {error.strerror}"
         ) from error
     except (ValueError, RuntimeError, MemoryError) as error:
         advice = explain_error(error)
         if advice is None:
             raise
-        raise BadInput(f"training into {out} stopped, {advice}") from error
+        raise BadInput(f"{training} stopped, {advice}") from error
     finally:
         threading.excepthook = excepthook
 

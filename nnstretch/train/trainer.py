@@ -107,7 +107,7 @@ def fit(
         torch_threads(recipe.trainer.threads),
         torch.random.fork_rng(devices=[]),
         fork_library_generators(),
-        explain_failures(out),
+        explain_failures(f"training into {out}"),
     ):
         pictures = Pictures(recipe)
         classes = len(pictures.dataset.classes)

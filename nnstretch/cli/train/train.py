@@ -128,7 +128,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     begun = resumed_recipe(recipe) if args.resume else recipe
     from nnstretch.train.failures import explain_failures
 
-    with explain_failures(args.out):
+    with explain_failures(f"training into {args.out}"):
         module, teacher = networks(
             begun, plan_file, args.weights, args.teacher, aloud=not args.resume
         )
