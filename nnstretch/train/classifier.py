@@ -33,10 +33,7 @@ from nnstretch.train.data.batches import (
     report_skipped,
 )
 from nnstretch.train.data.dataset import Dataset, arrays_digest
-from nnstretch.train.data.sampling_order import (
-    seed_global_generators,
-    seed_library_generators,
-)
+from nnstretch.train.data.sampling_order import seed_global_generators, seed_library_generators
 from nnstretch.train.data.transforms import augment_batch, make_mixer, normalize_images
 from nnstretch.train.hardware import precision_name, tensor_memory_format
 from nnstretch.train.losses import DistillationTeacher, class_scores, network_scores, training_loss
@@ -59,10 +56,16 @@ STEPS_BETWEEN_CHECKS = 50
 """Interval of checks on an accelerator, which waits to tell whether a loss is finite."""
 
 
-def accuracy_metric(classes: int, top_k: int) -> MulticlassAccuracy:
-    """Return a top-k accuracy that does not check its inputs, as that would wait for the card."""
-    k = min(top_k, classes)
-    return MulticlassAccuracy(classes, top_k=k, average="micro", validate_args=False)
+class TopKAccuracy(MulticlassAccuracy):
+    """A top-k accuracy that does not check its inputs, as that would wait for the card."""
+
+    def __init__(self, classes: int, top_k: int) -> None:
+        super().__init__(classes, min(top_k, classes), "micro", validate_args=False)
+
+    def compute(self) -> Tensor:
+        """Return the share of images in double: in float32, equal differences are not equal."""
+        right, wrong = int(self.tp.sum()), int(self.fn.sum())
+        return torch.tensor(right / max(1, right + wrong), dtype=torch.float64)
 
 
 class Classifier(LightningModule):
@@ -89,8 +92,8 @@ class Classifier(LightningModule):
         self.train_loss.persistent(True)
         self.val_loss = MeanMetric(nan_strategy="disable")
         self.image_task = image_task_of(dataset, recipe.data)
-        self.top1 = accuracy_metric(len(dataset.classes), 1)
-        self.top5 = accuracy_metric(len(dataset.classes), 5)
+        self.top1 = TopKAccuracy(len(dataset.classes), 1)
+        self.top5 = TopKAccuracy(len(dataset.classes), 5)
         self.mixer = make_mixer(recipe.augment, len(dataset.classes))
         # In tuples, because a module that is an attribute would be trained and saved.
         self._teacher = (teacher,) if teacher is not None else ()
@@ -101,8 +104,7 @@ class Classifier(LightningModule):
             channels = teacher.compared_channels(network)
             self._teacher_digest = weights_digest(teacher.network)
             self._compared_digest = arrays_digest(*(index.numpy() for index in channels))
-        classes, data = len(dataset.classes), recipe.data.name
-        self._scores = partial(network_scores, classes=classes, data=data)
+        self._scores = partial(network_scores, classes=len(dataset.classes), data=recipe.data.name)
         self._reported: set[str] = set()
         self._validated_images = 0
         self._saved_scores: list[float] = []
@@ -250,8 +252,7 @@ class Classifier(LightningModule):
         losses = {"train_loss": self.train_loss, "val_loss": self.val_loss}
         metrics = losses | {"val_accuracy": self.top1, "val_top5": self.top5}
         numbers = {name: float(metric.compute()) for name, metric in metrics.items()}
-        validated_images = self._validated_images
-        self._validated_images = 0
+        validated_images, self._validated_images = self._validated_images, 0
         if math.isnan(numbers["val_loss"]) and not validated_images:
             raise no_readable_image_error(self.recipe.data)
         for metric in metrics.values():

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -141,6 +144,16 @@ def test_the_margin_is_the_tolerance_and_one_standard_error_of_a_difference() ->
 def test_exactly_the_margin_below_the_original_still_holds() -> None:
     assert rules.is_within_margin(0.99 - 0.005, 0.99, 0.005)
     assert not rules.is_within_margin(0.9849, 0.99, 0.005)
+
+
+@pytest.mark.parametrize("precision", [np.float64, np.float32])
+def test_one_image_of_two_hundred_is_half_a_point_wherever_it_is_lost(
+    precision: Callable[[float], Any],
+) -> None:
+    for right in range(1, 201):
+        original, less, least = (float(precision((right - n) / 200)) for n in range(3))
+        assert rules.is_within_margin(less, original, 0.005)
+        assert not rules.is_within_margin(least, original, 0.005)
 
 
 def test_every_variant_branches_the_stage_and_keeps_stem_and_head() -> None:
