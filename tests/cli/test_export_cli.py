@@ -207,6 +207,14 @@ def test_a_network_is_exported_at_the_size_on_which_its_weights_were_judged(plac
             "cannot write a.pb, a network in one file, its name must end in .onnx or .tflite",
         ),
         (
+            ["--out", "a.onnx"],
+            "--out is a.onnx, command line, a bundle goes there: name a FILE.nns, or take --single",
+        ),
+        (
+            ["--out", "a.TFLITE", "--single", "b.tflite", "--format", "litert"],
+            "--out is a.TFLITE, command line, a bundle goes there",
+        ),
+        (
             ["--single", "a.onnx", "--int8", "--format", "litert"],
             "--int8 with --single a.onnx, command line, only a .tflite can be int8",
         ),

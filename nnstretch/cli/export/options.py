@@ -138,6 +138,11 @@ def check_destinations(args: argparse.Namespace) -> None:
             )
     elif args.single is not None and os.path.realpath(args.out) == os.path.realpath(args.single):
         raise BadInput(f"--single is {args.single}, command line, it is --out, too")
+    elif args.format != FORMAT and args.out.lower().endswith(tuple(FORMATS.values())):
+        raise BadInput(
+            f"--out is {args.out}, command line, a bundle goes there: name a FILE.nns, or take"
+            " --single for the whole network as such a file"
+        )
     if args.single is not None:
         from nnstretch.export.single_file import format_of
 
