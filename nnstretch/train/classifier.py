@@ -64,7 +64,7 @@ class TopKAccuracy(MulticlassAccuracy):
 
     def compute(self) -> Tensor:
         """Return the share of images in double: in float32, equal differences are not equal."""
-        right, wrong = int(self.tp.sum()), int(self.fn.sum())
+        right, wrong = int(self.tp.sum()), int(self.fn.sum())  # type: ignore[union-attr]
         return torch.tensor(right / max(1, right + wrong), dtype=torch.float64)
 
 
