@@ -7,6 +7,7 @@ The form: 8 bytes with the length of the header, the header as JSON, the numbers
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -48,6 +49,21 @@ class TensorEntry:
                 f"data_offsets are {first} to {end}, {self.dtype} of shape {list(self.shape)}"
                 f" needs {size_bytes} bytes"
             )
+
+
+def with_sorted_texts(data: bytes) -> bytes:
+    """Return a weights file whose texts are in the order of their keys.
+
+    safetensors writes them in another order each time, so equal weights would not be equal files.
+    """
+    end = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "little")
+    header = json.loads(data[LENGTH_BYTES:end])
+    if len(texts := header.get(METADATA, {})) < 2:
+        return data
+    header[METADATA] = dict(sorted(texts.items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % LENGTH_BYTES)
+    return b"".join((len(text).to_bytes(LENGTH_BYTES, "little"), text, memoryview(data)[end:]))
 
 
 def check_header(path: Path) -> None:

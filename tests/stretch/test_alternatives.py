@@ -48,3 +48,17 @@ def test_each_alternative_is_the_fastest_that_differs_from_those_before(seed: in
     for n in (1, 2):
         expected = fastest_lacking(one, plans[:n])
         assert result.plans[n].trial.latency_us == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", [12, 14, 17, 30, 47, 54])
+def test_alternatives_keep_the_limit_on_parameters(seed: int) -> None:
+    """The fastest with some segments may hold too much, and another with the same not."""
+    free = replace(random_instance(seed), width_steps=2)
+    one = replace(free, max_params=free.search().plans[0].trial.params)
+    trials = [scored.trial for scored in one.search(top=3).plans]
+    for n in range(1, 3):
+        expected = fastest_lacking(one, [trial.plan for trial in trials[:n]])
+        if expected is None:
+            assert len(trials) == n
+            return
+        assert trials[n].latency_us == pytest.approx(expected, rel=1e-9)

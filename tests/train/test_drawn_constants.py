@@ -27,6 +27,8 @@ from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.stretch import lower, single_processor_plan, write_plan
 from nnstretch.stretch.weights.weights_file import (
     load_weights,
+    pack_tensors,
+    read_tensors,
     save_weights,
     seed_of_weights,
     write_tensors,
@@ -223,3 +225,16 @@ def test_a_training_says_in_its_weights_by_which_seed_its_network_was_built(
     network = load_model(model, 3)
     load_weights(network, weights)
     assert same_scores(LOADERS["quantize"](model, str(weights), tmp_path), network)
+
+
+def test_equal_weights_are_equal_files(tmp_path: Path) -> None:
+    """Whatever the order in which texts of a header come."""
+    texts = {f"text {n}": 'ä\n"' * n for n in range(8)}
+    tensors = {"w": torch.arange(6.0).reshape(2, 3), "n": torch.tensor(3)}
+    files = {pack_tensors(tensors, dict(sorted(texts.items(), reverse=n % 2))) for n in range(6)}
+    assert len(files) == 1
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(files.pop())
+    read, read_texts = read_tensors(path)
+    assert read_texts == texts
+    assert all(torch.equal(read[name], tensor) for name, tensor in tensors.items())

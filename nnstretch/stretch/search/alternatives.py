@@ -3,57 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go
 from nnstretch.stretch.search.bounds.multipliers import CostToGo
 from nnstretch.stretch.search.branch_and_bound import ExactSearch
+from nnstretch.stretch.search.constraints import NetworkLimits
+from nnstretch.stretch.search.feasibility import max_params_held
 from nnstretch.stretch.search.label_setting.labels import PlanPath
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """The fastest plan of a set, and whether it may be told."""
-
-    path: PlanPath
-    part: PlanSet
-    fits: bool
-
-
-def k_best(search: ExactSearch, count: int, fits: Callable[[PlanPath], bool]) -> Iterator[PlanPath]:
-    """Yield up to `count` plans that fit, the fastest but for the best.
+def k_best(
+    search: ExactSearch, count: int, max_params: float, fits: Callable[[PlanPath], bool]
+) -> Iterator[PlanPath]:
+    """Yield up to `count` plans within the limits, the fastest but for the best.
 
     Each lacks a branched option of the best, and of every one before it. Proven as far as the
-    search's gap allows.
+    search's gap allows. `max_params` seldom binds: it is a limit only where the fastest plan of a
+    set does not fit.
     """
     if search.best is None or not count:
         return
     every, first = range(len(search.options)), search.bins.first
     values = cost_to_go(search.space, search.options, search.planes.best, every, first)
-    path, part, told = search.best, PlanSet(), 0
-    waiting: list[Candidate] = []
-    while told < count:
-        parts = part.others(path, search.options)
+    path, part = search.best, PlanSet()
+    waiting: list[tuple[PlanPath, PlanSet]] = []
+    for told in range(count):
+        wanted, parts = count - told, part.others(path, search.options)
         for k, each in enumerate(parts, 1):
             search.report_progress("alternatives", told * len(parts) + k, count * len(parts))
-            fastest = fastest_of(each, search, values, last_wanted(waiting, count - told))
+            last_wanted = waiting[wanted - 1][0] if len(waiting) >= wanted else None
+            fastest = fastest_of(each, search, search.limits, values, last_wanted)
+            if fastest is not None and not fits(fastest):
+                with all_limits(search, max_params) as limits:
+                    fastest = fastest_of(each, search, limits, values, last_wanted)
             if fastest is not None:
-                waiting.append(Candidate(fastest, each, fits(fastest)))
-                waiting.sort(key=lambda candidate: candidate.path.latency_us)
+                waiting.append((fastest, each))
+                waiting.sort(key=lambda entry: entry[0].latency_us)
         if not waiting:
             return
-        candidate = waiting.pop(0)
-        path, part = candidate.path, candidate.part
-        if candidate.fits:
-            told += 1
-            yield path
+        path, part = waiting.pop(0)
+        yield path
 
 
-def last_wanted(waiting: Sequence[Candidate], count: int) -> PlanPath | None:
-    """Return the slowest of the `count` fastest candidates that fit, None where there are fewer."""
-    fitting = [candidate.path for candidate in waiting if candidate.fits]
-    return fitting[count - 1] if len(fitting) >= count else None
+@contextmanager
+def all_limits(search: ExactSearch, max_params: float) -> Iterator[NetworkLimits]:
+    """Yield the limits of a search with that on parameters, which its space heeds meanwhile."""
+    space, was_limited = search.space, search.space.whole_limited
+    space.whole_limited = True
+    try:
+        yield replace(search.limits, max_held=(*max_params_held(space), max_params))
+    finally:
+        space.whole_limited = was_limited
 
 
 @dataclass(frozen=True)
@@ -90,13 +93,17 @@ def overlap(option: SegmentOption, other: SegmentOption) -> bool:
 
 
 def fastest_of(
-    part: PlanSet, search: ExactSearch, values: CostToGo, incumbent: PlanPath | None
+    part: PlanSet,
+    search: ExactSearch,
+    limits: NetworkLimits,
+    values: CostToGo,
+    incumbent: PlanPath | None,
 ) -> PlanPath | None:
     """Return the fastest plan of a set, None where none is faster than the incumbent.
 
     `values` are bounds over all options.
     """
-    known = search.tables, search.options, search.limits, search.gap
+    known = search.tables, search.options, limits, search.gap, search.progress
     few = ExactSearch(*known, best=incumbent, before=values)
     few.alive = part.usable(search.options)
     few.first_multipliers = values.multipliers

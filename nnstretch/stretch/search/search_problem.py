@@ -129,7 +129,8 @@ class SearchProblem:
         """Return up to `top` - 1 other plans, the fastest; fewer where time ends."""
         plans: list[Plan] = []
         try:
-            for path in k_best(search, top - 1, lambda path: self.fits(self.plan_from_path(path))):
+            asked = search, top - 1, self.max_params
+            for path in k_best(*asked, lambda path: self.fits(self.plan_from_path(path))):
                 plans.append(self.plan_from_path(path))
         except STOPS as stop:
             self.stopped_by = type(stop)

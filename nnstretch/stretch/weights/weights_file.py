@@ -18,7 +18,7 @@ from nnstretch.errors import BadInput, BrokenFile, name_first
 from nnstretch.files.atomic import atomic_write
 from nnstretch.files.checked import checked
 from nnstretch.files.read import as_path
-from nnstretch.files.safetensors_header import check_header
+from nnstretch.files.safetensors_header import check_header, with_sorted_texts
 
 SEED_TEXT = re.compile(r"-?[0-9]{1,20}")
 SEEDS = range(-(2**63), 2**64)
@@ -179,7 +179,7 @@ def pack_tensors(tensors: Mapping[str, Tensor], metadata: dict[str, str] | None 
     copies: dict[str, Tensor] = {}
     for key, value in tensors.items():
         copies[key] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
-    return save(copies, metadata)
+    return with_sorted_texts(save(copies, metadata))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
