@@ -26,8 +26,9 @@ from nnstretch.soc import Link, Soc, processor_of
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.structure.cuts import INPUT, OUTPUT, find_cuts, is_size
 
-BLOCKED_TRIES = 8
-"""Assignments estimated anew where copies between layouts make sums over layers inexact."""
+INEXACT_TRIES = 8
+"""Assignments estimated anew where sums over layers are inexact: copies between layouts depend on
+the split, and one by hand may part what is one kernel of the whole network."""
 MOST = 1000
 """Candidates."""
 LAYOUTS = "copies between layouts depend on the split"
@@ -185,7 +186,8 @@ def partitions(
         units, cuts = tuple(unit_of), chain_cuts(max(unit_of) + 1)
         table = stage_cost_table(graph, units, cuts, *prices)
     blocked = any(soc.rules(name).blocked for name in names)
-    tries = max(request.top, BLOCKED_TRIES if blocked else 1)
+    inexact = blocked or unit_of is not None
+    tries = max(request.top, INEXACT_TRIES if inexact else 1)
     assignments = best_assignments(table, count, request.replicas, tries)
     bound_us = bottleneck_bound_us(table_of_layers, request.replicas)
     doubts = {BY_HAND: unit_of is not None, LAYOUTS: blocked, ORDERS: not cuts.complete}
@@ -196,7 +198,7 @@ def partitions(
         subgraphs = split_graph(graph, stages_of(units, cuts, assignment))
         stages = estimate_stages(graph, subgraphs, assignment, soc, cost_model)
         results.append(Partition(graph, subgraphs, stages, single_us, bound_us, why_open))
-    if blocked and not corrections:
+    if inexact and not corrections:
         results.sort(key=lambda partition: (partition.bottleneck_us, partition.latency_us))
     return tuple(results[: request.top])
 

@@ -21,7 +21,7 @@ from nnstretch.partition.search.solver import best_assignments
 from nnstretch.partition.search.stage_costs import stage_cost_table
 from nnstretch.partition.search.topological_cuts import topological_cuts
 from nnstretch.predict import load_soc
-from nnstretch.soc import Soc
+from nnstretch.soc import Link, Soc
 from nnstretch.soc_instances import instances_named_by, instantiate
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.structure.segment_cost import CROSSES, BranchDemand, segment_cost
@@ -34,6 +34,18 @@ PAIRED = replace(MI9, neighbours=(), contention={frozenset({"cpu", "dsp"}): 1.25
 
 def one(stages: int | None, *processors: str, soc: Soc = MI9, **wish: Any) -> Partition:
     return partitions(GRAPH, soc, PartitionRequest(stages, processors, **wish))[0]
+
+
+def test_candidates_of_a_split_by_hand_come_the_best_first() -> None:
+    """Between a convolution and its norm, too, which are one kernel of the whole network."""
+    names = [node.name for node in GRAPH.nodes]
+    free = tuple(replace(each, copy_in=Link(), copy_out=Link()) for each in MI9.processors)
+    soc = replace(MI9, processors=free)
+    for split in range(len(names) - 1):
+        unit_of = [int(i > split) for i in range(len(names))]
+        candidates = partitions(GRAPH, soc, PartitionRequest(top=6), unit_of)
+        periods_us = [candidate.bottleneck_us for candidate in candidates]
+        assert periods_us == sorted(periods_us), names[split]
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3])

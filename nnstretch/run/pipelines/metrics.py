@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, repeat
 from statistics import mean, median
@@ -13,7 +13,12 @@ from nnstretch.bundle.manifest import Manifest
 from nnstretch.run.pipelines.item_buffer import ItemResult
 from nnstretch.run.pipelines.item_trace import spans_by_step, start_delays_us
 from nnstretch.run.pipelines.pipeline import Pipeline
-from nnstretch.run.pipelines.prediction import bottleneck_us, copy_steps, predict_stream
+from nnstretch.run.pipelines.prediction import (
+    bottleneck_us,
+    copy_steps,
+    predict_stream,
+    replica_totals_us,
+)
 from nnstretch.run.pipelines.sequential import SequentialPipeline
 from nnstretch.run.pipelines.worker_record import worker_name
 from nnstretch.run.pipelines.workers import StageStatistics
@@ -43,6 +48,8 @@ class PipelineMetrics:
     """Items whose numbers took longer than their time at any emulated stage."""
     failed_items: int = 0
     """Items that ended with an error instead of a result."""
+    replica_us: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """By step, the median of each replica; where nobody says, all are as the slowest."""
 
     @cached_property
     def period_us(self) -> float:
@@ -66,28 +73,48 @@ class PipelineMetrics:
             return self.latencies_us[-1] if self.latencies_us else 0.0
         return (steady[-1] - steady[0]) / (len(steady) - 1)
 
+    @cached_property
+    def times_us(self) -> dict[str, tuple[float, ...]]:
+        """Return the time of each replica, by step."""
+        return {
+            node.name: self.replica_us.get(node.name, (self.service_us[node.name],) * node.replicas)
+            for node in self.stage_graph
+        }
+
+    @cached_property
+    def slowest_us(self) -> dict[str, float]:
+        """Return the time of each step on that replica of its stage where an item takes longest."""
+        totals_us = replica_totals_us(self.stage_graph, self.times_us)
+        slowest = {stage: each_us.index(max(each_us)) for stage, each_us in totals_us.items()}
+        return {
+            node.name: self.times_us[node.name][slowest[node.stage]] for node in self.stage_graph
+        }
+
     @property
     def copies_us(self) -> dict[str, float]:
         """Return the time of both copies of an item, by stage; 0 where none is apart."""
         copies_us = {node.stage: 0.0 for node in self.stage_graph}
         for node in self.stage_graph:
             if node.part:
-                copies_us[node.stage] += self.service_us[node.name]
+                copies_us[node.stage] += self.slowest_us[node.name]
         return copies_us
 
     @property
     def latency_us(self) -> dict[str, float]:
         """Return the time of both copies and compute of an item, by stage."""
-        return {stage: self.service_us[stage] + copies for stage, copies in self.copies_us.items()}
+        totals_us = replica_totals_us(self.stage_graph, self.times_us)
+        return {stage: max(each_us) for stage, each_us in totals_us.items()}
 
     @property
     def shares_us(self) -> dict[str, float]:
         """Return the longer of compute and copies over the number of replicas, by stage."""
-        copies_us, shares_us = self.copies_us, dict[str, float]()
+        copies = tuple(node for node in self.stage_graph if node.part)
+        copies_us, shares_us = replica_totals_us(copies, self.times_us), dict[str, float]()
         for node in self.stage_graph:
             if not node.part:
-                longer_us = max(self.service_us[node.stage], copies_us[node.stage])
-                shares_us[node.stage] = longer_us / node.replicas
+                each_us = self.times_us[node.name]
+                longer_us = map(max, each_us, copies_us.get(node.stage, each_us))
+                shares_us[node.stage] = max(longer_us) / node.replicas
         return shares_us
 
     @property
@@ -95,7 +122,7 @@ class PipelineMetrics:
         """Return the time that the busiest processor needs for an item."""
         if not self.emulated:
             return max(self.shares_us.values())
-        return bottleneck_us(self.manifest, self.stage_graph, self.service_us)
+        return bottleneck_us(self.manifest, self.stage_graph, self.times_us)
 
     @property
     def _paced_us(self) -> float:
@@ -105,8 +132,9 @@ class PipelineMetrics:
         """
         if not self.emulated:
             return 0.0
-        real = {node.name: 0.0 for node in self.stage_graph if self._is_python(node.stage)}
-        return bottleneck_us(self.manifest, self.stage_graph, {**self.service_us, **real})
+        python = [node for node in self.stage_graph if self._is_python(node.stage)]
+        real = {node.name: (0.0,) * node.replicas for node in python}
+        return bottleneck_us(self.manifest, self.stage_graph, {**self.times_us, **real})
 
     def _is_python(self, stage: str) -> bool:
         pipeline = self.manifest.pipeline
@@ -121,7 +149,7 @@ class PipelineMetrics:
         for node in self.stage_graph:
             needs = frozenset(names[feeder] for feeder in node.feeders)
             tasks.append(Task(node.name, node.name, needs))
-        return critical_path_us(tasks, lambda task: self.service_us[task.name])
+        return critical_path_us(tasks, lambda task: self.slowest_us[task.name])
 
     @property
     def balance(self) -> float:
@@ -175,16 +203,19 @@ def simulate_pipeline(
         ended_us.append(max(of_step[item].end_us for of_step in last))
         start_us = min(of_step[item].start_us for of_step in spans.values())
         latencies_us.append(ended_us[-1] - start_us)
-    service_us = {node.name: slowest_us(spans[node.name], node.replicas) for node in nodes}
-    times_us = tuple(ended_us), tuple(latencies_us)
-    metrics = PipelineMetrics(manifest, nodes, *times_us, service_us, trace)
+    replica_us = {node.name: medians_us(spans[node.name], node.replicas) for node in nodes}
+    service_us = {name: max(times_us) for name, times_us in replica_us.items()}
+    ends = tuple(ended_us), tuple(latencies_us)
+    metrics = PipelineMetrics(manifest, nodes, *ends, service_us, trace, replica_us=replica_us)
     return metrics, sequential.to_caller(values)
 
 
-def slowest_us(spans: Sequence[Span], replicas: int) -> float:
-    """Return the median time of an item, of the slowest replica; that sets the pace."""
+def medians_us(spans: Sequence[Span], replicas: int) -> tuple[float, ...]:
+    """Return the median time of an item on each replica; of the slowest where one had none."""
     by_replica = [spans[replica::replicas] for replica in range(replicas)]
-    return max(median(span.duration_us for span in of_one) for of_one in by_replica if of_one)
+    known = [median(span.duration_us for span in of_one) for of_one in by_replica if of_one]
+    slowest_us = max(known, default=0.0)
+    return tuple(known) + (slowest_us,) * (replicas - len(known))
 
 
 def measure_pipeline(

@@ -91,9 +91,9 @@ def pacing_for(
 
 
 def bottleneck_us(
-    manifest: Manifest, stage_graph: StageGraph, service_us: Mapping[str, float]
+    manifest: Manifest, stage_graph: StageGraph, times_us: Mapping[str, tuple[float, ...]]
 ) -> float:
-    """Return the time that the busiest processor needs for an item.
+    """Return the time that the busiest processor needs for an item, by that of each replica.
 
     A branched stage has all of its processors as long as it lasts.
     """
@@ -103,9 +103,12 @@ def bottleneck_us(
     for node in stage_graph:
         stage = stages[node.stage]
         placed = dict.fromkeys(sub.processor for sub in subgraphs_of_stage(stage, manifest))
-        for processor in stage.replica_names or tuple(placed) or (stage.name,):
+        times = times_us[node.name]
+        processors = stage.replica_names or tuple(placed) or (stage.name,)
+        each_us = times if stage.replica_names else times[:1] * len(processors)
+        for processor, time_us in zip(processors, each_us, strict=True):
             name = copy_step_name(processor) if node.part else processor
-            load_us[name] = load_us.get(name, 0.0) + service_us[node.name] / node.replicas
+            load_us[name] = load_us.get(name, 0.0) + time_us / node.replicas
     return max(load_us.values())
 
 
@@ -118,5 +121,14 @@ def predicted_bottleneck_us(manifest: Manifest, known: Mapping[str, Processor]) 
 
 
 def _bottleneck_us(manifest: Manifest, times_us: Mapping[str, tuple[float, ...]]) -> float:
-    longest_us = {name: max(times) for name, times in times_us.items()}
-    return bottleneck_us(manifest, copy_steps(manifest), longest_us)
+    return bottleneck_us(manifest, copy_steps(manifest), times_us)
+
+
+def replica_totals_us(
+    nodes: StageGraph, times_us: Mapping[str, tuple[float, ...]]
+) -> dict[str, list[float]]:
+    """Return by stage what copies and compute take together on each replica."""
+    by_stage: dict[str, list[tuple[float, ...]]] = {}
+    for node in nodes:
+        by_stage.setdefault(node.stage, []).append(times_us[node.name])
+    return {stage: list(map(sum, zip(*steps, strict=True))) for stage, steps in by_stage.items()}

@@ -23,9 +23,11 @@ from nnstretch.run.pipelines.metrics import (
 )
 from nnstretch.run.pipelines.pipeline import Pipeline
 from nnstretch.run.pipelines.prediction import (
+    copy_steps,
     pacing_for,
     predict_stream,
     predicted_bottleneck_us,
+    replica_totals_us,
     step_us,
 )
 from nnstretch.run.pipelines.sequential import SequentialPipeline
@@ -64,8 +66,9 @@ class StreamRequest:
     @property
     def predicted_sequential_us(self) -> float:
         """Return the predicted time of an item through all stages, one after another."""
-        times_us = step_us(self.bundle.manifest, self.processors)
-        return sum(min(replica_us) for replica_us in times_us.values())
+        manifest = self.bundle.manifest
+        totals_us = replica_totals_us(copy_steps(manifest), step_us(manifest, self.processors))
+        return sum(map(min, totals_us.values()))
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,10 @@ class ScaledNetwork:
 
 @dataclass(frozen=True, slots=True)
 class IsoMacBaseline:
-    """Latency at exactly the MACs asked for, between the two nearest widths that exist."""
+    """Latency at exactly the MACs asked for, between the two nearest widths that exist.
+
+    Where no width has them, that of the nearest network.
+    """
 
     latency_us: float
     processor: str
@@ -155,10 +158,14 @@ def interpolate(
     high: ScaledNetwork,
     macs: int,
 ) -> IsoMacBaseline:
-    """Return the baseline between the two networks whose MACs enclose the wanted ones."""
+    """Return the baseline between the two networks whose MACs enclose the wanted ones.
+
+    That of the nearer where they do not: no width has so many, or so few.
+    """
     low_us = estimate_plan(on_processor(low.network, processor), soc, cost_model).latency_us
     high_us = estimate_plan(on_processor(high.network, processor), soc, cost_model).latency_us
     share = (macs - low.macs) / (high.macs - low.macs) if high.macs != low.macs else 0.0
+    share = min(1.0, max(0.0, share))
     nearer = low if share < 0.5 else high
     latency_us = low_us + (high_us - low_us) * share
     return IsoMacBaseline(latency_us, processor, nearer.ratio, nearer.macs)

@@ -22,6 +22,7 @@ from nnstretch.run.pipelines.metrics import simulate_pipeline
 from nnstretch.run.pipelines.pipeline import Pipeline
 from nnstretch.run.pipelines.prediction import bottleneck_us, copy_steps, predict_stream, step_us
 from nnstretch.run.pipelines.sequential import SequentialPipeline
+from nnstretch.run.results.stream_json import StreamRequest
 from nnstretch.schedule.pipeline_graph import IN, OUT, StageNode, stage_graph, stages_with_copies
 
 X = np.ones(MAP.shape, np.float32)
@@ -153,9 +154,9 @@ def test_emulated_devices_keep_the_timetable_and_the_numbers() -> None:
     assert all(one.end_us <= two.start_us + 1e-3 for one, two in pairwise(both)), (
         "one engine copies in and out"
     )
-    assert bottleneck_us(bundle.manifest, copy_steps(bundle.manifest), booked_us) == pytest.approx(
-        6000
-    )
+    times_us = {name: (time_us,) for name, time_us in booked_us.items()}
+    steps = copy_steps(bundle.manifest)
+    assert bottleneck_us(bundle.manifest, steps, times_us) == pytest.approx(6000)
 
 
 def test_weights_change_between_items_of_a_device() -> None:
@@ -281,6 +282,25 @@ def test_unlike_replicas_are_judged_by_the_slower_one_however_many_items() -> No
         found, _ = simulate_pipeline(SequentialPipeline(mixed), X, items, {})
         assert found.bottleneck_us == pytest.approx(18 / 2)
         assert found.period_us == pytest.approx(18 / 2, rel=0.1)
+
+
+def test_times_of_a_stage_are_those_of_one_replica() -> None:
+    """One copies in for long, the other out: no item does both."""
+    bundle = copying(chain(2, replicas=2), {"m0": (0, 5, 0), "m1": (4, 10, 4)})
+    manifest, pipeline = bundle.manifest, bundle.manifest.pipeline
+    assert pipeline is not None
+    first, second = pipeline.stages
+    turned = {"copy_in_us": {"cpu0": 8.0, "cpu1": 1.0}, "copy_out_us": {"cpu0": 0.0, "cpu1": 7.0}}
+    stages = first, replace(second, **turned)
+    mixed = replace(bundle, manifest=replace(manifest, pipeline=replace(pipeline, stages=stages)))
+    sequential = SequentialPipeline(mixed)
+    found, _ = simulate_pipeline(sequential, X, 40, {})
+    assert found.latency_us == pytest.approx({"m0": 5, "m1": 18})
+    assert found.copies_us["m1"] == pytest.approx(8)
+    assert found.shares_us["m1"] == pytest.approx(10 / 2)
+    assert found.critical_path_us == pytest.approx(5 + 18)
+    request = StreamRequest(mixed, sequential, X, 40, {})
+    assert request.predicted_sequential_us == pytest.approx(5 + 18)
 
 
 def test_names_that_would_meet_those_of_copies_leave_the_stage_whole() -> None:
