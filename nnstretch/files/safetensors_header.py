@@ -57,7 +57,7 @@ def with_sorted_texts(data: bytes) -> bytes:
     safetensors writes them in another order each time, so equal weights would not be equal files.
     """
     end = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "little")
-    header = json.loads(data[LENGTH_BYTES:end])
+    header = parse_json(data[LENGTH_BYTES:end])
     if len(texts := header.get(METADATA, {})) < 2:
         return data
     header[METADATA] = dict(sorted(texts.items()))

@@ -23,12 +23,10 @@ from nnstretch.run.pipelines.metrics import (
 )
 from nnstretch.run.pipelines.pipeline import Pipeline
 from nnstretch.run.pipelines.prediction import (
-    copy_steps,
     pacing_for,
     predict_stream,
     predicted_bottleneck_us,
-    replica_totals_us,
-    step_us,
+    predicted_in_turn_us,
 )
 from nnstretch.run.pipelines.sequential import SequentialPipeline
 from nnstretch.run.pipelines.workers import StageStatistics
@@ -66,9 +64,7 @@ class StreamRequest:
     @property
     def predicted_sequential_us(self) -> float:
         """Return the predicted time of an item through all stages, one after another."""
-        manifest = self.bundle.manifest
-        totals_us = replica_totals_us(copy_steps(manifest), step_us(manifest, self.processors))
-        return sum(map(min, totals_us.values()))
+        return predicted_in_turn_us(self.bundle.manifest, self.processors)
 
 
 @dataclass(frozen=True)
