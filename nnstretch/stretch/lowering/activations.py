@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from nnstretch.errors import BadPlan
 from nnstretch.graph import Graph, Node
+from nnstretch.stretch.lowering.gates import gate_nodes, on_pooled_maps
 
 ATEN_NAMES: dict[str, tuple[str, tuple[float, ...]]] = {
     "relu": ("relu", ()),
@@ -27,14 +28,10 @@ def with_activation(graph: Graph, name: str) -> Graph:
         known = ", ".join(ATEN_NAMES)
         raise BadPlan(f"unknown activation {name!r}, segment {graph.name}, it is one of {known}")
     op, extra_args = ATEN_NAMES[name]
+    gates = gate_nodes(graph)
     nodes: list[Node] = []
     for node in graph.nodes:
-        if node.kind in REPLACEABLE and not on_pooled_features(node):
+        if node.kind in REPLACEABLE and node.name not in gates and not on_pooled_maps(node):
             node = replace(node, op=op, args=(node.args[0], *extra_args), kwargs=())
         nodes.append(node)
     return replace(graph, nodes=tuple(nodes))
-
-
-def on_pooled_features(node: Node) -> bool:
-    """Return whether a node works on maps of one pixel, as gates do."""
-    return len(node.output.shape) == 4 and max(node.output.shape[2:]) <= 1

@@ -24,6 +24,7 @@ from nnstretch.stretch.lowering.channel_allocation import (
     allocate_channels,
     nearest_sum,
 )
+from nnstretch.stretch.lowering.gates import attention_groups, gate_nodes, on_pooled_maps
 from nnstretch.structure.channel_groups import ChannelGroups, ChannelSlice, Dim
 from nnstretch.structure.macs import WEIGHTED
 
@@ -69,7 +70,7 @@ class InnerGroup:
     follows: int | None
     """Root of another group, or None for the branch's own ratio."""
     direct: bool
-    """Whether it is a bottleneck or expansion over pixels, not the squeeze of a gate."""
+    """Whether it is a bottleneck or expansion: of no gate, no pooled map, no attention."""
     expands: bool
     """Whether it is measured against the width that its block reads."""
     position: int
@@ -79,6 +80,7 @@ class InnerGroup:
 def inner_groups(graph: Graph, channels: ChannelGroups, ends: set[int]) -> tuple[InnerGroup, ...]:
     """Return free groups that are neither the input's nor the output's, in execution order."""
     layers = weighted_layers(graph, channels)
+    gates, attention = gate_nodes(graph), attention_groups(graph, channels)
     position = graph.positions()
     groups: dict[int, InnerGroup] = {}
     for layer in layers:
@@ -87,8 +89,10 @@ def inner_groups(graph: Graph, channels: ChannelGroups, ends: set[int]) -> tuple
             for reader in layers:
                 if root in reader.reads:
                     following |= reader.writes
+            node = layer.node
+            direct = node.name not in gates and not on_pooled_maps(node) and root not in attention
             groups[root] = inner_group(
-                graph, channels, layer, root, following, position[layer.node.name]
+                graph, channels, layer, root, following, direct, position[node.name]
             )
     return tuple(groups.values())
 
@@ -99,21 +103,20 @@ def inner_group(
     layer: WeightedLayer,
     root: int,
     following: set[int],
+    direct: bool,
     position: int,
 ) -> InnerGroup:
     """Return a group that a layer writes; its readers write the groups `following`."""
-    shape = layer.node.output.shape
-    pixels = len(shape) == 4 and max(shape[2:]) > 1
     width = channel_width(channels, graph, root)
     if not layer.reads:
-        return InnerGroup(root, width, None, pixels, False, position)
+        return InnerGroup(root, width, None, direct, False, position)
     before = min(layer.reads)
     squeezed = before in following
     narrow = channel_width(channels, graph, before)
     wide = max((channel_width(channels, graph, r) for r in following), default=0)
     expands = not squeezed and width > wide > 0 and width > narrow > 0 and width % narrow == 0
     follows = before if squeezed or expands else None
-    return InnerGroup(root, width, follows, pixels, expands, position)
+    return InnerGroup(root, width, follows, direct, expands, position)
 
 
 def weighted_layers(graph: Graph, channels: ChannelGroups) -> list[WeightedLayer]:

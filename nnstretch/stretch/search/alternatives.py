@@ -20,9 +20,9 @@ def k_best(
 ) -> Iterator[PlanPath]:
     """Yield up to `count` plans within the limits, the fastest but for the best.
 
-    Each lacks a branched option of the best, and of every one before it. Proven as far as the
-    search's gap allows. `max_params` seldom binds: it is a limit only where the fastest plan of a
-    set does not fit.
+    Each lacks a branched option of the best and of every one before it, and is the fastest that
+    does, within the search's gap. `max_params` seldom binds: it is a limit only where the fastest
+    plan of a set does not fit.
     """
     if search.best is None or not count:
         return

@@ -8,18 +8,11 @@ from typing import NamedTuple
 from nnstretch.stretch.cost.cost_arrays import Array
 
 
-@dataclass(frozen=True)
-class EntryCost:
-    """Costs of the first units that read one tensor, over their output widths."""
-
-    us: Array
-    copy_in_us: float
-    macs: Array
-    params: Array
-
-
 class OptionCosts(NamedTuple):
-    """Costs of one branch that reads one tensor, flat over (depth, width)."""
+    """Costs of one branch that reads one tensor, flat over (depth, width).
+
+    Or of its first unit, over its output widths.
+    """
 
     us: Array
     """Infinite where a depth and a width do not go together."""

@@ -17,7 +17,6 @@ from nnstretch.stretch.lowering.lower import equal_slices
 from nnstretch.stretch.search.constraints import SegmentBounds
 from nnstretch.stretch.search.options.option_costs import (
     BranchCombinations,
-    EntryCost,
     OptionCosts,
 )
 from nnstretch.stretch.search.space.cost_tables import CostTables
@@ -172,7 +171,7 @@ class SegmentOption:
             return table.adapted_us
         return np.where(is_plain[table.first], table.plain_us, table.adapted_us)
 
-    def entry_costs(self, width_in: int) -> list[EntryCost] | None:
+    def entry_costs(self, width_in: int) -> list[OptionCosts] | None:
         """Return costs of each branch's first unit on a width; None where it cannot start there."""
         key = "entry costs", (self.entry_key, width_in)
         return self.tables.once(key, lambda: self.compute_entry_costs(width_in))
@@ -189,7 +188,7 @@ class SegmentOption:
         first = self.tables.projected_first_units(self.i, self.j)
         return id(first), self.processors, self.bytes_in, self.space.original_width(self.i)
 
-    def compute_entry_costs(self, width_in: int) -> list[EntryCost] | None:
+    def compute_entry_costs(self, width_in: int) -> list[OptionCosts] | None:
         """Compute `entry_costs`."""
         if self.merge == "project":
             if width_in != self.space.original_width(self.i):
@@ -207,7 +206,7 @@ class SegmentOption:
         for price_key, link in zip(self.price_keys, self.copies_in, strict=True):
             copy_us = link.cost_us(self.bytes_in * width_in)
             us = self.slowdown * times_us[price_key] + copy_us
-            entries.append(EntryCost(us, copy_us, macs, params))
+            entries.append(OptionCosts(us, macs, params))
         return entries
 
     def branch_costs(self, width_in: int) -> list[OptionCosts] | None:
