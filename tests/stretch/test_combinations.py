@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.search_bounds import (
+    NEEDS_LIBRARY,
     crossings,
     loosened,
     random_prices,
     reached,
+    search_by_arrays,
     slack,
     space_of,
     with_dear_copies,
@@ -37,6 +39,7 @@ from nnstretch.stretch.search.search_schedule import SearchSchedule
 from nnstretch.stretch.search.space.cost_tables import CostTables
 
 SEEDS = range(40)
+BOTH_WAYS = [pytest.param(False, marks=NEEDS_LIBRARY), True]
 
 
 def at_least_equal(
@@ -69,20 +72,28 @@ def priced_limits(prices: Multipliers, bounds: NetworkLimits) -> Multipliers:
     )
 
 
+@pytest.mark.parametrize("by_arrays", BOTH_WAYS)
 @pytest.mark.parametrize("most", [10**9, 3])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_combinations_within_the_limits_are_kept_or_dominated(seed: int, most: int) -> None:
+def test_combinations_within_the_limits_are_kept_or_dominated(
+    seed: int, most: int, by_arrays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Below the room, and below what was left out, each combination is kept or another is at least
     equal.
     """
+    if by_arrays:
+        search_by_arrays(monkeypatch)
     check_combinations(random_instance(seed), Random(seed), most)
 
 
+@pytest.mark.parametrize("by_arrays", BOTH_WAYS)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_combination_whose_copies_take_too_long_dominates_none(
-    seed: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, by_arrays: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Copies of (96, 128) channels and of (48, 176) differ, though both merge into as many."""
+    if by_arrays:
+        search_by_arrays(monkeypatch)
     monkeypatch.setattr(branch_join, "DOMINANCE_FROM", 0)
     rng = Random(seed)
     one = with_dear_copies(loosened(random_instance(seed)), rng)

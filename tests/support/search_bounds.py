@@ -25,7 +25,7 @@ from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
 from nnstretch.stretch.search.compiled.library import load_kernels
 from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits
 from nnstretch.stretch.search.label_setting import (
-    combinations,
+    branch_join,
     dominance,
     extensions,
     small_sums,
@@ -142,7 +142,7 @@ def slack(value: float) -> float:
 def search_by_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Search as where no C compiler was at hand."""
     bounds = lagrangian, option_bounds, relaxations
-    for module in (*bounds, dominance, combinations, extensions, small_sums):
+    for module in (*bounds, dominance, branch_join, extensions, small_sums):
         monkeypatch.setattr(module, "load_kernels", lambda: None)
 
 

@@ -109,7 +109,7 @@ class GreedyPlans:
                 self.limits,
                 slack_us,
                 self.schedule.greedy_combinations,
-                drop_dominated=False,
+                is_proof=False,
             )
             if options is None:
                 continue

@@ -22,6 +22,7 @@ NARROW = BeamLimits(60, 24)
 MEDIUM = BeamLimits(300, 100)
 WIDE = BeamLimits(3_000, 600)
 WIDEST = BeamLimits(30_000, 4_000)
+LAST = BeamLimits(200_000, 4_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class SearchSchedule:
             LabelRun(WIDE, 0.04),
             LabelRun(WIDE, 0.2),
         ),
-        (LabelRun(WIDE, 0.2), LabelRun(WIDEST, 0.5), LabelRun(WIDEST, math.inf)),
+        (LabelRun(WIDE, 0.2), LabelRun(WIDEST, 0.5), LabelRun(LAST, math.inf)),
     )
     """Label searches of each phase; the next one runs where the one before proved too little."""
     unlimited_phases: tuple[tuple[LabelRun, ...], ...] = (
@@ -78,7 +79,7 @@ class SearchSchedule:
             LabelRun(WIDE, 0.04),
             LabelRun(WIDE, 0.2),
             LabelRun(WIDEST, 0.5),
-            LabelRun(WIDEST, math.inf),
+            LabelRun(LAST, math.inf),
         ),
     )
     """The same where nothing limits the whole network: the finest bins before wide beams."""

@@ -6,7 +6,6 @@ Each function computes what the one that calls it would compute by arrays.
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -195,23 +194,3 @@ def compiled_deadline_costs(
     if columns < 0:
         raise MemoryError
     return deadlines[:, :columns], rewards[..., :columns]
-
-
-def compiled_candidate_pairs(
-    kernels: ctypes.CDLL,
-    option: SegmentOption,
-    entries: Sequence[EntryBins],
-    values: CostToGo,
-    rows: Sequence[int],
-    slack_us: float,
-    most: int,
-) -> tuple[tuple[Array, ...] | None, float]:
-    """Return `candidate_combinations` of two branches, dominated ones among them."""
-    most = min(most, math.prod(len(table.us) for table in option.branch_tables))
-    options, left_out_us = np.empty((2, most), dtype=np.int64), ctypes.c_double(np.inf)
-    asked, _arrays = relaxed(option, entries, values, rows)
-    outputs = options.ctypes.data, ctypes.byref(left_out_us)
-    count = kernels.candidate_pairs(*asked, slack_us, most, *outputs)
-    if count < 0:
-        raise MemoryError
-    return (options[0, :count], options[1, :count]) if count else None, left_out_us.value

@@ -7,7 +7,8 @@ kernels.h        structures that the loops read
 bins.h           options of a segment's branches in one bin of merged widths, by latency
 relaxations.h    ways to relax a segment option
 option_bounds.c  bounds through a segment option over merged widths
-combinations.c   combinations of branches at one merged width
-admissible.c     those that may still be part of a good plan
+deadlines.c      latencies of branches, and what those that keep each earn
+branch_join.c    branches joined one by one, at one merged width
+admissible.c     combinations that may still be part of a good plan
 order.c, .h      least bounds first, and rows that no other makes pointless
 """

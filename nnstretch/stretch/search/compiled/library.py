@@ -40,13 +40,13 @@ def load_kernels() -> ctypes.CDLL | None:
     library.best_relaxations.restype = SIZE
     library.deadline_costs.argtypes = [*RELAXED, SIZE, SIZE, POINTER, POINTER]
     library.deadline_costs.restype = SIZE
-    library.candidate_pairs.argtypes = [*RELAXED, REAL, SIZE, POINTER, POINTER]
-    library.candidate_pairs.restype = SIZE
     library.admissible_combinations.argtypes = [
         *(POINTER, POINTER, POINTER, SIZE, POINTER, POINTER, POINTER, SIZE, SIZE, SIZE),
         *(POINTER, POINTER),
     ]
     library.admissible_combinations.restype = SIZE
+    library.join_branches.argtypes = [*(POINTER,) * 3, SIZE, POINTER, POINTER]
+    library.join_branches.restype = SIZE
     library.pairs_below.argtypes = [SIZE, SIZE, SIZE, POINTER, POINTER, REAL, POINTER, POINTER]
     library.pairs_below.restype = SIZE
     library.pareto_rows.argtypes = [SIZE, SIZE, POINTER, POINTER, POINTER, POINTER]
@@ -152,6 +152,27 @@ class CombinationsStruct(ctypes.Structure):
     _fields_ = (
         *counts("most", "branches", "holders", "prices"),
         *pointers("latency_us", "macs", "params", "width", "held", "after_us", "options"),
+    )
+
+
+class JoinableStruct(ctypes.Structure):
+    """`Joinable` of branch_join.c."""
+
+    _fields_ = (
+        *counts("count"),
+        *pointers("us", "remaining_us", "reward_us", "macs", "largest_macs", "params"),
+        *pointers("copies_us", "channels_out", "by_latency"),
+    )
+
+
+class JoinRulesStruct(ctypes.Structure):
+    """`JoinRules` of branch_join.c."""
+
+    _fields_ = (
+        *numbers("slack_us", "rounding_us", "communication_us", "main_macs", "macs"),
+        *numbers("sync_us", "merge_us", "merge_us_per_channel"),
+        *counts("least_width_behind", "most_width_behind", "is_last", "drops_dominated"),
+        *counts("needs_macs", "limits_macs", "needs_params"),
     )
 
 

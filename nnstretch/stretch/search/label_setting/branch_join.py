@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nnstretch.stretch.cost.cost_arrays import Array, take_rows
+from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.search.bounds.lagrangian import DeadlineTable
-from nnstretch.stretch.search.bounds.multipliers import CostToGo, SegmentMultipliers
+from nnstretch.stretch.search.compiled.library import JoinRulesStruct, load_kernels
 from nnstretch.stretch.search.constraints import NetworkLimits
+from nnstretch.stretch.search.label_setting.branch_options import BranchOptions
+from nnstretch.stretch.search.label_setting.compiled_join import Joinable, join_compiled
 from nnstretch.stretch.search.label_setting.dominance import undominated
 from nnstretch.stretch.search.label_setting.small_sums import SmallSums
 from nnstretch.stretch.search.options.segment_option import SegmentOption
@@ -23,6 +25,11 @@ DOMINANCE_FROM = 2_000
 """Combinations from which on it pays to drop dominated ones."""
 MOST_PAIRS = 10_000_000
 """Pairs of partial combinations and options that arrays look at; beyond, the worst bounds go."""
+MOST_COMPILED_PAIRS = 100_000_000
+"""The same of compiled loops."""
+PARTIAL_SHARE, MOST_PARTIAL = 400, 2_000_000
+"""Partial combinations that are kept: the square of the whole ones over a share, at most so many.
+Few of them take little time, but most proofs need nearly all."""
 SLICE = 60_000
 """Pairs that are looked at at once."""
 ROUNDING_US = 1e-3
@@ -31,67 +38,7 @@ ROUNDING_US = 1e-3
 
 def may_dominate(option: SegmentOption, limits: NetworkLimits) -> bool:
     """Return whether few enough limits count for options of branches to dominate others."""
-    if not option.branched or limits.max_held:
-        return False
-    return not (limits.min_params > 0 and limits.min_macs > 0)
-
-
-@dataclass(frozen=True)
-class BranchOptions:
-    """Options of one branch as parallel arrays, or of several branches together."""
-
-    us: Array
-    """Latency; of the slowest branch."""
-    reward: Array
-    """Work and width at their multipliers, us."""
-    channels_out: Array
-    macs: Array
-    largest_macs: Array
-    """MACs of the largest branch."""
-    params: Array
-    copies_us: Array
-    """Copies in and out; of the branch where they take longest."""
-
-    def __len__(self) -> int:
-        return len(self.us)
-
-    def take(self, rows: Array) -> BranchOptions:
-        """Return the chosen rows."""
-        return take_rows(self, rows)
-
-    def pair(self, rows: Array, other: BranchOptions, columns: Array) -> BranchOptions:
-        """Return chosen options joined with chosen ones of another branch, one by one."""
-        return BranchOptions(
-            np.maximum(self.us[rows], other.us[columns]),
-            self.reward[rows] + other.reward[columns],
-            self.channels_out[rows] + other.channels_out[columns],
-            self.macs[rows] + other.macs[columns],
-            np.maximum(self.largest_macs[rows], other.largest_macs[columns]),
-            self.params[rows] + other.params[columns],
-            np.maximum(self.copies_us[rows], other.copies_us[columns]),
-        )
-
-
-def branch_options(
-    option: SegmentOption, width: int, relaxation: SegmentMultipliers, values: CostToGo
-) -> list[BranchOptions]:
-    """Return every option of every branch that reads a width, under one relaxation.
-
-    There are such options.
-    """
-    totals = option.branch_totals(width)
-    assert totals is not None
-    multipliers = values.multipliers
-    per_mac = multipliers.per_mac + float(relaxation.per_mac[0])
-    per_channel = float(relaxation.per_channel[0]) + option.merge_us_per_channel
-    options = []
-    columns = zip(option.branch_tables, totals, option.copies_us(width), strict=True)
-    for table, (us, macs, params), copies_us in columns:
-        reward = per_mac * macs - per_channel * table.channels_out
-        reward += multipliers.per_param * params
-        work = macs, macs, params
-        options.append(BranchOptions(us, reward, table.channels_out, *work, copies_us))
-    return options
+    return option.branched and not limits.max_held
 
 
 @dataclass(frozen=True)
@@ -125,6 +72,8 @@ class BranchJoin:
     limits: NetworkLimits
     slack_us: float
     most: int
+    is_proof: bool = True
+    """Whether what is left out may cost a proof."""
     discarded_us: float = np.inf
     """Least bound of what was left out although it is within the slack."""
 
@@ -132,6 +81,7 @@ class BranchJoin:
         self.deadlines = self.table.deadline_us[0]
         self.best_rewards = [reward[0, 0] for reward in self.table.rewards]
         self.may_dominate = may_dominate(self.option, self.limits)
+        self.kernels = load_kernels()
 
     def run(self) -> tuple[Array, ...] | None:
         """Return options of every branch as parallel arrays, None without any."""
@@ -144,9 +94,10 @@ class BranchJoin:
             if totals is None:
                 rows, totals = (kept,), branch.take(kept)
                 continue
-            joined = self.join(b, totals, branch.take(kept))
-            rows = (*(row[joined.left] for row in rows), kept[joined.right])
-            totals = joined.totals
+            following = branch.take(kept)
+            left, right = self.join(b, totals, following)
+            rows = (*(row[left] for row in rows), kept[right])
+            totals = totals.pair(left, following, right)
         return rows if totals is not None and len(totals) else None
 
     def promising_options(self, b: int, partners: int) -> Array:
@@ -162,29 +113,72 @@ class BranchJoin:
         if self.may_dominate:
             kept = self.undominated_options(branch.take(rows))
             rows, bound_us = rows[kept], bound_us[kept]
-        if b == 0 or len(rows) * partners <= MOST_PAIRS:
+        most_pairs = MOST_PAIRS if self.kernels is None else MOST_COMPILED_PAIRS
+        if b == 0 or len(rows) * partners <= most_pairs:
             return rows
-        most = max(1, MOST_PAIRS // partners)
+        most = max(1, most_pairs // partners)
         order = np.argsort(bound_us)
         self.discarded_us = min(self.discarded_us, float(bound_us[order[most]]))
         return rows[order[:most]]
 
-    def join(self, b: int, totals: BranchOptions, branch: BranchOptions) -> JoinedOptions:
-        """Return joined rows within the slack, the least bounds of at most `most`."""
-        joined = self.pairs(self.remaining_cost(self.best_rewards[b + 1 :]), totals, branch)
-        if b == len(self.branches) - 1:
-            all_macs = joined.totals.largest_macs, joined.totals.macs
-            has_capacity = self.option.bounds.has_capacity(*all_macs)
-            if not has_capacity.all():
-                joined = joined.take(np.flatnonzero(has_capacity))
+    def join(self, b: int, totals: BranchOptions, branch: BranchOptions) -> tuple[Array, Array]:
+        """Return rows of both that together are within the slack, at most `most` by their bound."""
+        remaining_us = self.remaining_cost(self.best_rewards[b + 1 :])
+        if self.kernels is None:
+            joined = self.join_by_arrays(b, remaining_us, totals, branch)
+            return joined.left, joined.right
+        ahead, following = (
+            Joinable(options, remaining_us[np.searchsorted(self.deadlines, options.us)])
+            for options in (totals, branch)
+        )
+        asked = self.kernels, self.join_rules(b), ahead, following, self.most_joined(b)
+        rows, columns, discarded_us = join_compiled(*asked)
+        self.discarded_us = min(self.discarded_us, discarded_us)
+        return rows, columns
+
+    def most_joined(self, b: int) -> int:
+        """Return how many combinations up to branch b are kept."""
+        if b == len(self.branches) - 1 or not self.is_proof:
+            return self.most
+        return max(self.most, min(self.most * self.most // PARTIAL_SHARE, MOST_PARTIAL))
+
+    def join_rules(self, b: int) -> JoinRulesStruct:
+        """Return what combinations up to branch b keep, for compiled loops."""
+        option, limits, behind = self.option, self.limits, self.branches[b + 1 :]
+        return JoinRulesStruct(
+            *(self.slack_us, ROUNDING_US),
+            *(option.bounds.communication_us, option.bounds.main_macs, option.bounds.macs),
+            *(option.sync_us, option.merge_us, option.merge_us_per_channel),
+            sum(int(branch.channels_out.min()) for branch in behind),
+            sum(int(branch.channels_out.max()) for branch in behind),
+            *(not behind, self.may_dominate),
+            *(limits.min_macs > 0, limits.max_macs < np.inf, limits.min_params > 0),
+        )
+
+    def join_by_arrays(
+        self, b: int, remaining_us: Array, totals: BranchOptions, branch: BranchOptions
+    ) -> JoinedOptions:
+        """Return `join`."""
+        joined = self.pairs(remaining_us, totals, branch)
+        joined = joined.take(np.flatnonzero(self.may_keep_rules(b, joined.totals)))
         if self.may_dominate and len(joined) > min(self.most, DOMINANCE_FROM):
             joined = joined.take(self.undominated_joined(b, joined.totals))
-        if len(joined) > self.most:
-            order = np.argpartition(joined.bound_us, self.most)
-            least_us = float(joined.bound_us[order[self.most]])
+        most = self.most_joined(b)
+        if len(joined) > most:
+            order = np.argpartition(joined.bound_us, most)
+            least_us = float(joined.bound_us[order[most]])
             self.discarded_us = min(self.discarded_us, least_us)
-            joined = joined.take(order[: self.most])
+            joined = joined.take(order[:most])
         return joined
+
+    def may_keep_rules(self, b: int, totals: BranchOptions) -> Array:
+        """Return where some choice of the branches behind branch b may keep the segment's rules."""
+        behind = self.branches[b + 1 :]
+        least = sum(int(branch.channels_out.min()) for branch in behind)
+        keeps = self.option.amortises(totals.copies_us, totals.channels_out + least)
+        if not behind:
+            keeps &= self.option.bounds.has_capacity(totals.largest_macs, totals.macs)
+        return keeps
 
     def pairs(
         self, remaining_us: Array, totals: BranchOptions, branch: BranchOptions
@@ -237,16 +231,9 @@ class BranchJoin:
         return self.undominated(options, [np.maximum(largest, macs)])
 
     def undominated_joined(self, b: int, totals: BranchOptions) -> Array:
-        """Return combinations up to branch b that no other dominates in all that counts.
-
-        One whose copies no choice of the branches behind amortises makes no other pointless.
-        """
-        least = sum(int(branch.channels_out.min()) for branch in self.branches[b + 1 :])
-        amortises = self.option.amortises(totals.copies_us, totals.channels_out + least)
-        rows = np.flatnonzero(amortises)
-        few = totals.take(rows)
-        largest, macs = self.option.bounds.useful_macs(few.largest_macs, few.macs)
-        return rows[self.undominated(few, [macs, largest, -self.decisive_copies_us(b, few)])]
+        """Return combinations up to branch b that no other dominates in all that counts."""
+        largest, macs = self.option.bounds.useful_macs(totals.largest_macs, totals.macs)
+        return self.undominated(totals, [macs, largest, -self.decisive_copies_us(b, totals)])
 
     def decisive_copies_us(self, b: int, totals: BranchOptions) -> Array:
         """Return copies up to branch b that may break a rule behind it; 0 where they never do."""

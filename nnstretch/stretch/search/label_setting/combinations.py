@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnstretch.stretch.cost.cost_arrays import Array
-from nnstretch.stretch.search.bounds.compiled_bounds import compiled_candidate_pairs
 from nnstretch.stretch.search.bounds.entry_bins import exact_entries
 from nnstretch.stretch.search.bounds.lagrangian import (
     candidate_relaxations,
@@ -15,13 +14,9 @@ from nnstretch.stretch.search.bounds.lagrangian import (
     offsets_us,
 )
 from nnstretch.stretch.search.bounds.multipliers import CostToGo
-from nnstretch.stretch.search.compiled.library import load_kernels
 from nnstretch.stretch.search.constraints import NetworkLimits
-from nnstretch.stretch.search.label_setting.branch_join import (
-    BranchJoin,
-    branch_options,
-    may_dominate,
-)
+from nnstretch.stretch.search.label_setting.branch_join import BranchJoin
+from nnstretch.stretch.search.label_setting.branch_options import branch_options
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 
 
@@ -33,22 +28,18 @@ def candidate_combinations(
     limits: NetworkLimits,
     slack_us: float,
     most: int,
-    drop_dominated: bool = True,
+    is_proof: bool = True,
 ) -> tuple[tuple[Array, ...] | None, float]:
     """Return options of every branch, as parallel arrays, with a bound to the output of `slack_us`.
 
     `width` is what it reads, `rows` how it is relaxed. Of more than `most` combinations, those of
-    the least bounds; dominated ones may be among them where they need not be dropped. The second
-    value is the least bound of what was left out nevertheless, infinite where nothing was. None
-    where no combination is good enough.
+    the least bounds; fewer are looked at where what is left out costs no proof. The second value is
+    the least bound of what was left out nevertheless, infinite where nothing was. None where no
+    combination is good enough.
     """
     entries = exact_entries(option, width)
     if entries is None:
         return None, np.inf
-    kernels = load_kernels()
-    may_drop = drop_dominated and may_dominate(option, limits)
-    if kernels is not None and len(entries) == 2 and not may_drop:
-        return compiled_candidate_pairs(kernels, option, entries, values, rows, slack_us, most)
     table = deadline_costs(option, entries, values, rows)
     costs = table.costs
     if not np.isfinite(costs).any():
@@ -58,6 +49,7 @@ def candidate_combinations(
     row = int((costs[:, 0].min(axis=1) + tails_us).argmax())
     best, tail_us = relaxations.take([row]), float(tails_us[row])
     branches = branch_options(option, width, best, values)
-    join = BranchJoin(option, table.take(row), branches, limits, slack_us - tail_us, most)
+    asked = option, table.take(row), branches, limits, slack_us - tail_us, most
+    join = BranchJoin(*asked, is_proof=is_proof)
     options = join.run()
     return options, join.discarded_us + tail_us
