@@ -140,6 +140,7 @@ KEYS_FREE_ON_RESUME = {
     "trainer.patience_epochs",
     "trainer.devices",
     "trainer.nodes",
+    "trainer.threads",
     "trainer.precision",
     "trainer.save_every_steps",
     "trainer.tensorboard",

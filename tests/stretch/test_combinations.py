@@ -207,3 +207,22 @@ def test_what_is_limited_has_a_price_from_the_first_round_on(
     assert (first.per_mac > 0, first.per_param > 0, first.per_meeting > 0) == priced
     assert (planes.first(1.1e6).per_mac > 0) == (limits.max_macs < math.inf)
     assert (planes.rounds() > 1) == any(priced)
+
+
+@pytest.mark.parametrize("limits", [NetworkLimits(min_params=1e5), NetworkLimits(max_macs=1e6)])
+@pytest.mark.parametrize("share", [-1.4, 1.4])
+def test_multipliers_beyond_the_grid_are_followed_by_those_at_its_end(
+    limits: NetworkLimits, share: float
+) -> None:
+    """Multipliers around the best may climb past the largest, and others begin there."""
+    largest = Multipliers(3e-6, 3e-3, 300.0)
+    planes = CuttingPlanes(limits, largest, SearchSchedule())
+    planes.planes.append((1000.0, 1e6, 1e5, 1))
+    beyond = Multipliers(
+        share * largest.per_mac if limits.max_macs < math.inf else 0.0,
+        abs(share) * largest.per_param if limits.min_params else 0.0,
+    )
+    planes.bounds_us[beyond] = 900.0
+    proposal, _ = planes.propose()
+    assert abs(proposal.per_mac) <= largest.per_mac
+    assert proposal.per_param <= largest.per_param

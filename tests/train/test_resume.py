@@ -341,6 +341,15 @@ def test_the_place_within_an_epoch_is_counted_in_micro_batches(tmp_path: Path) -
         fit(small_net(), halves, tmp_path, resume=True, progress=False)
 
 
+def test_a_run_goes_on_with_another_number_of_threads(tmp_path: Path) -> None:
+    fit(small_net(), SMALL, tmp_path, progress=False)
+    threads = SMALL.trainer.threads + 1
+    longer = replace(SMALL.trainer, threads=threads, max_epochs=SMALL.trainer.max_epochs + 1)
+    resumed = replace(SMALL, trainer=longer)
+    history = fit(small_net(), resumed, tmp_path, resume=True, progress=False).history
+    assert len(history) == longer.max_epochs
+
+
 def test_ctrl_c_stays_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt

@@ -219,7 +219,21 @@ def images_defect(name: str, images: object, classes: int) -> str:
         return f"its {name} has no {missing[0]}, needed are {', '.join(needed)}"
     if isinstance(images, InMemoryImages) and (defect := stack_defect(images, classes)):
         return f"its {name} cannot be used, {defect}"
-    return "" if len(images) else f"its {name} has no images"  # type: ignore[arg-type]
+    count = len(images)  # type: ignore[arg-type]
+    if not count:
+        return f"its {name} has no images"
+    defect = chunks_defect(getattr(images, "chunks", ()), count)
+    return f"its {name} cannot be used, {defect}" if defect else ""
+
+
+def chunks_defect(chunks: object, images: int) -> str:
+    """Return why sizes of files cannot be those of a data set; empty if they can."""
+    is_list = isinstance(chunks, list | tuple)
+    if not is_list or not all(isinstance(size, int | np.integer) for size in chunks):
+        return f"its chunks are {form_of(chunks)}, needed are whole numbers"
+    if chunks and (min(chunks) < 1 or sum(chunks) != images):
+        return f"its chunks hold {sum(chunks)} images and it has {images}"
+    return ""
 
 
 def stack_defect(images: InMemoryImages, classes: int) -> str:

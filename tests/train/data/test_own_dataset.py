@@ -14,6 +14,8 @@ from nnstretch.train.data.catalog import open_dataset
 from nnstretch.train.data.dataset import Dataset, InMemoryImages, UnreadableImage
 
 CODE = """
+from dataclasses import replace
+
 import torch
 from nnstretch.train import Dataset, InMemoryImages
 
@@ -111,6 +113,14 @@ def test_colors_are_whole_numbers_or_fractions(tmp_path: Path) -> None:
         ("return dataset(Drawn(6), Drawn(6), mean=(0.5,))", "its mean is (0.5,), needed are three"),
         ("return dataset(Drawn(6), Drawn(6), mean=None)", "its mean is None, needed are three"),
         ("return dataset(Drawn(6), Drawn(6), std=(0.0, 1.0, 1.0))", "its std is (0.0, 1.0, 1.0)"),
+        (
+            "return dataset(replace(in_memory(6, 8), chunks=(4, 4)), Drawn(6))",
+            "its train cannot be used, its chunks hold 8 images and it has 6",
+        ),
+        (
+            "return dataset(Drawn(6), replace(in_memory(6, 8), chunks=('6',)))",
+            "its held cannot be used, its chunks are a tuple, needed are whole numbers",
+        ),
         (
             "return dataset(in_memory(6, 8, torch.arange(6)), Drawn(6))",
             "its train cannot be used, its class is 3, classes are numbered 0 to 2",

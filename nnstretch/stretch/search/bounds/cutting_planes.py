@@ -110,7 +110,10 @@ class CuttingPlanes:
             axes.append(low + (high - low) * shares if is_limited else np.zeros(1))
         if not self.bounds_us:
             return axes
-        near = self.near(axes, self.best, self.schedule.largest_step)
+        # `around` may have tried some beyond the ends.
+        values = zip(astuple(self.best), axes, strict=True)
+        best = Multipliers(*(float(np.clip(value, axis[0], axis[-1])) for value, axis in values))
+        near = self.near(axes, best, self.schedule.largest_step)
         return [axis[rows] for axis, rows in zip(axes, near, strict=True)]
 
     def near(self, axes: list[Array], around: Multipliers, step: float) -> list[Array]:
