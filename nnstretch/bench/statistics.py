@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import comb
 from statistics import median
 
 import numpy as np
@@ -53,10 +52,11 @@ def order_statistic_rank(count: int) -> int:
     """Return how many of `count` sorted values may be cut off at either end, so that the true
     median is inside with `SURE`.
     """
-    skip, tail = 0, 0.0
+    skip, tail, ways, all_ways = 0, 0, 1, 2**count
     for cut in range(count // 2):
-        tail += comb(count, cut) / 2**count
-        if 2 * tail > 1 - SURE:
+        tail += ways  # of as many to lie at one end
+        if 2 * tail / all_ways > 1 - SURE:
             break
         skip = cut
+        ways = ways * (count - cut) // (cut + 1)
     return skip

@@ -103,6 +103,19 @@ def test_people_see_a_gantt_chart_and_a_verdict(capsys: pytest.CaptureFixture[st
     assert "heft: makespan 80, at most 95.1% above the optimum" in text
 
 
+def test_above_a_lower_bound_of_zero_nothing_is_known(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    graph = {"tasks": ["a", "b"], "processors": ["p0", "p1"], "edges": []}
+    path = tmp_path / "graph.json"
+    path.write_text(json.dumps(graph | {"cost": {key: {"p0": 0, "p1": 5} for key in "ab"}}))
+    words = ("--policy", "rr")
+    result = run_json(capsys, str(path), *words)
+    assert (result["makespan"], result["optimal"], result["gap"]) == (5, False, None)
+    assert main(["schedule", str(path), *words]) == 0
+    assert "rr: makespan 5, any share above the optimum (lower bound 0" in capsys.readouterr().out
+
+
 def test_a_picture_has_a_bar_for_every_task_and_stands_alone(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

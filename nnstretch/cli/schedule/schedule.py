@@ -188,12 +188,12 @@ def schedule_json(trace: Trace, graph: TaskGraph) -> dict[str, Any]:
 
 
 def gap_json(makespan: float, lower_bound: float) -> dict[str, Any]:
-    """Return how far a makespan may be from the optimum."""
-    return {
-        "lower_bound": lower_bound,
-        "optimal": makespan <= lower_bound * (1 + 1e-9),
-        "gap": max(makespan / lower_bound - 1, 0.0) if lower_bound else 0.0,
-    }
+    """Return how far a makespan may be from the optimum; unknown above a bound of 0."""
+    is_optimal = makespan <= lower_bound * (1 + 1e-9)
+    gap = 0.0 if is_optimal else None
+    if lower_bound:
+        gap = max(makespan / lower_bound - 1, 0.0)
+    return {"lower_bound": lower_bound, "optimal": is_optimal, "gap": gap}
 
 
 def with_optimum(result: dict[str, Any], optimum: ProvenSchedule) -> dict[str, Any]:

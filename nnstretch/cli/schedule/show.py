@@ -63,6 +63,8 @@ def verdict(result: dict[str, Any]) -> str:
     if result["optimal"]:
         return f"{words}, optimal"
     proof = bound_words(result)
+    if result["gap"] is None:
+        return f"{words}, any share above the optimum ({proof})"
     return f"{words}, at most {result['gap']:.1%} above the optimum ({proof})"
 
 

@@ -83,8 +83,9 @@ def _space_facts(search: SearchSummary) -> tuple[tuple[str, str], ...]:
         None: UNKNOWN,
     }
     bound = ms(search.lower_bound_ms)
-    if search.plans and search.lower_bound_ms:
-        bound += f", gap {percent(search.plans[0].latency_ms / search.lower_bound_ms - 1, 2)}"
+    best_ms = search.plans[0].latency_ms if search.plans else 0.0
+    if best_ms and search.lower_bound_ms:
+        bound += f", gap {percent(1 - search.lower_bound_ms / best_ms, 2)}"
     return (
         ("plans in the space", size),
         ("certificate", certificates[search.optimal]),

@@ -228,11 +228,11 @@ def images_defect(name: str, images: object, classes: int) -> str:
 
 def chunks_defect(chunks: object, images: int) -> str:
     """Return why sizes of files cannot be those of a data set; empty if they can."""
-    is_list = isinstance(chunks, list | tuple)
-    if not is_list or not all(isinstance(size, int | np.integer) for size in chunks):
+    sizes = list(chunks) if isinstance(chunks, list | tuple) else [None]
+    if not all(isinstance(size, int | np.integer) for size in sizes):
         return f"its chunks are {form_of(chunks)}, needed are whole numbers"
-    if chunks and (min(chunks) < 1 or sum(chunks) != images):
-        return f"its chunks hold {sum(chunks)} images and it has {images}"
+    if sizes and (min(sizes) < 1 or sum(sizes) != images):
+        return f"its chunks hold {sum(sizes)} images and it has {images}"
     return ""
 
 
