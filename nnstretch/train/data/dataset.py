@@ -228,8 +228,9 @@ def images_defect(name: str, images: object, classes: int) -> str:
 
 def chunks_defect(chunks: object, images: int) -> str:
     """Return why sizes of files cannot be those of a data set; empty if they can."""
-    sizes = list(chunks) if isinstance(chunks, list | tuple) else [None]
-    if not all(isinstance(size, int | np.integer) for size in sizes):
+    listed = chunks if isinstance(chunks, list | tuple) else (None,)
+    sizes = [int(size) for size in listed if isinstance(size, int | np.integer)]
+    if len(sizes) < len(listed):
         return f"its chunks are {form_of(chunks)}, needed are whole numbers"
     if sizes and (min(sizes) < 1 or sum(sizes) != images):
         return f"its chunks hold {sum(sizes)} images and it has {images}"
