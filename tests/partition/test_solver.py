@@ -6,6 +6,7 @@ Equal bottleneck, equal latency, processors used once, limits kept.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations, product
 
 import numpy as np
@@ -79,9 +80,11 @@ def every_way(table: StageCostTable, stages: int, replicas: bool) -> Iterator[tu
         for groups in bindings(tuple(range(len(table.processors))), stages, replicas):
             used = frozenset(table.processors[p] for group in groups for p in group)
             factor = table.slowdown(used) if len(used) > 1 else 1.0
-            compute_us = list(table.compute_us)
-            if "dsp" in used:
-                compute_us[0] = table.beside_us["cpu beside dsp"]
+            keys = [table.price_key(name, used) for name in table.processors]
+            compute_us = [
+                table.beside_us.get(key, alone)
+                for key, alone in zip(keys, table.compute_us, strict=True)
+            ]
             costs = [
                 [
                     (
@@ -159,16 +162,30 @@ def test_the_next_best_are_the_next_best(table: StageCostTable) -> None:
 
 @st.composite
 def tables_of_copies(draw: st.DrawFn) -> StageCostTable:
-    """Two or three copies of a processor, and another one or none."""
+    """Two or three copies of a processor, and another one or none, which may slow them."""
     table = draw(tables())
     rows = [0] * draw(st.integers(2, 3)) + [1] * (len(table.processors) > 1)
+    other = draw(st.sampled_from(("gpu", "dsp")))
+    names = tuple(f"cpu{n}" if not row else other for n, row in enumerate(rows))
     return StageCostTable(
-        tuple(f"cpu{n}" if not row else "gpu" for n, row in enumerate(rows)),
+        names,
         table.compute_us[rows],
         table.transfer_us[rows],
         contention,
         table.least_us[rows],
+        price_key=table.price_key,
+        beside_us=dict.fromkeys([f"{n} beside dsp" for n in names[:-1]], 2 * table.compute_us[0]),
     )
+
+
+def test_copies_that_another_processor_slows_alike_are_twins() -> None:
+    """Without, the ways to share stages among eight cores and a DSP took minutes."""
+    table = line(2.0, 1.0, 3.0, processors=3)
+    keys = {f"{name} beside dsp": 2 * table.compute_us[0] for name in NAMES[:2]}
+    slowed = replace(table, price_key=lambda name, used: f"{name} beside dsp", beside_us=keys)
+    assert slowed.twins() == {1: 0}
+    unlike = replace(slowed, beside_us=keys | {"gpu beside dsp": 3 * table.compute_us[0]})
+    assert unlike.twins() == {}
 
 
 @settings(deadline=None, max_examples=60)

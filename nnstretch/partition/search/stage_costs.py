@@ -54,6 +54,8 @@ class StageCostTable:
     """What a processor's kernels are priced under while exactly these processors run at once."""
     beside_us: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Compute under price keys beside others: [start, stop]."""
+    equal_tables: dict[tuple[str, str], bool] = field(default_factory=dict, init=False)
+    """By price keys: whether tables are equal, where that was asked."""
 
     def compute_among(self, number: int, names: frozenset[str]) -> np.ndarray:
         """Return the compute of a processor while these run at once: [start, stop]."""
@@ -74,16 +76,45 @@ class StageCostTable:
     def are_twins(self, first: int, second: int) -> bool:
         """Return whether two processors may change places: all costs stay what they are."""
         pair = {self.processors[first], self.processors[second]}
-        if self.beside_us or len(pair & self.overlapping) == 1:
+        if len(pair & self.overlapping) == 1:
             return False
         for costs in (self.compute_us, self.transfer_us):
             if not np.array_equal(costs[first], costs[second]):
                 return False
-        others = [name for name in self.processors if name not in pair]
+        others = [number for number in range(len(self.processors)) if number not in (first, second)]
         if len(others) > MOST_COMPANY:
             return False
-        teams = chain.from_iterable(combinations(others, n) for n in range(1, len(others) + 1))
-        return all(len({self.slowdown(frozenset((*t, name))) for name in pair}) == 1 for t in teams)
+        teams = chain.from_iterable(combinations(others, n) for n in range(len(others) + 1))
+        return all(self.are_equal_among(first, second, team) for team in teams)
+
+    def are_equal_among(self, first: int, second: int, team: Sequence[int]) -> bool:
+        """Return whether a team and two processors take as long where these change places."""
+        names = frozenset(self.processors[number] for number in team)
+        before, after = (names | {self.processors[number]} for number in (first, second))
+        if team and self.slowdown(before) != self.slowdown(after):
+            return False
+        pairs = [((number, before), (number, after)) for number in team]
+        pairs.append(((first, before), (second, after)))
+        pairs.append(((first, before | after), (second, before | after)))
+        return all(
+            self.are_equal_tables(self.table_key(*now), self.table_key(*then))
+            for now, then in pairs
+        )
+
+    def table_key(self, number: int, names: frozenset[str]) -> str:
+        """Return which table says what a processor computes while these run at once."""
+        key = self.price_key(self.processors[number], names)
+        return key if key in self.beside_us else self.processors[number]
+
+    def are_equal_tables(self, first: str, second: str) -> bool:
+        """Return whether two tables of compute are equal."""
+        if first == second:
+            return True
+        if (first, second) not in self.equal_tables:
+            alone = dict(zip(self.processors, self.compute_us, strict=True))
+            tables = alone | dict(self.beside_us)
+            self.equal_tables[first, second] = np.array_equal(tables[first], tables[second])
+        return self.equal_tables[first, second]
 
     @property
     def units(self) -> int:
