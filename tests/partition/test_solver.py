@@ -153,7 +153,7 @@ def test_the_choice_is_the_optimum(
 @settings(deadline=None, max_examples=60)
 @given(tables())
 def test_the_next_best_are_the_next_best(table: StageCostTable) -> None:
-    if len(table.processors) < 2 or table.units < 2:
+    if len(table.processors) < 2 or table.units < 2 or table.twins():
         return
     ways = sorted(way[0] for way in every_way(table, 2, False) if np.isfinite(way[0]))
     found = best_assignments(table, 2, False, top=3) if ways else ()
