@@ -217,6 +217,7 @@ def test_a_page_of_several_replications_says_which_of_them_it_shows(
         text = page.read_text()
         assert f"{10 * count} of {10 * count}" in text
         assert text.count(f"Means of {count} replications.") == 2 * (count > 1)
+        assert text.count("Instances are counted over all of them.") == (count > 1)
         assert text.count(f"Drawn is the first of {count} replications.") == 3 * (count > 1)
     assert titles[0] == titles[1] != f"{result['makespan_ms']:.3g}"
 

@@ -56,7 +56,7 @@ def balance_lines(result: dict[str, Any]) -> list[str]:
     if result["why_open"]:
         proven = f"not proven best: {result['why_open']}"
     bound_ms = result["bound_ms"]
-    limit = f"; no pipeline beats {bound_ms:.2f} ms" if bound_ms is not None else ""
+    limit = f"; no split between layers beats {bound_ms:.2f} ms" if bound_ms is not None else ""
     lines = [f"a result every {result['bottleneck_ms']:.2f} ms predicted ({proven}){limit}"]
     if "measured_ms" in result:
         error = result["bottleneck_ms"] / result["measured_ms"] - 1

@@ -79,7 +79,7 @@ def open_json(results: Sequence[SimulationResult]) -> dict[str, Any]:
 
 
 def app_json(runs: Sequence[ApplicationRun]) -> dict[str, Any]:
-    """Return one application."""
+    """Return one application; instances are counted over all replications."""
     latency_ms, interval_ms = latency_json([run.latencies for run in runs])
     ended = sum(run.latencies.count for run in runs)
     return {

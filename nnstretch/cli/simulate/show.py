@@ -20,6 +20,9 @@ def show(result: dict[str, Any], console: Console) -> None:
         ended = f"{app['ended']} of {app['arrived']}"
         table.add_row(app["name"], ended, *latency_cells(app))
     console.print(table)
+    if result["replications"] > 1:
+        runs = result["replications"]
+        console.print(f"means of {runs} replications; instances are counted over all of them")
     used = ", ".join(f"{name} {share:.0%}" for name, share in result["utilisation"].items())
     console.print(f"{result['policy']}: makespan {result['makespan_ms']:.4g} ms, busy {used}")
     decided = result["scheduling_us"]

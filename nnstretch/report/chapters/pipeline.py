@@ -172,7 +172,7 @@ def _split_facts(split: PartitionSummary) -> tuple[tuple[str, str], ...]:
     return (
         ("predicted bottleneck", ms(split.bottleneck_ms)),
         ("balance", UNKNOWN if split.balance is None else f"{split.balance:.3f}"),
-        ("no pipeline beats", ms(split.bound_ms)),
+        ("no split between layers beats", ms(split.bound_ms)),
         (f"on {split.fastest or 'one processor'} alone", ms(single_ms)),
         ("throughput over that", times(split.speedup_vs_fastest)),
         ("certificate", certificates[split.proven]),

@@ -88,6 +88,8 @@ def applications_chapter(view: SimulationView) -> Markup:
     """Return latencies of each application."""
     says = f"Latencies from arrival to end; {digits(view.throughput_per_s)} instances a second."
     says += f" {WHY_UNENDED}{all_runs(view)}"
+    if view.replications > 1:
+        says += " Instances are counted over all of them."
     rows = map(_application_row, view.apps)
     latencies = table("Applications", HEADS, rows)
     caution = quiet(UNCALIBRATED) if view.calibrated is False else None
