@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import inf
 
 import pytest
@@ -47,13 +48,16 @@ def troubles(draw: st.DrawFn) -> Trouble:
         Processor(*pair, draw(st.integers(1, 2))) for pair in zip(names, kinds, strict=True)
     )
     times_us, transfers_us, applications = {}, {}, []
+    placed = draw(st.booleans())
     for app in ("a", "b"):
         tasks: list[Task] = []
         for number in range(draw(st.integers(1, 4))):
             needs = draw(st.frozensets(st.sampled_from(tasks), max_size=2)) if tasks else ()
-            task = Task(f"t{number}", f"t{number}", frozenset(need.name for need in needs))
+            able = draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
+            place = able[0] if placed else None
+            task = Task(f"t{number}", f"t{number}", frozenset(need.name for need in needs), place)
             tasks.append(task)
-            for name in draw(st.lists(st.sampled_from(names), min_size=1, unique=True)):
+            for name in able:
                 times_us[(app, task.name), name] = float(draw(st.integers(1, 80)))
             for need in task.needs:
                 transfers_us[(app, need), (app, task.name)] = float(draw(st.integers(0, 30)))
@@ -105,7 +109,7 @@ def served(trouble: Trouble, clock: Executor) -> tuple[list[Request], list[Span]
         spans.append,
         costs=costs,
         queueing=Queueing.UNBOUNDED if setting.queueing else Queueing.IDLE,
-        placed=False,
+        placed=any(task.processor for app in setting.applications for task in app.tasks),
     )
     tasks_of = {app.name: app.instantiate() for app in setting.applications}
     for number, (at_us, app) in enumerate(trouble.arrivals_us):
@@ -123,7 +127,10 @@ def served(trouble: Trouble, clock: Executor) -> tuple[list[Request], list[Span]
 
 
 def check(trouble: Trouble, ends: Sequence[Request], spans: Sequence[Span]) -> None:
-    """Check that each request has one end, and that what ran is a schedule."""
+    """Check that each request has one end, and that what ran is a schedule.
+
+    While no processor is lost placed tasks run where they are placed.
+    """
     assert sorted(end.number for end in ends) == list(range(len(trouble.arrivals_us)))
     arrived_us = {end.number: end.arrived_us for end in ends}
     tasks = tuple(span.task for span in spans)
@@ -132,6 +139,9 @@ def check(trouble: Trouble, ends: Sequence[Request], spans: Sequence[Span]) -> N
         if end.error is None:
             assert {task.name for task in end.tasks} <= ran
     setting = trouble.settings
+    if not setting.disturbances.fails:
+        for span in spans:
+            assert span.task.processor in (None, span.processor)
     if tasks:
         graph = TaskGraph("", tasks, setting.processors, setting.times_us, setting.transfers_us)
         arrivals_us = {task.name: arrived_us[task.request] for task in tasks}
@@ -194,6 +204,27 @@ def test_the_plan_of_a_cancelled_job_holds_no_other_though_none_of_its_tasks_wai
     ends, spans = served(trouble, VirtualExecutor(processors, times_us))
     check(trouble, ends, spans)
     assert [span.start_us for span in spans if span.task.plan == "next"] == [100.0]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_requests_whose_placed_tasks_move_from_a_lost_processor_are_answered(name: str) -> None:
+    placed = Task("t0", "t0", processor="p0"), Task("t1", "t1", processor="p1")
+    merge = Task("t2", "t2", frozenset({"t0", "t1"}), "p1")
+    apps = {"a": placed, "b": (*placed, merge)}
+    applications = tuple(
+        Application(app, own_tasks(app, tasks), ListedArrivals(())) for app, tasks in apps.items()
+    )
+    processors = (Processor("p0", "cpu", 1), Processor("p1", "gpu", 1))
+    works = [task.work for app in applications for task in app.tasks]
+    times_us = {(work, each.name): 100.0 for work, each in product(works, processors)}
+    arrivals_us = tuple((at_us, app) for at_us, app in product((0.0, 10.0), apps))
+    for fails_us, back_us in product((25.0, 125.0, 225.0, 325.0), (250.0, inf)):
+        lost = Disturbances(fails=(Outage("p1", fails_us, max(fails_us + 1, back_us)),))
+        setting = SimulationSettings(applications, processors, times_us, name, disturbances=lost)
+        trouble = Trouble(setting, arrivals_us, (), inf)
+        ends, spans = served(trouble, VirtualExecutor(processors, times_us, disturbances=lost))
+        check(trouble, ends, spans)
+        assert [end.error for end in ends] == [None] * len(arrivals_us)
 
 
 def test_a_request_whose_processors_have_all_failed_ends_at_once_and_others_go_on() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain, count
 
 from nnstretch.protocols import Choice, ProcessorState
@@ -18,6 +18,7 @@ from nnstretch.schedule.costs.cost_rows import CostRows
 from nnstretch.schedule.static_schedules.gaps import Gaps
 from nnstretch.schedule.static_schedules.insertion import PlaceAll
 from nnstretch.schedule.static_schedules.partial_schedule import PartialSchedule
+from nnstretch.schedule.static_schedules.planned_slots import PlannedJob, PlannedSlot
 from nnstretch.schedule.task_graphs.indexed_graph import IndexedGraph, index_graph
 from nnstretch.task import Task
 from nnstretch.task_graph import TaskGraph
@@ -28,38 +29,6 @@ MOST_GIVEN = 64
 """Jobs that were given to processors and may be kept: no more than processors are open."""
 EPSILON = 1e-9
 """Share of a time that its float may be off."""
-
-
-@dataclass(slots=True, eq=False)
-class PlannedJob:
-    """One arrived graph: where and when its tasks are expected to end."""
-
-    indexed: IndexedGraph
-    ends_us: list[float]
-    places: list[int]
-    slots: dict[str, list[PlannedSlot]] = field(default_factory=dict)
-    """Slots that wait for their task, by its sub-graph, the earliest first."""
-    open: int = 0
-    """Slots that no processor has been given."""
-
-
-@dataclass(slots=True, eq=False)
-class PlannedSlot:
-    """A task's place in the order of its processor."""
-
-    start_us: float
-    end_us: float
-    number: int
-    """Order of planning, between equal times."""
-    job: PlannedJob
-    index: int
-    """Number of the task in its graph."""
-    task: Task | None = None
-    """None until it may start."""
-
-    def __lt__(self, other: PlannedSlot) -> bool:
-        theirs = other.start_us, other.end_us, other.number
-        return (self.start_us, self.end_us, self.number) < theirs
 
 
 class PlannedJobs:
@@ -110,17 +79,40 @@ class PlannedJobs:
             self._arrived.append(task)
 
     def withdraw(self, task: Task, /) -> None:
-        """Forget a task, and all of its job that is only planned."""
+        """Forget a task, and of its job what is only planned, unless its request goes on.
+
+        A request goes on where its task only moves to another processor.
+        """
+        if self._is_open is not None and self._is_open(task.request):
+            self._drop_slot(task)
+        else:
+            self._forget(task.plan, task.request)
         self._loose.pop(task.name, None)
         self._arrived = [waiting for waiting in self._arrived if waiting.name != task.name]
-        self._forget(task.plan, task.request)
+
+    def _drop_slot(self, task: Task) -> None:
+        """Take the slot in which a task waits out of its order, where it has one."""
+        if (task.plan, task.request) not in self._jobs:
+            return
+        for order in self._orders:
+            for slot in order:
+                if slot.task is not None and slot.task.name == task.name:
+                    order.remove(slot)
+                    self._gave_back = True
+                    self._count_down(slot)
+                    return
 
     def _forget(self, plan: str, request: int) -> None:
+        """Forget a job; its tasks that wait go on without slots, until they are withdrawn."""
         job = self._jobs.pop((plan, request), None)
-        if job is not None:
-            self._gave_back = True
-            for order in self._orders:
-                order[:] = [slot for slot in order if slot.job is not job]
+        if job is None:
+            return
+        self._gave_back = True
+        for order in self._orders:
+            for slot in order:
+                if slot.job is job and slot.task is not None:
+                    self._loose[slot.task.name] = slot.task
+            order[:] = [slot for slot in order if slot.job is not job]
 
     def _forget_ended(self) -> None:
         """Forget jobs whose requests were ended early, though none of their tasks waited."""
