@@ -31,7 +31,7 @@ class PublishedNetwork:
     head_width: int = 0
     stage_ends: tuple[str, ...]
     strides: tuple[int, ...]
-    kernels: tuple[int, ...] = ()
+    kernels: tuple[int, ...] = (3,) * 4
     inner: tuple[float, ...] = ()
     """Bottleneck or expansion factor of every stage; empty where blocks have none."""
     group_width: int | None = None
@@ -147,7 +147,7 @@ def check_config(config: AnyNetConfig, family: PublishedNetwork) -> None:
         raise BadPlan(f"STEM_TYPE is {config.stem}, {where}, {family.model} has {stem}")
     for stage in range(len(config.widths)):
         check_stage(config, family, stage, where)
-    if family.kernels and config.kernels is not None and config.kernels != family.kernels:
+    if config.kernels is not None and config.kernels != family.kernels:
         raise BadPlan(
             f"KERNELS is {list(config.kernels)}, {where}, {family.model} has {list(family.kernels)}"
         )
@@ -170,6 +170,12 @@ def check_stage(config: AnyNetConfig, family: PublishedNetwork, stage: int, wher
         raise BadPlan(
             f"STRIDES is {list(strides)} in {at}, {where}, {family.model} has"
             f" {family.strides[stage]}"
+        )
+    if not family.inner and set(config.inner[stage]) != {1}:
+        factors = ", ".join(f"{factor:g}" for factor in config.inner[stage])
+        raise BadPlan(
+            f"BOT_MULS is [{factors}] in {at}, {where}, {family.model} has no bottlenecks, 1 would"
+            " mean none"
         )
 
 
@@ -231,11 +237,9 @@ def other_group_width(
 ) -> int | None:
     """Return the group width where it is not the network's own.
 
-    Refused where blocks have no groups to widen.
-
-    Raises BadPlan when it does not divide the channels.
+    Raises BadPlan where blocks have no groups, or when it does not divide the channels.
     """
-    if config.group_widths is None or config.block == "res_basic_block":
+    if config.group_widths is None:
         return None
     width_given = config.group_widths[stage][i]
     bottleneck = round(config.widths[stage][i] * config.inner[stage][i])
