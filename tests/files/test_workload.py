@@ -85,7 +85,22 @@ def test_no_file_and_no_yaml_are_refused(tmp_path: Path) -> None:
 def test_arrivals_of_a_csv_and_those_that_go_back(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     assert read_arrivals(write(path, "time_ms,what\n# none\n0,a\n\n2.5,b\n2.5\n")) == (0, 2.5, 2.5)
+    for heading in (
+        "time_ms",
+        "# recorded at noon\n\n time_ms,what",
+        '"time"',
+        "t0,1",
+        "\ufefftime",
+    ):
+        assert read_arrivals(write(path, f"{heading}\n0\n10\n")) == (0, 10)
+    assert read_arrivals(write(path, "\ufeff0\n10\n")) == (0, 10)
     for text, message in (
+        ("0.5 ms\n10\n20\n", "'0.5 ms', .* line 1, no time"),
+        ("1_0,\n20\n", "'1_0', .* line 1, no time"),
+        ("# none\n\n-.5s\n20\n", "'-.5s', .* line 3, no time"),
+        ('"0"\n10\n', "'\"0\"', .* line 1, no time"),
+        ("0;a\n10\n", "'0;a', .* line 1, no time"),
+        ("time_ms\nat\n10\n", "'at', .* line 2, no time"),
         ("1\n3\n2\n", "2 ms, .* line 3, 3 is before it"),
         ("1\nx\n", "'x', .* line 2, no time"),
         ("nan\n", "nan, .* line 1"),
