@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -136,9 +137,9 @@ def norm_of(kind: str, rank: int) -> type[nn.Module]:
 
 
 def make_layer_norm(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | None:
-    """Return the layer norm of a node."""
+    """Return the layer norm of a node; None where it has a weight without bias, or a bias alone."""
     affine = isinstance(argument(node, 2), ValueRef)
-    if affine and not isinstance(argument(node, 3), ValueRef):
+    if affine != isinstance(argument(node, 3), ValueRef):
         return None
     eps = float(argument(node, 4, 1e-5))
     return nn.LayerNorm(tuple(argument(node, 1)), eps=eps, elementwise_affine=affine)
@@ -183,6 +184,53 @@ def attribute_name(part: str) -> str:
     if part.isdigit() or (part.isidentifier() and not hasattr(nn.Module, part)):
         return part
     return f"w_{replace_invalid_characters(part)}"
+
+
+def distinct_names(paths: Collection[str]) -> dict[str, str]:
+    """Return names of the tensors of a module by their paths: their attribute paths all differ.
+
+    A part of a path is written out (`+1` as `w__2b_1`) where another of the same module would
+    become the same attribute (`-1`); every other part stays.
+    """
+    parts: dict[str, str] = {}
+    for parent, siblings in names_by_module(paths).items():
+        paths_at = {f"{parent}.{part}".lstrip("."): part for part in siblings}
+        attributes = {path: attribute_path(path).rpartition(".")[2] for path in paths_at}
+        occurrences = Counter(attributes.values())
+        for path, part in paths_at.items():
+            clashes = occurrences[attributes[path]] > 1 and attributes[path] != part
+            parts[path] = write_out(part, siblings) if clashes else part
+    return {path: ".".join(parts[each] for each in (*parent_paths(path), path)) for path in paths}
+
+
+def paths_by_name(paths: Collection[str]) -> dict[str, str]:
+    """Return where a module has its tensors, by what its graph may call them."""
+    return {name: path for path, name in distinct_names(paths).items()} | {p: p for p in paths}
+
+
+def write_out(part: str, siblings: Container[str]) -> str:
+    """Return an identifier that tells every sign of a part, and that no sibling has."""
+    signs = (c if c.isascii() and c.isalnum() else f"_{ord(c):x}_" for c in part)
+    name = f"w_{''.join(signs)}"
+    while name in siblings:
+        name += "_"
+    return name
+
+
+def parent_paths(path: str) -> list[str]:
+    """Return the dotted paths above a path, outermost first."""
+    parts = path.split(".")
+    return [".".join(parts[:n]) for n in range(1, len(parts))]
+
+
+def names_by_module(paths: Iterable[str]) -> dict[str, set[str]]:
+    """Return the names of tensors and modules in each module above tensors at dotted paths."""
+    names: dict[str, set[str]] = {}
+    for path in paths:
+        while path:
+            path, _, name = path.rpartition(".")
+            names.setdefault(path, set()).add(name)
+    return names
 
 
 def replace_invalid_characters(name: str) -> str:

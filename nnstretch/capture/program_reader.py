@@ -12,18 +12,20 @@ from nnstretch.capture.checks.autocast_blocks import autocast_notes
 from nnstretch.capture.checks.data_dependent import check_operator
 from nnstretch.capture.checks.random_operators import is_active_dropout
 from nnstretch.capture.exported_program import (
-    inline_wrappers,
+    WRAPPER_CALLS,
     is_active_norm,
     is_assertion,
     module_path,
 )
 from nnstretch.capture.memory.graph_values import GraphValues
 from nnstretch.capture.memory.views import is_write, written_tensor
+from nnstretch.capture.module_layers import distinct_names
 from nnstretch.errors import CannotCapture
 from nnstretch.graph import Graph, Value, Weight
 from nnstretch.structure.cuts import prune_unread
 
 IN_TRAINING = "it is in training mode (training=True), was .eval() left out?"
+IS_MEMORY = "which the next inference would read, and a graph remembers nothing"
 
 
 def read_program(program: Any, batch: int, name: str) -> CapturedNetwork:
@@ -41,16 +43,22 @@ class ProgramReader:
     def __init__(self, program: Any, batch: int, name: str) -> None:
         signature = program.graph_signature
         self.name = name
-        self.weight_paths: dict[str, str] = {
+        paths: dict[str, str] = {
             **signature.inputs_to_parameters,
             **signature.inputs_to_buffers,
             **getattr(signature, "inputs_to_lifted_tensor_constants", {}),
         }
-        self.weight_names = frozenset(self.weight_paths.values())
-        self.trainable = set(signature.inputs_to_parameters.values())
+        self.names = names = distinct_names(frozenset(paths.values()))
+        self.weight_paths = {node: names[path] for node, path in paths.items()}
+        self.weight_names = frozenset(names.values())
+        self.trainable = {names[path] for path in signature.inputs_to_parameters.values()}
         self.inputs: list[Value] = []
         self.outputs: tuple[str, ...] = ()
-        self.values = GraphValues(name, batch, {**program.constants, **program.state_dict})
+        self.weights_read: set[str] = set()
+        self.output_specs = signature.output_specs
+        tensors = {**program.constants, **program.state_dict}
+        renamed = {names.get(path, path): tensor for path, tensor in tensors.items()}
+        self.values = GraphValues(name, batch, renamed)
 
     def read_node(self, fx_node: Any) -> None:
         """Read one node of an exported program. Raises CannotCapture when it is control flow."""
@@ -69,7 +77,12 @@ class ProgramReader:
     def read_outputs(self, fx_node: Any) -> None:
         """Read the network's outputs. Raises CannotCapture when one is constant, or none is."""
         leaves = torch.utils._pytree.tree_leaves(fx_node.args)
-        results = [leaf for leaf in leaves if isinstance(leaf, torch.fx.Node)]
+        results: list[Any] = []
+        for leaf, spec in zip(leaves, self.output_specs, strict=True):
+            if spec.kind.name.endswith("_MUTATION"):
+                self.check_mutation(leaf, spec)
+            elif isinstance(leaf, torch.fx.Node):
+                results.append(leaf)
         if not results:
             raise CannotCapture(f"cannot capture {self.name}, it returns no tensor")
         for result in results:
@@ -80,6 +93,21 @@ class ProgramReader:
                 )
         self.outputs = tuple(map(self.values.name_of, results))
 
+    def check_mutation(self, fx_node: Any, spec: Any) -> None:
+        """Check that nothing reads what a decomposed program writes into a weight at its end.
+
+        Raises CannotCapture. What it writes into an input, the caller alone would read.
+        """
+        path = self.names.get(spec.target, spec.target)
+        if spec.kind.name == "USER_INPUT_MUTATION" or path.endswith("num_batches_tracked"):
+            return
+        if path in self.weights_read:
+            where = module_path(fx_node) or "forward"
+            raise CannotCapture(
+                f"cannot capture {self.name}, {fx_node.name} in {where} writes into {path},"
+                f" {IS_MEMORY}"
+            )
+
     def read_placeholder(self, fx_node: Any) -> None:
         """Read an input or a weight. Raises CannotCapture when an input is no tensor."""
         value = fx_node.meta.get("val")
@@ -89,6 +117,8 @@ class ProgramReader:
                 " tensors are"
             )
         path = self.weight_paths.get(fx_node.name)
+        if path is not None and fx_node.users:
+            self.weights_read.add(path)
         label = path or self.value_name(fx_node)
         values = self.values
         spec = values.tensor_spec(value)
@@ -129,10 +159,7 @@ class ProgramReader:
         if path is None or path.endswith("num_batches_tracked"):
             return  # A counter of batch norms in training, which are refused themselves.
         if views.keeps_state(fx_node):
-            raise CannotCapture(
-                f"{where} writes into {path}, which the next inference would read, and a graph"
-                " remembers nothing"
-            )
+            raise CannotCapture(f"{where} writes into {path}, {IS_MEMORY}")
 
     def value_name(self, fx_node: Any) -> str:
         """Return the name of what a node computes; no weight's path, such as `mean` or `index`."""
@@ -152,3 +179,32 @@ class ProgramReader:
         graph = Graph(self.name, tuple(self.inputs), weights, nodes, self.outputs)
         tensors = {weight.name: values.tensors[weight.name].detach() for weight in weights}
         return CapturedNetwork(graph, tensors, values.stack_traces)
+
+
+def inline_wrappers(program: Any) -> torch.fx.Graph:
+    """Write blocks that only switch autocast or gradients out in place, and return the nodes."""
+    graph: torch.fx.Graph = program.graph
+    for fx_node in list(graph.nodes):
+        if fx_node.op == "call_function":
+            name = getattr(fx_node.target, "_name", fx_node.target.__name__)
+            if name in WRAPPER_CALLS:
+                inline_call(program, fx_node)
+    return graph
+
+
+def inline_call(program: Any, fx_node: Any) -> None:
+    """Write the nested graph that a node calls out in its place."""
+    graph = program.graph
+    at = [isinstance(a, torch.fx.Node) and a.op == "get_attr" for a in fx_node.args].index(True)
+    holder = fx_node.args[at]
+    inner = getattr(program.graph_module, holder.target).graph
+    parameters = [node for node in inner.nodes if node.op == "placeholder"]
+    values = dict(zip(parameters, fx_node.args[at + 1 :], strict=True))
+    with graph.inserting_before(fx_node):
+        outputs = graph.graph_copy(inner, values)
+    for reader in list(fx_node.users):
+        reader.replace_all_uses_with(outputs[reader.args[1]])
+        graph.erase_node(reader)
+    graph.erase_node(fx_node)
+    if not holder.users:
+        graph.erase_node(holder)

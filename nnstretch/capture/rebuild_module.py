@@ -9,7 +9,7 @@ torch.fx.GraphModule, so `print(module.code)` shows a plain Python forward.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from itertools import chain, count
 from typing import Any
 
@@ -22,6 +22,7 @@ from nnstretch.capture.module_layers import (
     attribute_path,
     initialize_weight,
     make_unscaled_norm,
+    names_by_module,
     set_submodule,
     set_tensor,
     to_identifier,
@@ -188,16 +189,6 @@ class ModuleBuilder:
         outputs = tuple(self.fx_node_of(name) for name in self.graph.outputs)
         self.fx_graph.output(outputs[0] if len(outputs) == 1 else outputs)
         return fx.GraphModule(self.root, self.fx_graph, class_name="Network")
-
-
-def names_by_module(paths: Iterable[str]) -> dict[str, set[str]]:
-    """Return the names of tensors and modules in each module above tensors at dotted paths."""
-    names: dict[str, set[str]] = {}
-    for path in paths:
-        while path:
-            path, _, name = path.rpartition(".")
-            names.setdefault(path, set()).add(name)
-    return names
 
 
 def is_shared_norm(node: Node, readers: Mapping[str, Sequence[Node]]) -> bool:

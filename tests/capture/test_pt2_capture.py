@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from torch import nn
 from nnstretch.capture import build, load_model, trace
 from nnstretch.capture.pt2_file import read_pt2
 from nnstretch.cli import run_verb
+from nnstretch.errors import CannotCapture
 from nnstretch.stretch import stretch
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.lowering.two_branch_plan import two_branches
@@ -30,6 +33,47 @@ def test_a_saved_program_computes_what_its_module_computes(
     for batch in batches:
         x = torch.randn(batch, 3, 15, 15)
         assert torch.allclose(rebuilt(x), module(x), rtol=1e-5, atol=1e-6)
+
+
+class Writer(nn.Module):
+    """A layer, a buffer, and a function of both."""
+
+    def __init__(self, step: Callable[[Any, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.layer, self.step = nn.Linear(4, 4), step
+        self.register_buffer("kept", torch.ones(1, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.step(self, x)
+
+
+def save_decomposed(module: nn.Module, path: Path) -> str:
+    """Save a program that returns what it writes, too, for its caller to write there."""
+    torch.export.save(torch.export.export(module, (X.clone(),)).run_decompositions(), path)
+    return str(path)
+
+
+X = torch.randn(1, 4, generator=torch.Generator().manual_seed(0))
+WRITERS: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
+    "input": lambda m, x: m.layer(x.relu_()),
+    "buffer": lambda m, x: m.kept.copy_(m.layer(x)) * 2,
+}
+
+
+@pytest.mark.parametrize("step", WRITERS.values(), ids=WRITERS)
+def test_what_a_decomposed_program_writes_is_no_output(
+    step: Callable[[Any, torch.Tensor], torch.Tensor], tmp_path: Path
+) -> None:
+    module = Writer(step).eval()
+    loaded = load_model(save_decomposed(module, tmp_path / "net.pt2")).eval()
+    torch.testing.assert_close(loaded(X.clone()), module(X.clone()))
+
+
+def test_memory_of_a_decomposed_program_is_refused_by_name(tmp_path: Path) -> None:
+    module = Writer(lambda m, x: m.layer(x) + m.kept.add_(1)).eval()
+    path = save_decomposed(module, tmp_path / "net.pt2")
+    with pytest.raises(CannotCapture, match=r"net, .*writes into kept, which the next inference"):
+        load_model(path)
 
 
 def test_cuts_and_weights_keep_the_names_of_the_modules(files: dict[str, Path]) -> None:

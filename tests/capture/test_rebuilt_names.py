@@ -13,6 +13,7 @@ from nnstretch.capture import load_model, trace
 from nnstretch.capture.rebuild_module import build
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.stretch import stretch
+from nnstretch.stretch.weights.feature_matching import FeatureTeacher
 
 
 class RowLinear(nn.Linear):
@@ -62,6 +63,28 @@ class Affine(nn.Module):
         return functional.layer_norm(x, (4,)) * self.weight
 
 
+class Shifted(nn.Module):
+    """Layer norm with a bias alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.rand(4) + 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.layer_norm(x, (4,), None, self.bias)
+
+
+class Score(nn.Module):
+    """Product with a vector, which is no layer's weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(4) + 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.linear(x, self.weight)
+
+
 class Scaler(nn.Module):
     """Dropout of a scaled tensor."""
 
@@ -107,11 +130,32 @@ class Root(nn.Module):
         return functional.layer_norm(x, (4,)) * self.layer_norm
 
 
+class Signs(nn.Module):
+    """Layers and parameters whose names differ only in what no attribute may bear."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.ModuleDict({"-1": nn.Linear(4, 4), "+1": nn.Linear(4, 4)})
+        parts = {key: torch.rand(4) + number for number, key in enumerate(SIGNS)}
+        self.parts = nn.ParameterDict(parts)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.rows["-1"](x) + 2 * self.rows["+1"](x)
+        for number, key in enumerate(SIGNS):
+            y = y + (number + 1) * self.parts[key]
+        return y
+
+
+SIGNS = ("a-b", "a+b", "a_b", "w_a_b", "w_a_2b_b", "c-d")
+
+
 def on_vectors() -> dict[str, nn.Module]:
     """Return networks that read 4 numbers."""
     return {
         "row linear": nn.Sequential(RowLinear(4, 4)),
         "norm": Named("layer_norm", Affine()),
+        "bias alone": Named("norm", Shifted()),
+        "vector": Named("score", Score()),
         "two norms": NormTwice(),
         "dropout": Named("dropout", Scaler()),
         "root": Root(),
@@ -149,6 +193,28 @@ def test_a_norm_with_a_scale_of_its_own_learns_statistics() -> None:
     rebuilt = build(captured.graph, captured.weights)
     torch.testing.assert_close(rebuilt.train()(x), module.train()(x))
     torch.testing.assert_close(rebuilt.eval()(x), module.eval()(x))
+
+
+def test_names_that_differ_in_signs_alone_stay_different(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module, x = Signs().eval(), torch.randn(2, 4)
+    captured = trace(module, x, "net")
+    rebuilt = build(captured.graph, captured.weights).eval()
+    torch.testing.assert_close(rebuilt(x), module(x))
+    assert len(dict(rebuilt.named_parameters())) == len(dict(module.named_parameters()))
+    named = {name.partition(".")[2] for name, _ in rebuilt.named_parameters()}
+    assert {"a_b", "w_a_b", "w_a_2b_b", "w_c_d"} <= named  # as without the siblings
+    torch.export.save(torch.export.export(module, (x,)), tmp_path / "net.pt2")
+    torch.testing.assert_close(load_model(str(tmp_path / "net.pt2")).eval()(x), module(x))
+
+
+def test_a_teacher_shares_tensors_whose_names_differ_in_signs_alone() -> None:
+    module, x = Signs().eval(), torch.randn(1, 4)
+    plan = Plan("net", (1, 4), (Segment("input", "output", (Branch("cpu"),)),))
+    teacher = FeatureTeacher(module, stretch(module, plan))
+    for parameter in module.parameters():
+        nn.init.normal_(parameter)
+    torch.testing.assert_close(teacher(x)[0], module(x))
 
 
 @pytest.mark.parametrize("name", ["graph", "code", "meta"])

@@ -72,6 +72,8 @@ class GraphValues:
         op, _ = operator_name(fx_node.target)
         outputs = self.output_specs(fx_node.meta.get("val"), op)
         args = tuple(self.convert_argument(arg, fx_node.name) for arg in fx_node.args)
+        if op == "linear" and self.is_vector(args[1]):
+            op = "matmul"  # No layer has a vector for its weight; PyTorch adds no bias to it.
         kwargs: list[tuple[str, Argument]] = []
         for key, value in fx_node.kwargs.items():
             if key not in IGNORED_KEYWORDS:
@@ -80,6 +82,10 @@ class GraphValues:
         called = self.to_differentiable(op, args)
         node = Node(name, *called, outputs, module_path(fx_node), tuple(kwargs), macs)
         self.add_node(fx_node, *self.keep_dtype(fx_node, node))
+
+    def is_vector(self, argument: Argument) -> bool:
+        """Return whether an argument is a tensor of one axis."""
+        return isinstance(argument, ValueRef) and len(self.specs[argument.name].shape) == 1
 
     def add_node(self, fx_node: Any, *nodes: Node) -> None:
         """Add nodes that compute a node's result, of which the last one gives it."""

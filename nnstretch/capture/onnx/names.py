@@ -9,6 +9,8 @@ import onnx
 import torch
 from torch import nn
 
+from nnstretch.capture.module_layers import parent_paths
+
 SCOPES_KEY = "pkg.torch.onnx.name_scopes"
 """Key of the modules around a call, outermost first, the call last (torch.onnx with dynamo)."""
 
@@ -111,9 +113,3 @@ class UniqueNames:
             count += 1
             path = f"{wanted}_{count}"
         return path
-
-
-def parent_paths(path: str) -> list[str]:
-    """Return the dotted paths above a path, outermost first."""
-    parts = path.split(".")
-    return [".".join(parts[:n]) for n in range(1, len(parts))]

@@ -15,7 +15,7 @@ from torch import nn
 
 from nnstretch.capture import build, trace
 from nnstretch.capture.example_inputs import example_input
-from nnstretch.capture.module_layers import attribute_path
+from nnstretch.capture.module_layers import attribute_path, paths_by_name
 from nnstretch.errors import BadInput
 from nnstretch.stretch.weights.branched_module import BranchedSegment, StretchedNetwork
 
@@ -119,13 +119,14 @@ class FeatureTeacher:
         """Tensors that are in the captured graph only."""
         tensors = dict(original.named_parameters(remove_duplicate=False))
         tensors |= dict(original.named_buffers(remove_duplicate=False))  # type: ignore[arg-type]
+        paths = paths_by_name(tensors)
         captured: dict[str, torch.Tensor] | None = None
         for segment, section in zip(segments, self.sections, strict=True):
             for weight in segment.original.weights:
                 attribute = attribute_path(weight.name)
                 slot = TensorSlot.at(section, attribute)
-                path = weight.name if weight.name in tensors else attribute
-                if path in tensors:
+                path = paths.get(weight.name) or paths.get(attribute)
+                if path is not None:
                     self.check_shape(path, tensors[path], weight.spec.shape)
                     self.shared.append((slot, TensorSlot.at(original, path)))
                     continue

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
 from nnstretch.capture import capture
-from nnstretch.capture.module_layers import attribute_path, weight_names
+from nnstretch.capture.module_layers import attribute_path, paths_by_name, weight_names
 from nnstretch.graph import Graph, Node, ValueRef
 
 NORMS = frozenset({"batch_norm", "group_norm"})
@@ -46,9 +46,10 @@ def zero_residuals(module: nn.Module, example: torch.Tensor) -> tuple[str, ...]:
     graph.
     """
     weights = dict(module.named_parameters())
+    path_of = paths_by_name({*weights, *dict(module.named_buffers())})
     paths: list[str] = []
     for name in last_scales(capture(module, example)):
-        path = name if name in weights else attribute_path(name)
+        path = path_of.get(name) or path_of.get(attribute_path(name))
         if path in weights:
             paths.append(path)
     with torch.no_grad():
