@@ -50,7 +50,7 @@ class NetworkBatches:
 
     def read(self, batch: int) -> CapturedNetwork:
         """Capture the network, or read its export again."""
-        from nnstretch.capture.exported_program import eval_mode, export_program
+        from nnstretch.capture.exported_program import eval_mode, export_program, is_guarded_for
         from nnstretch.capture.host_process import silence_python
         from nnstretch.capture.program_reader import read_program
         from nnstretch.capture.torch_export import recall_captured
@@ -65,7 +65,8 @@ class NetworkBatches:
                     self._program = export_program(self.module, examples, self.name)
                 known = read_program(self._program, batch, self.name)
                 sizes = first_sizes(value.spec.shape for value in known.graph.inputs)
-                if sizes and sizes[0] != batch:
+                is_fixed = bool(sizes) and sizes[0] != batch
+                if is_fixed or not is_guarded_for(self._program, batch):
                     known = self.read_again(examples, batch) or known
         return replace(known, graph=open_even_bags(known.graph, known.weights))
 

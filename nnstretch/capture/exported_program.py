@@ -101,35 +101,6 @@ def eval_mode(module: nn.Module) -> Iterator[None]:
             m.training = training
 
 
-def inline_wrappers(program: Any) -> torch.fx.Graph:
-    """Write blocks that only switch autocast or gradients out in place, and return the nodes."""
-    graph: torch.fx.Graph = program.graph
-    for fx_node in list(graph.nodes):
-        if fx_node.op == "call_function":
-            name = getattr(fx_node.target, "_name", fx_node.target.__name__)
-            if name in WRAPPER_CALLS:
-                inline_call(program, fx_node)
-    return graph
-
-
-def inline_call(program: Any, fx_node: Any) -> None:
-    """Write the nested graph that a node calls out in its place."""
-    graph = program.graph
-    at = [isinstance(a, torch.fx.Node) and a.op == "get_attr" for a in fx_node.args].index(True)
-    holder = fx_node.args[at]
-    inner = getattr(program.graph_module, holder.target).graph
-    parameters = [node for node in inner.nodes if node.op == "placeholder"]
-    values = dict(zip(parameters, fx_node.args[at + 1 :], strict=True))
-    with graph.inserting_before(fx_node):
-        outputs = graph.graph_copy(inner, values)
-    for reader in list(fx_node.users):
-        reader.replace_all_uses_with(outputs[reader.args[1]])
-        graph.erase_node(reader)
-    graph.erase_node(fx_node)
-    if not holder.users:
-        graph.erase_node(holder)
-
-
 def operator_name(target: Any) -> tuple[str, bool]:
     """Return an operator's name without `aten::` and `.default`, and whether it writes in place.
 
@@ -186,24 +157,29 @@ def module_path(fx_node: Any) -> str:
 
 def resolve_size(size: Any, batch: int) -> int:
     """Return a size as a number, with a batch in place of symbols."""
-    if isinstance(size, torch.SymInt):
-        expression = size.node.expr
-        return int(expression.subs(dict.fromkeys(expression.free_symbols, batch)))
-    return int(size)
+    return int(at_batch(size.node.expr, batch) if isinstance(size, torch.SymInt) else size)
+
+
+def at_batch(expression: Any, batch: int) -> Any:
+    """Return a symbolic expression with a batch in place of its symbols."""
+    return expression.subs(dict.fromkeys(expression.free_symbols, batch))
 
 
 def is_faithful(program: Any, module: nn.Module, examples: tuple[torch.Tensor, ...]) -> bool:
     """Return whether program and module compute the same from inputs of the examples' shapes.
 
-    Of large batches the first inputs are enough, if the module takes them. Where it refuses the
-    numbers that are drawn, nothing speaks against the program.
+    Of large batches the first inputs are enough, if the module takes them and all that torch.export
+    took for granted of the batch holds of the large one too. Where the module refuses the numbers
+    that are drawn, nothing speaks against the program.
     """
     drawn = draw_like(examples)
+    batch = next((x.shape[0] for x in drawn if x.dim()), 1)
     first = tuple(x[:MOST_TRIED] if x.dim() else x for x in drawn)
+    tries = (first, drawn) if is_guarded_for(program, batch) else (drawn,)
     tensors = dict(module.named_buffers())
     if writes_into_parameters(program):  # to do so is refused, but only later
         tensors |= module.named_parameters()
-    for inputs in (first, drawn):
+    for inputs in tries:
         written = {name: tensor.clone() for name, tensor in tensors.items()}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
@@ -215,6 +191,16 @@ def is_faithful(program: Any, module: nn.Module, examples: tuple[torch.Tensor, .
             torch.manual_seed(0)
             return is_same(tensors_of(expected), results_at(program, inputs))
     return True
+
+
+def is_guarded_for(program: Any, batch: int) -> bool:
+    """Return whether the guards of a program, which lead to the way it goes, hold at a batch."""
+    guards: set[Any] = set()
+    for node in program.graph.find_nodes(op="placeholder"):
+        for size in getattr(node.meta.get("val"), "shape", ()):
+            if isinstance(size, torch.SymInt):
+                guards.update(guard.expr for guard in size.node.shape_env.guards)
+    return all(at_batch(guard, batch) for guard in guards)
 
 
 def results_at(program: Any, inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:

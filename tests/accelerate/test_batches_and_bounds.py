@@ -94,6 +94,18 @@ def test_outputs_that_nothing_computes_are_no_part_of_the_least_times(machine: s
     assert least[0] == least[1]
 
 
+def test_a_network_that_goes_another_way_at_a_batch_is_read_so_there() -> None:
+    class Parts(nn.Sequential):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            """Compute four inputs at a time."""
+            return torch.cat([super(Parts, self).forward(part) for part in x.split(4)])
+
+    network = NetworkBatches(Parts(nn.Linear(8, 4)), (torch.randn(1, 8),), "parts")
+    for batch in (2, 8, 3):
+        kinds = [node.kind for node in network.graph(batch).nodes]
+        assert kinds.count("linear") == -(-batch // 4)
+
+
 def two_layers() -> NetworkBatches:
     """Two layers whose weights take far longer over DDR than their inputs."""
     layers = nn.Sequential(nn.Linear(64, 128, bias=False), nn.Linear(128, 32, bias=False))

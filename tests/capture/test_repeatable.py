@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,10 @@ BATCHES: dict[str, tuple[int, Step]] = {
     "all but the first": (3, lambda m, x: torch.cat([x[1:], x[:1]]) + x.flip(0)),
     "every second": (4, lambda m, x: x[::2] * m.layer(x[1::2])),
     "halves side by side": (4, lambda m, x: m.layer(torch.cat(x.chunk(2), 1)[:, :5])),
+    "parts of four": (8, lambda m, x: torch.cat([m.layer(part) for part in x.split(4)])),
+    "another way above four": (8, lambda m, x: m.layer(x) * (2 if x.shape[0] > 4 else 1)),
+    "another way at multiples": (8, lambda m, x: m.layer(x) * (1 if x.shape[0] % 4 else 2)),
+    "the first four": (8, lambda m, x: m.layer(x[:4])),
     "a maximum in Python": (3, lambda m, x: m.layer(x) * max(x.shape[0], 2)),
 }
 
@@ -66,6 +71,23 @@ def test_a_network_is_captured_at_the_batch_of_its_example(name: str) -> None:
 def test_a_batch_that_may_vary_stays_open() -> None:
     captured = trace(Of(lambda m, x: m.layer(x).relu()).eval(), torch.randn(1, 5), "net")
     assert build(captured.graph, captured.weights)(torch.randn(7, 5)).shape == (7, 5)
+
+
+def test_a_large_batch_is_tried_where_the_network_may_go_another_way_there() -> None:
+    tried: list[int] = []
+
+    def step(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        if type(x) is torch.Tensor and not torch._subclasses.fake_tensor.is_fake(x):
+            tried.append(x.shape[0])
+        return module.layer(x)
+
+    def split(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([*map(partial(step, module), x.split(64))])
+
+    for function, batches in ((step, [3]), (split, [64, 1])):
+        trace(Of(function).eval(), torch.randn(65, 5), "net")
+        assert tried == batches
+        tried.clear()
 
 
 def test_trying_a_network_draws_no_random_number_of_the_caller() -> None:
