@@ -208,6 +208,14 @@ def test_an_input_of_another_type_than_its_weights_is_refused() -> None:
     assert half.inputs[0].spec.dtype == "float16"
 
 
+def test_an_input_may_be_its_own_weight() -> None:
+    module = nn.Sequential()
+    module.forward = lambda x: nn.functional.linear(x, x)  # type: ignore[method-assign]
+    x = torch.randn(4, 4)
+    captured = trace(module, x)
+    torch.testing.assert_close(build(captured.graph, captured.weights)(x), x @ x.T)
+
+
 class ManyAxes(nn.Module):
     """Two inputs, and a tensor of more axes than a session takes."""
 

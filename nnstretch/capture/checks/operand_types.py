@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnstretch.errors import CannotCapture
-from nnstretch.graph import Graph
+from nnstretch.graph import Graph, ValueRef
 from nnstretch.structure.cuts import WRITERS
 
 
@@ -15,11 +15,12 @@ def check_operand_types(graph: Graph) -> None:
     """
     specs, inputs = graph.specs(), set(graph.input_names)
     for node in graph.nodes:
-        if node.kind not in WRITERS or node.inputs[0] not in inputs:
+        operands = [argument.name for argument in node.args[:2] if isinstance(argument, ValueRef)]
+        if node.kind not in WRITERS or len(operands) < 2 or operands[0] not in inputs:
             continue
-        dtype, needed = (specs[name].dtype for name in node.inputs[:2])
+        dtype, needed = (specs[name].dtype for name in operands)
         if dtype != needed:
             raise CannotCapture(
-                f"cannot capture {graph.name}, its input {node.inputs[0]} is {dtype},"
+                f"cannot capture {graph.name}, its input {operands[0]} is {dtype},"
                 f" {node.kind} {node.name!r} needs {needed}"
             )
