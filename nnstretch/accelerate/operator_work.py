@@ -84,7 +84,7 @@ def matrix_shape(chip: ChipGraph, name: str, box: Box | None = None) -> MatrixSh
         depthwise = groups > 1 and weight[0] == groups and weight[1] == 1
         return MatrixShape(channels, positions, prod(weight[1:]), outputs, depthwise)
     if node.kind == "linear":
-        inputs = chip.specs[node.inputs[1]].shape[1]
+        inputs = chip.specs[node.inputs[0]].shape[-1]
         return MatrixShape(1, prod(sizes[:-1]), inputs, sizes[-1])
     first, second = node.inputs[-2:] if len(node.inputs) > 1 else node.inputs * 2
     inputs = chip.specs[first].shape[-1]

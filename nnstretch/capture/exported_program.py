@@ -199,7 +199,8 @@ def is_guarded_for(program: Any, batch: int) -> bool:
     for node in program.graph.find_nodes(op="placeholder"):
         for size in getattr(node.meta.get("val"), "shape", ()):
             if isinstance(size, torch.SymInt):
-                guards.update(guard.expr for guard in size.node.shape_env.guards)
+                environment: Any = size.node.shape_env
+                guards.update(guard.expr for guard in environment.guards)
     return all(at_batch(guard, batch) for guard in guards)
 
 

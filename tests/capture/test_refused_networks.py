@@ -21,6 +21,7 @@ from nnstretch.export.onnx.convert import export_model
 from nnstretch.partition.pieces import export_whole
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.stretch import stretch
+from nnstretch.structure.slices.mixing import linear_boxes
 
 Step = Callable[[torch.Tensor], torch.Tensor]
 SHAPE = (1, 3, 8, 8)
@@ -214,6 +215,8 @@ def test_an_input_may_be_its_own_weight() -> None:
     x = torch.randn(4, 4)
     captured = trace(module, x)
     torch.testing.assert_close(build(captured.graph, captured.weights)(x), x @ x.T)
+    (node,), specs = captured.graph.nodes, captured.graph.specs()
+    assert linear_boxes(node, ((0, 1), (2, 3)), specs) == {node.inputs[0]: ((0, 3), (0, 4))}
 
 
 class ManyAxes(nn.Module):

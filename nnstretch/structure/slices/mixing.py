@@ -21,10 +21,12 @@ def reduced_axes(node: Node, rank: int) -> tuple[int, ...]:
 
 def linear_boxes(node: Node, box: Box, specs: Specs) -> Reads:
     """Return what a part of a linear layer reads."""
-    source, weight = node.inputs[0], node.inputs[1]
+    source, weight, *biases = refs(node.args)
     width = specs[source].shape[-1]
-    reads = {source: (*box[:-1], (0, width)), weight: (box[-1], (0, width))}
-    for name in node.inputs[2:]:
+    reads: Reads = {source: (*box[:-1], (0, width))}
+    rows = (box[-1], (0, width))
+    reads[weight] = hull(reads[weight], rows) if weight in reads else rows
+    for name in biases:
         reads[name] = (box[-1],)
     return reads
 
