@@ -103,7 +103,8 @@ def add_graph_input(
 def translate_node(builder: GraphBuilder, node: onnx.NodeProto, opset: int) -> None:
     """Translate one node of the file.
 
-    Raises UnsupportedOp without a rule; BrokenFile when the node contradicts itself.
+    Raises UnsupportedOp without a rule; BrokenFile when the node contradicts itself; FixedBatch
+    when it may do so at the second probe only.
     """
     call = NodeContext(builder, node, opset, read_attributes(node, builder.file))
     rule = TRANSLATION_RULES.get(node.op_type)
@@ -123,7 +124,10 @@ def translate_node(builder: GraphBuilder, node: onnx.NodeProto, opset: int) -> N
         OverflowError,
         RuntimeError,
     ) as error:
-        # A rule reads ranks, sizes and attributes as the operator's definition promises them.
+        # A rule reads ranks, sizes and attributes as the operator's definition promises them; at
+        # the second probe's batch, nobody promised them.
+        if builder.input is not None and len(builder.input.probes) > 1:
+            raise FixedBatch(f"{call.location}: {error}") from error
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise BrokenFile(
             f"broken ONNX file, {call.location}, its attributes do not fit its inputs: {reason}"

@@ -68,7 +68,8 @@ def emit_reshape(
     Raises FixedBatch when the target fits one batch size only.
     """
     first = wanted[0]
-    start = flatten_start(x, first)
+    # A constant target says nothing of the other batch sizes.
+    start = flatten_start(x, wanted[:1] if constant_target else wanted)
     if start is not None and start > 0:
         return call.emit("flatten.using_ints", x, start)
     if x.constant and x.varies_with_batch:
@@ -90,14 +91,15 @@ def varying_dimensions(shapes: list[Sizes]) -> list[int]:
     return [i for i, sizes in enumerate(zip(*shapes, strict=True)) if len(set(sizes)) > 1]
 
 
-def flatten_start(x: OnnxValue, wanted: Sizes) -> int | None:
-    """Return the dimension from which on the target is one run of the source, or None."""
-    start = len(wanted) - 1
+def flatten_start(x: OnnxValue, wanted: list[Sizes]) -> int | None:
+    """Return the dimension from which on the targets are one run of the source, or None."""
+    start = len(wanted[0]) - 1
     if any(p.shape[start:] != x.probes[0].shape[start:] for p in x.probes):
         return None
-    if not 0 <= start < x.rank - 1 or x.shape[:start] != wanted[:start]:
+    kept = all(p.shape[:start] == w[:start] for p, w in zip(x.probes, wanted, strict=False))
+    if not 0 <= start < x.rank - 1 or not kept:
         return None
-    return start if wanted[start] == count_elements(x.shape[start:]) else None
+    return start if wanted[0][start] == count_elements(x.shape[start:]) else None
 
 
 def batch_dimension(x: OnnxValue, wanted: Sizes, batch: int) -> int | None:
