@@ -163,6 +163,44 @@ def test_whatever_shows_a_written_memory_shows_what_was_written(
     assert rebuilt(Of(function), torch.randn(2, 4))[1] <= 1e-6
 
 
+def shaped(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    y = layer(x)
+    y.view(x.shape[0], 2, 2)[:, 0].relu_()
+    return y + 1
+
+
+def of_the_batch_twice(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    y = layer(x) @ layer(x).t()
+    y.view(-1)[::2].relu_()
+    return y.sum(1)
+
+
+def half_of_the_batch(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    y = layer(x)
+    y[: x.shape[0] // 2].relu_()
+    return y + 1
+
+
+def last_of_the_batch(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    y = layer(x)
+    y[x.shape[0] - 1].relu_()
+    return y + 1
+
+
+VARYING = [flattened, two_shapes, shaped, of_the_batch_twice, half_of_the_batch, last_of_the_batch]
+
+
+@pytest.mark.parametrize("function", VARYING, ids=lambda function: function.__name__)
+def test_writing_into_a_view_leaves_the_batch_open(
+    function: Callable[[nn.Module, torch.Tensor], torch.Tensor],
+) -> None:
+    captured = trace(module := Of(function).eval(), torch.randn(4, 4), "net")
+    x = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        result = build(captured.graph, captured.weights).eval()(x)
+        torch.testing.assert_close(result, module(x))
+
+
 def check_program(seed: int) -> None:
     """Drawn views and writes are captured as PyTorch computes them, or refused."""
     module, x = ViewProgram(seed).eval(), torch.randn(SHAPE)

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from torch import fx
 
 from nnstretch.capture.checks.data_dependent import place_of
 from nnstretch.capture.constant_folding import ConstantFolder
@@ -185,7 +186,8 @@ class GraphValues:
         if call is None:
             return False
         name, spec = f"{new}_in_{behind.name}", self.specs[old]
-        self.nodes.append(Node(name, *call, (spec,), module_path(view)))
+        op, args = call[0], fx.map_arg(call[1], lambda node: ValueRef(self.name_of(node)))
+        self.nodes.append(Node(name, op, args, (spec,), module_path(view)))
         self.specs[name] = spec
         self.names[behind.name] = name
         return True

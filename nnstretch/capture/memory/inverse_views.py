@@ -36,10 +36,10 @@ PERMUTATIONS = frozenset(
 
 def write_back(
     views: MemoryViews, view: Any, behind: Any, new: ValueRef, old: ValueRef
-) -> tuple[str, tuple[Argument, ...]] | None:
+) -> tuple[str, tuple[Any, ...]] | None:
     """Return the call that makes the new value of a tensor from its old one and a view's new one.
 
-    None where the view has no inverse.
+    Sizes that the view reads off the batch are exported nodes. None where it has no inverse.
     """
     if view in views.unknown:
         return None
@@ -48,17 +48,29 @@ def write_back(
     op, _ = operator_name(view.target)
     whole = views.layout(behind)
     if op in SCATTER_OPERATORS and not view.kwargs:
-        return SCATTER_OPERATORS[op], (old, new, *sizes_in(views, view.args[1:]))
+        return SCATTER_OPERATORS[op], (old, new, *view.args[1:])
     if op == "narrow" and not view.kwargs:
         axis, start, length = sizes_in(views, view.args[1:])
         start = start % whole.shape[axis] if start < 0 else start
         return "slice_scatter", (old, new, axis, start, start + length, 1)
     if op in RESHAPES and views.layout(view).numel() == whole.numel():
-        return "reshape", (new, tuple(whole.shape))
+        return reshape_back(views, behind, new, old)
     if op in PERMUTATIONS:
         axes = axis_order(views, view, whole)
         return "permute", (new, tuple(map(axes.index, range(len(axes)))))
     return None
+
+
+def reshape_back(
+    views: MemoryViews, behind: Any, new: ValueRef, old: ValueRef
+) -> tuple[str, tuple[Argument, ...]]:
+    """Return the call that gives a view's new value the shape behind it, at any batch."""
+    sizes = views.origin(behind).meta["val"].shape
+    varying = [axis for axis, size in enumerate(sizes) if isinstance(size, torch.SymInt)]
+    if len(varying) > 1:
+        return "reshape_as", (new, old)
+    shape = views.layout(behind).shape
+    return "reshape", (new, tuple(-1 if i in varying else size for i, size in enumerate(shape)))
 
 
 def write_piece(
