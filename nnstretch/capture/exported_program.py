@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -64,7 +65,10 @@ def export_program(module: nn.Module, examples: tuple[torch.Tensor, ...], name: 
     try:
         # Broad on purpose: torch.export raises dozens of private types, and each means "not with a
         # varying batch".
-        program = torch.export.export(module, varied, dynamic_shapes=dynamic)
+        # One entry a parameter of forward: `*inputs` is one of several tensors.
+        parameters = inspect.signature(module.forward).bind(*dynamic).arguments
+        shapes = tuple(parameters.values())
+        program = torch.export.export(module, varied, dynamic_shapes=shapes)
     except Exception:
         return export_fixed(module, examples, name)
     if is_faithful(program, module, examples):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import fx, nn
@@ -50,10 +51,24 @@ def trace(
     check_hooks(module, name)
     batch = examples[0].shape[0] if examples[0].dim() else 1
     with silence_python(), eval_mode(module), torch.no_grad():
-        captured = read_program(export_program(module, examples, name), batch, name)
+        program = export_program(module, examples, name)
+        captured = read_program(program, batch, name)
     if not captured.notes:  # autocast converts by itself
         check_operand_types(captured.graph)
-    return captured
+    return replace(captured, notes=(*captured.notes, *batch_notes(program, batch)))
+
+
+def batch_notes(program: Any, batch: int) -> tuple[str, ...]:
+    """Return one note on a program whose batch is fixed; none where it may vary, or is none."""
+    names = set(program.graph_signature.user_inputs)
+    inputs = [node.meta["val"] for node in program.graph.nodes if node.name in names]
+    sizes = [value.shape[0] for value in inputs if value.dim()]
+    if not sizes or any(isinstance(size, torch.SymInt) for size in sizes):
+        return ()
+    return (
+        f"the batch is fixed at {batch}, that of the example: at another one the graph may fail or"
+        " compute something else",
+    )
 
 
 def check_hooks(module: nn.Module, name: str) -> None:

@@ -255,3 +255,38 @@ def test_weights_may_have_the_names_of_operators_and_inputs() -> None:
     assert {weight.name for weight in captured.graph.weights} == {"mean", "mul", "x"}
     rebuilt = build(captured.graph, captured.weights)
     assert relative(rebuilt(x), module(x)) < 1e-6
+
+
+class Variadic(nn.Module):
+    """A layer of any number of inputs, behind as many named ones as it is asked for."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, first: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+        result = self.layer(first)
+        for other in others:
+            result = result + self.layer(other)
+        return result
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_batch_of_inputs_that_forward_does_not_name_may_vary(count: int) -> None:
+    module = Variadic(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)).eval()
+    captured = trace(module, (torch.zeros(2, 7, 8),) * count, "net")
+    inputs = tuple(torch.randn(3, 7, 8) for _ in range(count))
+    with torch.no_grad():
+        result = build(captured.graph, captured.weights).eval()(*inputs)
+        torch.testing.assert_close(result, module(*inputs), rtol=1e-4, atol=1e-5)
+    assert captured.notes == ()
+
+
+def test_a_batch_that_is_fixed_in_the_graph_is_said_to_be() -> None:
+    def scaled(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return layer(x) * (1 / x.shape[0])
+
+    says = "the batch is fixed at 2, that of the example: at another one"
+    with pytest.warns(UserWarning, match=f"net: {says}"):
+        capture(Of(scaled), torch.zeros(2, 4), "net")
+    assert trace(Of(lambda layer, x: layer(x)), torch.zeros(2, 4), "net").notes == ()
