@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
+import onnx
 import pytest
 from support.onnx_graphs import check_agrees, made, node
 
@@ -28,6 +29,18 @@ def test_a_pool_that_rounds_up_has_no_window_inside_the_padding(
             check_agrees(made(path, [pool], shape=("n", 4, *size)))
         pool = node("AveragePool", "x", **settings)
         check_agrees(made(path, [pool], shape=("n", 4, *size)))
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+def test_a_window_inside_the_padding_may_be_declared(op: str, tmp_path: Path) -> None:
+    """ONNX's shape inference counts it, ONNX Runtime leaves it out."""
+    settings = {"kernel_shape": [2, 2], "strides": [3, 3], "pads": [1, 1, 1, 1], "ceil_mode": 1}
+    nodes = [node(op, "x", **settings, out="p"), node("Relu", "p")]
+    path = made(tmp_path / "m.onnx", nodes, shape=(1, 4, 8, 8), opset=11)
+    declared = onnx.load(path).graph.output[0].type.tensor_type.shape.dim
+    assert [size.dim_value for size in declared] == [1, 4, 4, 4]
+    graph = check_agrees(path, batches=(1,)).graph
+    assert graph.specs()[graph.outputs[0]].shape == (1, 4, 3, 3)
 
 
 @pytest.mark.parametrize("pads", PADS)

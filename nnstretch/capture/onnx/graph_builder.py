@@ -97,6 +97,8 @@ class GraphBuilder:
     """Tensor identity -> its transpose, so that tied matrices stay tied."""
     open_batch: bool = False
     """Whether the file leaves the batch open, so that its own -1 stands where the batch is."""
+    drops_windows: bool = False
+    """Whether a pool leaves out a window inside the padding; a file may declare one more."""
     input: OnnxValue | None = None
     batch_size_node: str | None = None
     """The node that reads the batch, once something needs it."""

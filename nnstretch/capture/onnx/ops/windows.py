@@ -56,6 +56,20 @@ def floor_windows(
     return tuple(pairs)
 
 
+def drops_windows(
+    x: OnnxValue,
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+    pads: PadPairs,
+) -> bool:
+    """Return whether rounding up would have a last window start behind the map."""
+    for size, k, s, d, (low, high) in zip(x.shape[2:], kernel, stride, dilation, pads, strict=True):
+        if ceil((size + low + high - (k - 1) * d - 1) / s) * s >= size + low:
+            return True
+    return False
+
+
 def fits_pytorch(pads: PadPairs, largest: tuple[int, ...] | None = None) -> bool:
     """Return whether a PyTorch operator can pad so itself: equal on both sides, not too wide."""
     if any(low != high for low, high in pads):
@@ -127,6 +141,7 @@ def max_pool(call: NodeContext) -> OnnxValue:
         raise call.unsupported_error("it also writes indices")
     stride, dilation, pads = window_settings(call, kernel, x)
     up = bool(call.get_attribute("ceil_mode", 0))
+    call.builder.drops_windows |= up and drops_windows(x, kernel, stride, dilation, pads)
     if up and not fits_pytorch(pads, half(kernel)):
         # PyTorch would not know where the padding of another operator begins.
         pads, up = floor_windows(x, kernel, stride, dilation, pads), False
@@ -152,6 +167,7 @@ def average_pool(call: NodeContext) -> OnnxValue:
     op = f"avg_pool{len(kernel)}d"
     counted = bool(call.get_attribute("count_include_pad", 0))
     up = bool(call.get_attribute("ceil_mode", 0))
+    call.builder.drops_windows |= up and drops_windows(x, kernel, stride, dilation, pads)
     if up and not fits_pytorch(pads, half(kernel)):
         if counted:
             raise call.unsupported_error("unequal padding together with ceil_mode")
