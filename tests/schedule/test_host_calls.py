@@ -171,6 +171,29 @@ def test_a_lost_call_lets_the_host_go() -> None:
     assert clock.wait() == Span(50.0, 110.0, FORK[0], "cpu")
 
 
+@pytest.mark.parametrize("blocks_host", [False, True])
+def test_a_processor_that_is_back_starts_empty_on_the_real_clock_too(blocks_host: bool) -> None:
+    """What it was given before is lost at once and keeps neither it nor the host busy."""
+    dsp = replace(DSP, blocks_host=blocks_host)
+    times_us = {("long", "dsp"): 9e6, ("short", "dsp"): 100.0}
+    outage = Disturbances(fails=(Outage("dsp", 100_000.0, 200_000.0),))
+    lost, short = Task("lost", "long"), Task("short", "short")
+    virtual = VirtualExecutor((CPU, dsp), times_us, disturbances=outage)
+    with ThreadExecutor((CPU, dsp), lambda task: None, times_us, disturbances=outage) as threads:
+        threads.submit(short, dsp)
+        threads.wait()
+        threads.restart()  # by now its threads have started
+        for clock in (virtual, threads):
+            clock.submit(lost, dsp)
+            assert isinstance(clock.wait(), Failure)
+            clock.set_timer(250_000.0, "back")
+            clock.wait()
+            clock.submit(short, dsp)
+            span = clock.wait()
+            assert isinstance(span, Span)
+            assert 250_000.0 <= span.start_us < span.end_us < 5e6
+
+
 @given(
     st.floats(0.0, 500.0),
     st.floats(0.0, 500.0),

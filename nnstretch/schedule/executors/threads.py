@@ -156,14 +156,17 @@ class ThreadExecutor:
         if not self._is_started:
             self._start()
         self._in_flight[processor.name] += 1
-        now_us, slot, key = self.now_us, None, (task.work, processor.name)
+        now_us, slot, host_us, key = self.now_us, None, 0.0, (task.work, processor.name)
         if key in self._durations_us:
             begin_us, enqueue_us = min(self._moment_us, now_us), self._enqueue_us.get(key, 0.0)
             duration_us = self._durations_us[key]
             slot = self._timetable.enqueue(processor, begin_us, enqueue_us, duration_us, ready_us)
+            host_us, lost_us = slot.host_us, self._lost_us(processor.name, now_us)
+            if slot.end_us > lost_us:
+                host_us = self._timetable.cut(processor, lost_us)
         self._inbox[processor.name].put(QueuedTask(task, now_us, slot))
         if slot is not None:
-            sleep_until(self._clock.at_s(slot.host_us))
+            sleep_until(self._clock.at_s(host_us))
 
     def call(self, what: Hashable) -> None:
         """Send a message from any thread: `wait` returns a TimerEvent of it at once.
@@ -261,9 +264,7 @@ class ThreadExecutor:
 
         `caught`: on a processor's thread sys.exit(), too, ends the task and not the thread.
         """
-        lost_us = queued.submitted_us if processor in self._lost else inf
-        if lost_us == inf and self._disturbances.fails:
-            lost_us = self._disturbances.lost_us(processor, queued.submitted_us)
+        lost_us = self._lost_us(processor, queued.submitted_us)
         try:
             if lost_us < inf and lost_us <= self.now_us:
                 raise processor_failed(processor, lost_us)
@@ -273,6 +274,11 @@ class ThreadExecutor:
                 self._lost.add(processor)  # its backend said so: its queue must not start
             where = f"{queued.task.name} failed, processor {processor}"
             return Failure(self.now_us, queued.task, processor, contained(error, where)), False
+
+    def _lost_us(self, processor: str, submitted_us: float) -> float:
+        """Return when a processor loses what it was given at a time; infinity for never."""
+        is_lost = processor in self._lost
+        return submitted_us if is_lost else self._disturbances.lost_us(processor, submitted_us)
 
     def _run_timed(self, queued: QueuedTask, processor: str, lost_us: float) -> tuple[Span, bool]:
         """Do the work, wait for the end of its slot, and return whether it was late."""
@@ -286,7 +292,7 @@ class ThreadExecutor:
             duration_us = self._durations_us[task.work, processor]
             end_us = self._disturbances.end_us(processor, begin_us, duration_us)
             late = self.now_us > end_us
-            self._ends_us[task.name] = end_us
+            self._ends_us[task.name] = min(end_us, lost_us)
             sleep_until(clock.at_s(min(end_us, lost_us)))
         if (end_s := perf_counter()) > clock.at_s(lost_us):
             raise processor_failed(processor, lost_us)

@@ -119,8 +119,13 @@ class Timetable:
         self._host_free_us = end_us if processor.blocks_host else enqueued_us
         return enqueued_us, start_us, end_us
 
-    def cut(self, processor: Processor, at_us: float) -> None:
-        """End all that a lost processor had booked, and a call that holds the host, at a time."""
-        self._free_us[processor.name] = at_us
-        if processor.blocks_host:
-            self._host_free_us = min(self._host_free_us, at_us)
+    def cut(self, processor: Processor, at_us: float) -> float:
+        """End all that a lost processor had booked, and a call that holds the host, at a time.
+
+        Return when the host thread is free.
+        """
+        with self._lock:
+            self._free_us[processor.name] = at_us
+            if processor.blocks_host:
+                self._host_free_us = min(self._host_free_us, at_us)
+            return self._host_free_us
