@@ -101,6 +101,8 @@ class StaticExecutor:
         self._idle = spin_buffer() if any(worker.awake_s for worker in every) else b""
         self._threads = [self._thread(worker) for worker in every if worker is not caller]
         self._gone: list[StaticWorker] = []
+        self._waits_from_s = 0.0
+        """Waiting before this does not count."""
 
     def start(self) -> None:
         """Start every thread and wait until each has made its calls; where one raises, end all."""
@@ -163,6 +165,7 @@ class StaticExecutor:
 
     def restart_waits(self) -> None:
         """Count the workers' waiting from now on; nothing may be on its way."""
+        self._waits_from_s = perf_counter()
         for worker in chain.from_iterable(self.workers):
             worker.starved_s = worker.blocked_s = 0.0
 
@@ -233,7 +236,7 @@ class StaticExecutor:
         """Wait for a step to pass item `past`, and add the time to the worker's statistics."""
         began_s = perf_counter()
         self._await(worker.wakeup, worker.awake_s, needed, past, item)
-        waited_s = perf_counter() - began_s
+        waited_s = perf_counter() - max(began_s, self._waits_from_s)
         if past == item:
             worker.starved_s += waited_s
         else:

@@ -9,7 +9,7 @@ import json
 import threading
 from dataclasses import replace
 from pathlib import Path
-from time import sleep
+from time import perf_counter, sleep
 
 import numpy as np
 import pytest
@@ -146,6 +146,19 @@ def test_a_warm_up_may_be_left_out_of_the_statistics() -> None:
         pipeline.push(full(1))
         with pytest.raises(Stuck, match="1 items are on their way or wait to be read"):
             pipeline.restart_statistics()
+
+
+def test_waiting_before_statistics_began_anew_does_not_count() -> None:
+    idle_s = 0.2
+    with Pipeline(chain(2)) as pipeline:
+        pipeline.run(full(0))
+        sleep(idle_s)
+        began_s = perf_counter()
+        pipeline.restart_statistics()
+        pipeline.run(full(1))
+        ended_s = perf_counter()
+        waited_us = [row.starved_us + row.blocked_us for row in pipeline.statistics()]
+    assert all(0 <= us <= (ended_s - began_s) * 1e6 for us in waited_us)
 
 
 def test_a_core_that_is_not_there_is_refused_and_not_silently_ignored() -> None:
