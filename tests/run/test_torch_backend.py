@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,8 @@ from support.within import said_by_fork
 
 from nnstretch.bundle.bundle import Bundle
 from nnstretch.bundle.manifest import Manifest, Port
-from nnstretch.errors import BadInput, BrokenFile, UnknownName
+from nnstretch.errors import BadInput, BrokenFile, UnknownName, UnsupportedOp
+from nnstretch.graph import TensorSpec
 from nnstretch.run import Session
 from nnstretch.run.loaded_network import LoadedNetwork
 
@@ -120,6 +122,38 @@ def test_inputs_and_outputs_go_by_name_whatever_their_order_in_the_file() -> Non
     assert isinstance(found, dict)
     assert np.array_equal(found["y"], values["a"] - values["b"])
     assert np.array_equal(found["z"], -values["a"])
+
+
+def test_no_output_shares_memory_with_another_or_with_an_input() -> None:
+    x, y = (Port(name, TensorSpec((1, 8))) for name in ("x", "y"))
+    flat, same = (Port(name, TensorSpec((8,))) for name in ("flat", "same"))
+    nodes = [
+        onnx.helper.make_node("Neg", ["x"], ["y"]),
+        onnx.helper.make_node("Reshape", ["y", "one_axis"], ["flat"]),
+        onnx.helper.make_node("Reshape", ["x", "one_axis"], ["same"]),
+    ]
+    weights, ports = {"one_axis": np.array([-1])}, [y, flat, same]
+    network = LoadedNetwork(one_file(model_bytes(nodes, [x], ports, weights), [x], ports), "torch")
+    values = network.random_inputs(0)
+    network.compute("f", values)
+    pairs = combinations([values[port.name] for port in (x, *ports)], 2)
+    assert not any(np.may_share_memory(first, second) for first, second in pairs)
+
+
+@pytest.mark.parametrize("kind", ["float16", "float64"])
+def test_other_floating_numbers_are_refused_as_a_limit_of_the_backend(kind: str) -> None:
+    x, y = (Port(name, TensorSpec((1, 8), kind)) for name in ("x", "y"))
+    model = onnx.load_model_from_string(
+        model_bytes([onnx.helper.make_node("Relu", ["x"], ["y"])], [x], [y], {})
+    )
+    for value in (*model.graph.input, *model.graph.output):
+        kinds = {"float16": onnx.TensorProto.FLOAT16, "float64": onnx.TensorProto.DOUBLE}
+        value.type.tensor_type.elem_type = kinds[kind]
+    with pytest.raises(UnsupportedOp) as refusal:
+        LoadedNetwork(one_file(model.SerializeToString(), [x], [y]), "torch")
+    assert str(refusal.value) == (
+        "cannot run bundle by backend torch, member f.onnx, it computes in float32, x is " + kind
+    )
 
 
 def test_a_file_that_is_not_what_its_manifest_says_or_no_file_is_named() -> None:

@@ -4,7 +4,7 @@ reader. No pickle is opened.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,14 @@ import numpy as np
 from nnstretch.bundle.manifest import Subgraph
 from nnstretch.bundle.model_files.check import member_label
 from nnstretch.bundle.model_files.edges import TensorInfo, check_names, check_read
-from nnstretch.errors import BadInput, BrokenFile, CannotCapture, NnstretchError, UnsupportedOp
+from nnstretch.errors import (
+    BadInput,
+    BrokenFile,
+    CannotCapture,
+    NnstretchError,
+    UnsupportedOp,
+    one_line,
+)
 from nnstretch.run.backends.io_check import check_outputs, first_line, refusal_label
 
 if TYPE_CHECKING:
@@ -47,8 +54,12 @@ class OnnxModule:
             if isinstance(error, (UnsupportedOp, CannotCapture)):
                 kind, where = type(error), refusal_label(subgraph, bundle, "torch")
             raise kind(f"{where}, PyTorch cannot load it ({failure_reason(error)})") from error
-        check_read(self.where, subgraph.inputs, _tensor_info(program.inputs))
-        check_names(self.where, "writes", subgraph.outputs, _tensor_info(program.outputs))
+        reads, writes = _tensor_info(program.inputs), _tensor_info(program.outputs)
+        _check_computed_types(
+            refusal_label(subgraph, bundle, "torch"), subgraph, {**reads, **writes}
+        )
+        check_read(self.where, subgraph.inputs, reads)
+        check_names(self.where, "writes", subgraph.outputs, writes)
         self.module: nn.Module = program.module
         self._reads, self._writes = list(program.inputs), list(program.outputs)
         self._ports = subgraph.output_names
@@ -70,34 +81,41 @@ class TorchBackend:
     """Computes one sub-graph on the calling thread, in float32; several may call at once."""
 
     def __init__(self, subgraph: Subgraph, model: bytes, bundle: str, threads: int = 1) -> None:
-        self._layers, self._ports, self._threads = (
-            OnnxModule(subgraph, model, bundle),
-            subgraph.outputs,
-            threads,
-        )
+        self._layers = OnnxModule(subgraph, model, bundle)
+        self._ports, self._threads = subgraph.outputs, threads
 
     def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
         """Run the sub-graph; see `Backend`. Raises BrokenFile when PyTorch refuses."""
         import torch
 
         try:
+            given = {name: torch.from_numpy(array) for name, array in inputs.items()}
             with torch.inference_mode(), intra_op_threads(self._threads):
-                tensors = self._layers(
-                    {name: torch.from_numpy(array) for name, array in inputs.items()}
-                )
+                tensors = self._layers(given)
         except Exception as error:
             raise BrokenFile(
                 f"{self._layers.where}, PyTorch cannot run it ({first_line(error)})"
             ) from error
-        outputs = [apart_from(inputs, tensor.numpy()) for tensor in tensors]
+        outputs = apart(tensors, given.values())
         check_outputs(self._layers.where, self._ports, outputs)
         return outputs
 
 
-def apart_from(inputs: Mapping[str, np.ndarray], output: np.ndarray) -> np.ndarray:
-    """Return an output in memory of its own: a reshape's is that of its input, the caller's."""
-    shared = any(np.may_share_memory(output, array) for array in inputs.values())
-    return output.copy() if shared else output
+def apart(tensors: Sequence[Tensor], given: Iterable[Tensor]) -> list[np.ndarray]:
+    """Return outputs, each in memory of its own: a reshape's is that of what it reads, such as the
+    caller's input or another output.
+    """
+    taken, outputs = set(map(memory_of, given)), list[np.ndarray]()
+    for tensor in tensors:
+        memory, array = memory_of(tensor), tensor.numpy()
+        outputs.append(array.copy() if memory in taken else array)
+        taken.add(memory)
+    return outputs
+
+
+def memory_of(tensor: Tensor) -> int:
+    """Return where the memory begins that a tensor and its views share."""
+    return tensor.untyped_storage().data_ptr()
 
 
 @contextmanager
@@ -124,6 +142,17 @@ def intra_op_threads(threads: int) -> Iterator[None]:
 def failure_reason(error: Exception) -> str:
     """Return an error as one line."""
     return str(error)[:300] if isinstance(error, NnstretchError) else first_line(error)
+
+
+def _check_computed_types(
+    where: str, subgraph: Subgraph, computed: Mapping[str, TensorInfo]
+) -> None:
+    """Raise UnsupportedOp for a port of other floating numbers than those it is computed in."""
+    for port in (*subgraph.inputs, *subgraph.outputs):
+        tensor, kind = computed.get(port.name), port.spec.dtype
+        if port.spec.is_floating and tensor is not None and tensor.dtype == "float32" != kind:
+            name = one_line(port.name[:80])
+            raise UnsupportedOp(f"{where}, it computes in float32, {name} is {kind}")
 
 
 def _tensor_info(specs: Mapping[str, TensorSpec]) -> dict[str, TensorInfo]:
