@@ -35,7 +35,8 @@ class Joining:
 
     def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
         self.runs += 1
-        return [self.factor * np.concatenate(list(inputs.values()), self.axis)]
+        whole = np.concatenate(list(inputs.values()), self.axis)
+        return [(self.factor * whole).astype(whole.dtype)]
 
 
 class Adding:
@@ -53,10 +54,12 @@ def port(name: str, shape: Sequence[int], dtype: str = "float32", scale: float =
     return Port(name, TensorSpec(tuple(shape), dtype), scale=scale)
 
 
-def network(shapes: Sequence[Sequence[int]], whole: Sequence[int]) -> Manifest:
+def network(
+    shapes: Sequence[Sequence[int]], whole: Sequence[int], dtype: str = "float32"
+) -> Manifest:
     """`x` goes to branches of these shapes, which meet in `whole`."""
-    ends = [port(f"e{number}", shape) for number, shape in enumerate(shapes)]
-    start, end = port("x", (1, 2)), port("end", whole)
+    ends = [port(f"e{number}", shape, dtype) for number, shape in enumerate(shapes)]
+    start, end = port("x", (1, 2), dtype), port("end", whole, dtype)
     subs = [subgraph(f"b{number}", "cpu", b"", [start], [one]) for number, one in enumerate(ends)]
     return Manifest(
         "m",
@@ -113,6 +116,15 @@ def test_a_merge_that_does_more_is_run(merge: Joining) -> None:
     found = computed(bound_session, np.ones((1, 2), np.float32))
     parts = {f"e{number}": np.full((1, 2, 2), 2.0 + number, np.float32) for number in range(2)}
     assert np.array_equal(found, merge.run(parts)[0])
+
+
+def test_a_merge_of_truth_values_is_run() -> None:
+    manifest = network([(1, 2), (1, 3)], (1, 5), "bool")
+    merge = Joining(1)
+    assert in_place_merges(manifest, backends(manifest, merge)) == {}  # type: ignore[arg-type]
+    bound_session = BoundNetwork(manifest, backends(manifest, merge))  # type: ignore[arg-type]
+    assert computed(bound_session, np.zeros((1, 2), bool)).tolist() == [[True] * 5]
+    assert merge.runs == 1
 
 
 def test_parts_that_somebody_else_reads_or_that_leave_the_network_stay_apart() -> None:
