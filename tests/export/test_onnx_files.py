@@ -11,11 +11,19 @@ import torch
 from onnx import TensorProto, helper
 from torch import nn
 
+from nnstretch.bundle.manifest import Port
 from nnstretch.capture.rebuild_module import build
 from nnstretch.capture.torch_export import trace
 from nnstretch.errors import Mismatch, UnsupportedOp
 from nnstretch.export.onnx import convert, rename_io
-from nnstretch.export.onnx.convert import OnnxRunner, check_close, close_shapes, export_model
+from nnstretch.export.onnx.convert import (
+    OnnxRunner,
+    check_close,
+    close_shapes,
+    export_model,
+    merge_onnx,
+)
+from nnstretch.graph import TensorSpec
 
 
 def test_sizes_that_the_exporter_left_open_are_said() -> None:
@@ -39,6 +47,18 @@ def test_a_file_that_onnx_runtime_refuses_is_said_in_one_line() -> None:
     with pytest.raises(UnsupportedOp, match=r"ONNX Runtime refuses it: .*nowhere") as refusal:
         OnnxRunner(model.SerializeToString())
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("kind", ["bool", "int64", "float16", "float32"])
+def test_branches_meet_in_their_own_element_type(kind: str) -> None:
+    ends = [Port(name, TensorSpec((1, 2), kind)) for name in ("a", "b")]
+    whole = Port("y", TensorSpec((1, 4), kind))
+    parts = {port.name: np.array([[n, 1]], kind) for n, port in enumerate(ends)}
+
+    merged = OnnxRunner(merge_onnx(ends, whole, 1, {})).run_named(parts)["y"]
+
+    assert merged.dtype == kind
+    assert merged.tolist() == [[0, 1, 1, 1]]
 
 
 def sizes_of(model: onnx.ModelProto) -> dict[str, list[int]]:

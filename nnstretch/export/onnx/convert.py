@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import torch
-from onnx import TensorProto, helper
+from onnx import helper
 from torch import nn
 
 from nnstretch.bundle.manifest import Port
@@ -158,15 +158,16 @@ def with_metadata(model: onnx.ModelProto, notes: Mapping[str, str]) -> bytes:
     return bytes(model.SerializeToString(deterministic=True))
 
 
-def float_value(port: Port) -> onnx.ValueInfoProto:
-    """Return a float32 tensor's description in an ONNX graph."""
-    return helper.make_tensor_value_info(port.name, TensorProto.FLOAT, port.spec.shape)
+def value_info(port: Port) -> onnx.ValueInfoProto:
+    """Return a tensor's description in an ONNX graph."""
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(port.spec.dtype))
+    return helper.make_tensor_value_info(port.name, kind, port.spec.shape)
 
 
 def merge_onnx(sources: Sequence[Port], target: Port, axis: int, notes: Mapping[str, str]) -> bytes:
     """Return an ONNX file of a meeting point: outputs side by side."""
-    inputs = list(map(float_value, sources))
-    output = float_value(target)
+    inputs = list(map(value_info, sources))
+    output = value_info(target)
     names = [port.name for port in sources]
     node = helper.make_node("Concat", names, [target.name], name="merge", axis=axis)
     model = helper.make_model(
