@@ -22,7 +22,7 @@ from nnstretch.export.onnx.network_file import NetworkFile
 from nnstretch.export.onnx.network_file import network_file as export_network
 from nnstretch.export.onnx.sections import (
     SectionFile,
-    check_outputs,
+    check_pieces,
     compare_with_network,
     outputs_of,
     run_in_sequence,
@@ -95,7 +95,7 @@ def export_partition(
     options = stage_options or StageOptions()
     graph = partition.graph
     check_repeatable(graph, graph.name)
-    check_outputs(graph.name, graph.input_names, graph.outputs)  # stages write each value once
+    check_pieces(graph, partition.subgraphs)
     examples = draw_inputs(graph, options.seed)
     tell = progress or (lambda *_: None)
     files = export_stages(partition, weights, examples, tell, network_file)

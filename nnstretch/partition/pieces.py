@@ -18,7 +18,7 @@ from nnstretch.export.bundle import check_readable
 from nnstretch.export.onnx.convert import OnnxRunner
 from nnstretch.export.onnx.sections import (
     SectionFile,
-    check_outputs,
+    check_pieces,
     compare_with_network,
     outputs_of,
     section_file,
@@ -39,7 +39,7 @@ def export_pieces(
     Each reads what those before it wrote. Raises Mismatch, UnsupportedOp.
     """
     check_repeatable(graph, graph.name)
-    check_outputs(graph.name, graph.input_names, graph.outputs)  # stages write each value once
+    check_pieces(graph, pieces)
     values = draw_inputs(graph, 0)
     ports: dict[str, Port] = {}
     files: dict[str, bytes] = {}

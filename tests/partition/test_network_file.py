@@ -108,3 +108,29 @@ def test_outputs_that_are_one_value_are_refused_in_any_number_of_pieces(
         with pytest.raises(UnsupportedOp, match=says):
             export_pieces(graph, weights, partition.subgraphs, lambda *_: None)
     assert not list(tmp_path.iterdir())
+
+
+class WithAnchors(Twice):
+    """A head that gives a table of its own beside what it computes."""
+
+    def __init__(self) -> None:
+        super().__init__(is_input=False)
+        self.register_buffer("anchors", torch.ones(1, 4))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return super().forward(x)[0], self.anchors
+
+
+def test_an_output_that_is_a_weight_is_written_by_the_whole_network_and_by_no_piece(
+    tmp_path: Path,
+) -> None:
+    captured = trace(WithAnchors().eval(), torch.zeros(1, 3, 8, 8), "net")
+    graph, weights = captured.graph, captured.weights
+    pieces = partitions(graph, load_soc("mi9"), PartitionRequest(2))[0]
+    says = r"cannot export net to ONNX in pieces, it returns its weight unchanged \(anchors\)"
+    with pytest.raises(UnsupportedOp, match=says):
+        export_partition(pieces, weights, tmp_path / "net.nns")
+    with pytest.raises(UnsupportedOp, match=says):
+        export_pieces(graph, weights, pieces.subgraphs, lambda *_: None)
+    whole = export_pieces(graph, weights, [graph], lambda *_: None)
+    assert whole.manifest.output_names == graph.outputs

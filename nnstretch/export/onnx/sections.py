@@ -124,6 +124,20 @@ def check_outputs(name: str, inputs: Sequence[str], outputs: Sequence[str]) -> N
             )
 
 
+def check_pieces(graph: Graph, pieces: Sequence[Graph]) -> None:
+    """Check that pieces of a network write each of its outputs, and each once.
+
+    Raises UnsupportedOp.
+    """
+    check_outputs(graph.name, graph.input_names, graph.outputs)
+    written = set(chain.from_iterable(piece.outputs for piece in pieces))
+    if constants := [output for output in graph.outputs if output not in written]:
+        raise UnsupportedOp(
+            f"cannot export {graph.name} to ONNX in pieces, it returns its weight unchanged"
+            f" ({constants[0]}), choose other outputs with --outputs"
+        )
+
+
 def ports_of(values: Mapping[str, torch.Tensor]) -> tuple[Port, ...]:
     """Return a port for each tensor."""
     return tuple(
