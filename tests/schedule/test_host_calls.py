@@ -183,7 +183,8 @@ def test_a_processor_that_is_back_starts_empty_on_the_real_clock_too(blocks_host
         threads.submit(short, dsp)
         threads.wait()
         threads.restart()  # by now its threads have started
-        for clock in (virtual, threads):
+        clocks: tuple[VirtualExecutor | ThreadExecutor, ...] = (virtual, threads)
+        for clock in clocks:
             clock.submit(lost, dsp)
             assert isinstance(clock.wait(), Failure)
             clock.set_timer(250_000.0, "back")
