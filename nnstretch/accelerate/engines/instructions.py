@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from nnstretch.accelerate.engines.layer_work import LayerWork, Stream
 from nnstretch.accelerate.engines.placed_program import PlacedProgram
-from nnstretch.accelerate.engines.program import ChipStep
+from nnstretch.accelerate.engines.program import ChipStep, Reading, Storage
 from nnstretch.accelerate.engines.tiling import (
     Tiling,
     result_tile_bytes,
@@ -20,6 +20,9 @@ from nnstretch.accelerate.engines.tiling import (
 from nnstretch.accelerate.machine.rates import HOST, MATRIX, PORT, VECTOR, ChipRates
 from nnstretch.chip.boxes import Box
 from nnstretch.chip.instances import DDR, LOCAL, SHARED, Instruction, Region
+
+PASSING = "passing"
+"""Where the bytes of a copy wait between being read and written in one memory: two places."""
 
 
 def instructions_of(placed: PlacedProgram, rates: ChipRates) -> tuple[Instruction, ...]:
@@ -40,6 +43,8 @@ class Emitter:
         self.kernel = -1
         self.step = 0
         self.queued_tiles = 0
+        self.copies = 0
+        """Those within a memory."""
 
     def add_step(self, step: ChipStep) -> None:
         """Add the instructions of a step, with a launch before a new kernel."""
@@ -70,25 +75,39 @@ class Emitter:
         )
 
     def add_concatenation(self, step: ChipStep) -> None:
-        """Add one copy for each piece."""
+        """Add the copies of each piece."""
         target = self.placed.program.storages[step.writes]
-        cores = target.binding.cores
         region = self.placed.region(step.writes)
         for index, reading in enumerate(step.readings):
             source = self.placed.program.storages[reading.storage]
-            size_bytes = self.placed.program.chip.bytes_of(reading.tensor, reading.box)
-            engine, cost_us = PORT, self.rates.exchange_us(size_bytes / cores, cores)
-            if (source.scope, target.scope) != (LOCAL, LOCAL):
-                engine = self.rates.engine(source.scope, target.scope)
-                cost_us = self.rates.transfer_us(size_bytes, source.scope, target.scope, cores)
-            reads = (self.placed.region(reading.storage),)
-            writes = (region.share(index, len(step.readings)),)
+            part = region.share(index, len(step.readings))
             # The first piece of what comes back takes all of its place.
             if source.box == target.box and (index or step.number > target.first_step):
-                writes = (share_of_box(region, reading.box, target.box),)
+                part = share_of_box(region, reading.box, target.box)
             elif source.box == target.box:
-                writes = (region,)
-            self.emit(f"{step.name} {reading.storage}", engine, cost_us, reads, writes, size_bytes)
+                part = region
+            self.add_copy(f"{step.name} {reading.storage}", reading, target, part)
+
+    def add_copy(self, name: str, reading: Reading, target: Storage, part: Region) -> None:
+        """Add the copy of a piece: one crossing, or two within a memory outside of the cores."""
+        rates, cores = self.rates, target.binding.cores
+        origin = self.placed.program.storages[reading.storage].scope
+        size_bytes = self.placed.program.chip.bytes_of(reading.tensor, reading.box)
+        source = self.placed.region(reading.storage)
+        if origin != target.scope:
+            engine = rates.engine(origin, target.scope)
+            cost_us = rates.transfer_us(size_bytes, origin, target.scope, cores)
+            self.emit(name, engine, cost_us, (source,), (part,), size_bytes)
+        elif origin == LOCAL:
+            cost_us = rates.exchange_us(size_bytes / cores, cores)
+            self.emit(name, PORT, cost_us, (source,), (part,), size_bytes)
+        else:
+            cost_us = rates.transfer_us(size_bytes, origin, origin, cores)
+            passing = Region(PASSING, self.copies % 2, self.copies % 2 + 1)
+            self.copies += 1
+            load, store = rates.engine(origin, LOCAL), rates.engine(LOCAL, origin)
+            self.emit(f"{name} load", load, cost_us, (source,), (passing,), size_bytes)
+            self.emit(f"{name} store", store, cost_us, (passing,), (part,), size_bytes)
 
     def add_layer(self, step: ChipStep) -> None:
         """Add the tile loop of a layer."""

@@ -15,7 +15,7 @@ from nnstretch.accelerate.steps.binding import BoundInstance, plain_binding
 from nnstretch.accelerate.steps.layers import layers_of
 from nnstretch.accelerate.steps.movement import Concatenation, concatenations, sources_of
 from nnstretch.accelerate.steps.slicing import Writers
-from nnstretch.chip.boxes import Box, box_elements
+from nnstretch.chip.boxes import Box, box_elements, hull, intersect
 from nnstretch.chip.instances import DDR, Binding, Group, Instance
 
 
@@ -138,11 +138,13 @@ class ProgramBuilder:
 
     def add_concatenation(self, kernel: int, concatenation: Concatenation) -> None:
         """Add a step that makes pieces one for a reader."""
+        tensor, box = concatenation.tensor, concatenation.box
         readings: list[Reading] = []
         for piece in concatenation.pieces:
             storage = self.place[piece.writer, piece.tensor]
-            readings.append(self.read(storage, piece.tensor, piece.box))
-        tensor, box = concatenation.tensor, concatenation.box
+            needed = intersect(piece.box, box)
+            assert needed is not None, "pieces overlap what is read"
+            readings.append(self.read(storage, tensor, needed))
         name = f"{concatenation.reader}/+{tensor}"
         self.store(name, tensor, box, self.inner_scope)
         self.place[concatenation.reader, tensor] = name
@@ -164,7 +166,9 @@ class ProgramBuilder:
                 if tensor in self.chip.weights or tensor in layer or not box_elements(box):
                     continue
                 storage = self.storage_read(instance, tensor, box)
-                readings.setdefault(storage, self.read(storage, tensor, box))
+                if storage in readings:
+                    box = hull(readings[storage].box, box)
+                readings[storage] = self.read(storage, tensor, box)
         writes = self.result_storage(instance, layer, readings)
         self.place[instance.name, layer[-1]] = writes
         boxes = {name: instance.boxes[name] for name in layer}
