@@ -11,13 +11,18 @@ from dataclasses import dataclass
 from math import prod
 
 from nnstretch.accelerate.chip_graph import ChipGraph
-from nnstretch.chip.boxes import Box, box_shape, whole
-from nnstretch.structure.arguments import conv_groups
+from nnstretch.chip.boxes import Box, box_elements, box_shape, whole
+from nnstretch.graph import Node, refs
+from nnstretch.structure.arguments import argument, conv_groups
 from nnstretch.structure.macs import CONVOLUTIONS
+from nnstretch.structure.slices.rules import input_boxes
 from nnstretch.structure.slices.windows import window_geometry
 
 PRODUCTS = frozenset({"matmul", "bmm", "mm", "addmm", "baddbmm"})
 MATRIX_KINDS = CONVOLUTIONS | PRODUCTS | {"linear"}
+_MIXING = "softmax _softmax log_softmax layer_norm rms_norm group_norm instance_norm"
+MIXING = frozenset(_MIXING.split())
+"""Kinds of which an element of the output needs others of its row, channel or group."""
 _OPERATIONS = {
     "softmax": (3, 2),  # maximum, difference, sum; exponential, division
     "log_softmax": (4, 2),
@@ -86,12 +91,46 @@ def matrix_shape(chip: ChipGraph, name: str, box: Box | None = None) -> MatrixSh
     if node.kind == "linear":
         inputs = chip.specs[node.inputs[0]].shape[-1]
         return MatrixShape(1, prod(sizes[:-1]), inputs, sizes[-1])
-    first, second = node.inputs[-2:] if len(node.inputs) > 1 else node.inputs * 2
+    first, second = product_operands(node)
     inputs = chip.specs[first].shape[-1]
     weighted = chip.roots[second] in chip.weights
     if weighted:
         return MatrixShape(1, prod(sizes[:-1]), inputs, sizes[-1])
     return MatrixShape(prod(sizes[:-2]), sizes[-2], inputs, sizes[-1], weighted=False)
+
+
+def product_operands(node: Node) -> tuple[str, str]:
+    """Return the two tensors of a product of matrices; an addend stands before them."""
+    first, second = list(refs(node.args))[-2:]
+    return first, second
+
+
+def row_weight(chip: ChipGraph, name: str) -> str | None:
+    """Return the weight whose rows pass through the unit, the first operand; None without one."""
+    if chip.nodes[name].kind not in PRODUCTS:
+        return None
+    first, second = (chip.roots[operand] for operand in product_operands(chip.nodes[name]))
+    return first if first in chip.weights and second not in chip.weights else None
+
+
+def row_weight_bytes(chip: ChipGraph, name: str, box: Box) -> int:
+    """Return the bytes of the first operand behind a part of a product, 0 where it is no weight."""
+    root = row_weight(chip, name)
+    return 0 if root is None else chip.bytes_of(root, chip.weight_boxes(name, box)[root])
+
+
+def mixed_elements(chip: ChipGraph, name: str) -> int:
+    """Return of how many elements a softmax or norm forms one of its output; 1 of others."""
+    node = chip.nodes[name]
+    if node.kind not in MIXING:
+        return 1
+    sizes = node.output.shape
+    if node.kind == "instance_norm":
+        return max(1, prod(sizes[2:]))
+    if node.kind == "group_norm":
+        return max(1, prod(sizes[1:]) // argument(node, 1))
+    corner = tuple((0, 1) for _ in sizes)
+    return max(1, box_elements(input_boxes(node, corner, chip.specs)[node.inputs[0]]))
 
 
 def weight_bytes(chip: ChipGraph, name: str, box: Box | None = None) -> int:

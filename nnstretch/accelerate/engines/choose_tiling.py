@@ -21,6 +21,7 @@ from nnstretch.accelerate.engines.slots import (
 )
 from nnstretch.accelerate.engines.tiling import (
     Tiling,
+    head_tiles,
     stream_tile_bytes,
     stream_tiles,
     tile_shape,
@@ -59,11 +60,10 @@ def choose_tiling(
 
 
 def base_loops(work: LayerWork, rates: ChipRates) -> Iterator[Tiling]:
-    """Yield loops of one row tile; last the one that loads what is added to products by rows."""
-    for outputs, inputs in channel_tiles(work, rates):
-        yield Tiling(outputs, inputs, 1)
-    if adds_weights(work):
-        yield Tiling(1, 1, 1, weights_by_rows=True)
+    """Yield loops of one row tile; last those that load what is added to products by rows."""
+    for weights_by_rows in (False, True) if adds_weights(work) else (False,):
+        for outputs, inputs in channel_tiles(work, rates):
+            yield Tiling(outputs, inputs, 1, weights_by_rows=weights_by_rows)
 
 
 def adds_weights(work: LayerWork) -> bool:
@@ -76,7 +76,9 @@ def loop_counts(
 ) -> Iterator[Tiling]:
     """Yield tile loops of some channel tiles that may fit; operands stay where it saves moves."""
     rows_tried = row_tiles(work)
-    saves = base.outputs > 1 and any(stream.kept for stream in work.streams)
+    saves = base.outputs > head_tiles(work.shape, base) and any(
+        stream.kept for stream in work.streams
+    )
     for resident in (False, True) if saves else (False,):
         finest = replace(base, rows=rows_tried[-1], resident=resident)
         if not fits(finest, work, rates, local_gaps, shared_gaps):
@@ -112,11 +114,21 @@ def fitting_rows(
 def channel_tiles(work: LayerWork, rates: ChipRates) -> Iterator[tuple[int, int]]:
     """Yield tile counts of output channels, then of the sum as well."""
     shape = work.shape
-    if shape is None or not shape.weighted:
+    if shape is None:
         yield 1, 1
         return
     units = shape.count if shape.count > 1 else -(-shape.outputs // rates.columns)
     sums = divisors(-(-shape.inputs // rates.rows))
+    if not shape.weighted:
+        heads = divisors(shape.count)
+        streamed = any(stream.columns for stream in work.streams)
+        columns = divisors(-(-shape.outputs // rates.columns))[1:] if streamed else []
+        yield from ((outputs, 1) for outputs in heads)
+        yield from ((shape.count * outputs, 1) for outputs in columns)
+        if streamed:
+            most = shape.count * columns[-1] if columns else shape.count
+            yield from ((most, inputs) for inputs in sums[1:])
+        return
     if rates.accelerator.matrix.weight_tiles:
         yield units, sums[-1]
         return
@@ -159,14 +171,15 @@ def engine_times(work: LayerWork, tiling: Tiling, rates: ChipRates) -> dict[str,
     if work.shape is not None:
         busy[MATRIX] = rates.matrix_us(tile_shape(work.shape, tiling, rates)) * tiling.tiles
     if work.weight_bytes:
-        again = tile_weight_bytes(work, tiling)[0] * tiling.rows
+        again = tile_weight_bytes(work, tiling)[0] * tiling.rows * tiling.outputs
         weight_bytes = again if tiling.weights_by_rows else work.weight_bytes
         engine = rates.engine(DDR, LOCAL)
         busy[engine] = rates.transfer_us(weight_bytes, DDR, LOCAL, work.cores)
         if staged_sizes(work, tiling, rates):
             busy[PORT] = rates.transfer_us(weight_bytes, SHARED, LOCAL, work.cores)
     for stream in work.streams:
-        size_bytes = stream_tile_bytes(work, stream, tiling) * stream_tiles(stream, tiling)
+        tiles = stream_tiles(work, stream, tiling)
+        size_bytes = stream_tile_bytes(work, stream, tiling) * tiles
         engine = rates.engine(stream.buffer, LOCAL)
         cost_us = rates.transfer_us(size_bytes, stream.buffer, LOCAL, work.cores)
         busy[engine] = busy.get(engine, 0.0) + cost_us

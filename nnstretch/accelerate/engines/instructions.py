@@ -13,9 +13,11 @@ from nnstretch.accelerate.engines.program import ChipStep, Reading, Storage
 from nnstretch.accelerate.engines.tiling import (
     Tiling,
     result_tile_bytes,
+    stream_tile,
     stream_tile_bytes,
     tile_shape,
     tile_weight_bytes,
+    weight_tiles,
 )
 from nnstretch.accelerate.machine.rates import HOST, MATRIX, PORT, VECTOR, ChipRates
 from nnstretch.chip.boxes import Box
@@ -43,6 +45,8 @@ class Emitter:
         self.kernel = -1
         self.step = 0
         self.queued_tiles = 0
+        self.tiles_there: dict[tuple[str, bool], int] = {}
+        """Number of the last tile of each operand that a step has moved."""
         self.copies = 0
         """Those within a memory."""
 
@@ -117,11 +121,17 @@ class Emitter:
             cost_us = self.rates.exchange_us(work.exchanged_bytes, work.cores)
             moved = int(work.exchanged_bytes * work.cores)
             self.emit(f"{step.name} exchange", PORT, cost_us, local, (), moved)
+        slot: tuple[Region, ...] = ()
+        self.tiles_there = {}
         for output in range(tiling.outputs):
             for index in range(tiling.inputs):
-                slot = self.load_weights(step, work, tiling, output * tiling.inputs + index)
+                number = output * tiling.inputs + index
+                if number < weight_tiles(work, tiling) and not tiling.weights_by_rows:
+                    slot = self.load_weights(step, work, tiling, number)
                 for row in range(tiling.rows):
-                    if row and (work.shape is None or tiling.weights_by_rows):
+                    if tiling.weights_by_rows and index == tiling.inputs - 1:
+                        slot = self.load_weights(step, work, tiling, output * tiling.rows + row)
+                    elif row and work.shape is None:
                         slot = self.load_weights(step, work, tiling, row)
                     self.add_tile(step, work, tiling, (output, index, row), slot, local)
 
@@ -148,7 +158,7 @@ class Emitter:
         if kept is None:
             staging = tiling.staging_slots[number % len(tiling.staging_slots)]
         else:
-            staging = kept.region.share(number, tiling.outputs * tiling.inputs)
+            staging = kept.region.share(number, weight_tiles(work, tiling))
         if kept is None or kept.steps[0] == step.number:
             cost_us = rates.transfer_us(distinct, DDR, SHARED, work.cores)
             self.emit(name, engine, cost_us, (), (staging,), distinct)
@@ -205,29 +215,22 @@ class Emitter:
         place: tuple[int, int, int],
     ) -> Region:
         """Add the transfer of an operand's tile, unless it is there; return where it lies."""
-        output, index, row = place
-        if stream.kept and tiling.resident:
-            number = 0
-            if place != (0, 0, 0):
-                return slots[0]
-        elif stream.kept:
-            number = (output * tiling.inputs + index) * tiling.rows + row
-            if tiling.rows * tiling.inputs == 1:
-                number = 0
-                if output:
-                    return slots[0]
-        else:
-            number = output * tiling.rows + row
-            if index:
-                return slots[number % len(slots)]
+        number = stream_tile(work, stream, tiling, place)
         slot = slots[number % len(slots)]
+        key = stream.storage, stream.columns
+        # What is added to a sum is there with its first part.
+        added_before = place[1] and not (stream.kept or stream.columns)
+        if self.tiles_there.get(key) == number or added_before:
+            return slot
+        self.tiles_there[key] = number
         size_bytes = stream_tile_bytes(work, stream, tiling)
         cost_us = self.rates.transfer_us(size_bytes, stream.buffer, LOCAL, work.cores)
         engine = self.rates.engine(stream.buffer, LOCAL)
-        reads = (self.placed.region(stream.storage),)
-        self.emit(
-            f"{step.name} {stream.storage} {number}", engine, cost_us, reads, (slot,), size_bytes
-        )
+        reads, name = (), f"{step.name} weights {number}"
+        if stream.storage in self.placed.program.storages:
+            reads = (self.placed.region(stream.storage),)
+            name = f"{step.name} {stream.storage} {number}"
+        self.emit(name, engine, cost_us, reads, (slot,), size_bytes)
         return slot
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
+from math import prod
 
 from nnstretch.accelerate.chip_graph import ChipGraph
 from nnstretch.accelerate.engines.program import ChipStep, Program, Reading, Storage
@@ -11,16 +13,18 @@ from nnstretch.accelerate.machine.rates import ChipRates
 from nnstretch.accelerate.operator_work import (
     MatrixShape,
     matrix_shape,
+    mixed_elements,
+    product_operands,
+    row_weight,
+    row_weight_bytes,
     vector_operations,
     weight_bytes,
 )
 from nnstretch.accelerate.steps.split import boxes_behind
 from nnstretch.chip.boxes import Box, box_elements, box_shape, intersect
-from nnstretch.chip.instances import LOCAL, Binding
+from nnstretch.chip.instances import DDR, LOCAL, Binding
 from nnstretch.graph import names_read
-
-_MIXES_ROWS = "softmax _softmax log_softmax layer_norm rms_norm group_norm"
-MIXES_ROWS = frozenset(_MIXES_ROWS.split())
+from nnstretch.structure.slices.rules import input_boxes
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,13 @@ class Stream:
     buffer: str
     size_bytes: int
     kept: bool
-    """Whether every tile of output channels needs all of it."""
+    """Whether every tile of output channels needs all of it: a product's first operand."""
+    cores: int
+    """Among which it is split; the others receive the same."""
+    columns: bool = False
+    """Whether every tile of rows needs all of it: the second operand, which no weight is."""
+    matrices: int = 1
+    """In it, where several products share nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +54,17 @@ class LayerWork:
     output_cores: int
     """Cores among which output channels are split; the others receive the same weights."""
     weight_bytes: int
-    """Distinct ones, of all cores."""
+    """Distinct ones, of all cores, without those that are streamed."""
     weights: int
-    """Weights that it reads."""
+    """Weights that it reads so."""
     simple: float
     special: float
     """Vector operations of each core."""
     streams: tuple[Stream, ...]
     local_reads: tuple[str, ...]
     result: Storage
-    mixes_rows: bool
-    """Whether an element of the result needs all of its row: softmax, norms."""
+    mixed: int
+    """Elements of the result that need each other: softmax, norms."""
     exchanged_bytes: float
     """Bytes that each core receives from others before it starts."""
 
@@ -62,9 +72,8 @@ class LayerWork:
     def positions(self) -> int:
         """Return into how many row tiles it can be cut at most."""
         if self.shape is not None:
-            return self.shape.positions * (1 if self.shape.weighted else self.shape.count)
-        inner = box_shape(self.result.box)[-1] if self.mixes_rows else 1
-        return max(1, box_elements(self.result.box) // inner // self.cores)
+            return self.shape.positions
+        return max(1, box_elements(self.result.box) // self.mixed // self.cores)
 
 
 def layer_work(program: Program, step: ChipStep, rates: ChipRates) -> LayerWork:
@@ -79,12 +88,15 @@ def layer_work(program: Program, step: ChipStep, rates: ChipRates) -> LayerWork:
     if shape is not None:
         share, output_cores = core_share(chip, anchor, shape, binding)
     simple, special = vector_work(chip, step, binding.cores)
-    weights = sum(weight_bytes(chip, name, step.boxes[name]) for name in step.operators)
+    weights = loaded_bytes(chip, step)
     if shape is not None and rates.accelerator.matrix.whole_tiles and shape.weighted:
         tiles = shape.count * rates.unit_tiles(shape)
         weights = tiles * rates.rows * rates.columns * chip.element_bytes
+    products: Mapping[str, Sequence[Stream]] = {}
+    if shape is not None and share is not None and not shape.weighted:
+        products = product_streams(chip, step, binding, output_cores, shape.count // share.count)
     dense = shape is not None and not shape.depthwise and shape.count == 1
-    streams, local_reads = operands(program, step, dense)
+    streams, local_reads = operands(program, step, dense, products)
     exchanged = sum(
         exchanged_bytes(program, step, reading, binding)
         for reading in step.readings
@@ -95,13 +107,13 @@ def layer_work(program: Program, step: ChipStep, rates: ChipRates) -> LayerWork:
         share,
         output_cores,
         weights,
-        weights_read(chip, step.operators),
+        weights_read(chip, step.operators) - (row_weight(chip, anchor) is not None),
         simple,
         special,
         streams,
         local_reads,
         result,
-        any(chip.nodes[name].kind in MIXES_ROWS for name in step.operators),
+        max(mixed_elements(chip, name) for name in step.operators),
         exchanged,
     )
 
@@ -132,6 +144,13 @@ def core_share(
     )
 
 
+def loaded_bytes(chip: ChipGraph, step: ChipStep) -> int:
+    """Return the bytes of weights that a layer reads, without rows that are streamed."""
+    size_bytes = sum(weight_bytes(chip, name, step.boxes[name]) for name in step.operators)
+    anchor = step.operators[0]
+    return size_bytes - row_weight_bytes(chip, anchor, step.boxes[anchor])
+
+
 def weights_read(chip: ChipGraph, operators: Sequence[str]) -> int:
     """Return how many weights operators read."""
     read = names_read(chip.nodes[name] for name in operators)
@@ -150,22 +169,50 @@ def vector_work(chip: ChipGraph, step: ChipStep, cores: int) -> tuple[float, flo
 
 
 def operands(
-    program: Program, step: ChipStep, dense: bool
+    program: Program, step: ChipStep, dense: bool, products: Mapping[str, Sequence[Stream]]
 ) -> tuple[tuple[Stream, ...], tuple[str, ...]]:
-    """Return operands to stream in, and storages that lie in the local buffers."""
+    """Return operands to stream in, and storages that lie in the local buffers.
+
+    `products` are the operands of a product of activations by their tensor.
+    """
     chip = program.chip
-    streams: list[Stream] = []
+    streams = list(chain.from_iterable(products[name] for name in products if name in chip.weights))
     local: list[str] = []
     anchor_reads = set(chip.reads[step.operators[0]])
+    cores = program.storages[step.writes].binding.cores
     for reading in step.readings:
         storage = program.storages[reading.storage]
         if storage.scope == LOCAL:
             local.append(reading.storage)
-            continue
-        size_bytes = chip.bytes_of(reading.tensor, reading.box)
-        kept = dense and reading.tensor in anchor_reads
-        streams.append(Stream(reading.storage, storage.scope, size_bytes, kept))
+        elif reading.tensor in products:
+            for stream in products[reading.tensor]:
+                streams.append(replace(stream, storage=reading.storage, buffer=storage.scope))
+        else:
+            size_bytes = chip.bytes_of(reading.tensor, reading.box)
+            kept = dense and reading.tensor in anchor_reads
+            streams.append(Stream(reading.storage, storage.scope, size_bytes, kept, cores))
     return tuple(streams), tuple(local)
+
+
+def product_streams(
+    chip: ChipGraph, step: ChipStep, binding: Binding, output_cores: int, head_cores: int
+) -> dict[str, list[Stream]]:
+    """Return the operands of a product of activations by their tensor, as if in DDR.
+
+    One tensor may be both, and the first may be a weight.
+    """
+    node = chip.nodes[step.operators[0]]
+    areas = input_boxes(node, step.boxes[node.name], chip.specs)
+    streams: dict[str, list[Stream]] = {}
+    for name, columns in zip(product_operands(node), (False, True), strict=True):
+        matrix = max(1, prod(box_shape(areas[name])[-2:]))
+        for root, part in chip.root_boxes(name, areas[name]).items():
+            matrices = max(1, box_elements(part) // matrix)
+            cores = output_cores * min(head_cores, matrices) if columns else binding.cores
+            size_bytes = chip.bytes_of(root, part)
+            stream = Stream(root, DDR, size_bytes, not columns, cores, columns, matrices)
+            streams.setdefault(root, []).append(stream)
+    return streams
 
 
 def core_box(box: Box, binding: Binding, core: int) -> Box:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from nnstretch.accelerate.engines.layer_work import LayerWork
 from nnstretch.accelerate.engines.program import Program, Storage
-from nnstretch.accelerate.engines.tiling import Tiling
+from nnstretch.accelerate.engines.tiling import Tiling, weight_tiles
 from nnstretch.accelerate.machine.rates import ChipRates
 from nnstretch.chip.instances import LOCAL, SHARED, Region, TensorResidency
 
@@ -87,7 +87,7 @@ def residencies_of(placed: PlacedProgram) -> tuple[TensorResidency, ...]:
     for kept in placed.kept_weights:
         # Tile by tile, as they come: what is behind a tile may still be another tensor's.
         tiling = placed.tilings[kept.steps[0]]
-        tiles = tiling.outputs * tiling.inputs
+        tiles = weight_tiles(placed.works[kept.steps[0]], tiling)
         for tile in range(tiles):
             region = kept.region.share(tile, tiles)
             size_bytes = region.stop - region.start

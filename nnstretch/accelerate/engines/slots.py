@@ -10,6 +10,7 @@ from nnstretch.accelerate.engines.tiling import (
     Tiling,
     result_tile_bytes,
     stream_tile_bytes,
+    stream_tiles,
     tile_weight_bytes,
 )
 from nnstretch.accelerate.machine.rates import ChipRates
@@ -26,7 +27,7 @@ def slot_sizes(work: LayerWork, tiling: Tiling, rates: ChipRates) -> list[int]:
     _, weights = tile_weight_bytes(work, tiling)
     sizes.append(0 if rates.accelerator.matrix.weight_tiles else weights)
     for stream in work.streams:
-        sizes.append(-(-stream_tile_bytes(work, stream, tiling) // work.cores))
+        sizes.append(-(-stream_tile_bytes(work, stream, tiling) // stream.cores))
     streamed = work.result.scope != LOCAL
     sizes.append(-(-result_tile_bytes(work, tiling) // work.cores) if streamed else 0)
     return sizes
@@ -37,7 +38,8 @@ def slot_counts(work: LayerWork, tiling: Tiling, operands: int) -> list[int]:
     count = 1 if tiling.tiles == 1 else 2
     counts = [count] * operands
     for place, stream in enumerate(work.streams, start=1):
-        counts[place] = 1 if stream.kept and tiling.resident else count
+        alone = stream.columns and stream_tiles(work, stream, tiling) == 1
+        counts[place] = 1 if alone or (stream.kept and tiling.resident) else count
     return counts
 
 

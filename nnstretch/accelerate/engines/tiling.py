@@ -1,6 +1,7 @@
 """Tile loop of a step: over output channels outside, rows inside; sizes of its tiles and its slots.
 
-A weight byte crosses DDR once. Partial sums stay in the unit's accumulators.
+A weight byte crosses DDR once; one of a product's first operand once for each tile of channels.
+Partial sums stay in the unit's accumulators.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class Tiling:
     """Counts of a step's tile loop, and the slots that its tiles take."""
 
     outputs: int
-    """Tiles of output channels."""
+    """Tiles of output channels; of products of activations, of heads and then of channels."""
     inputs: int
     """Tiles of the sum, whose partial results stay in the unit's accumulators."""
     rows: int
@@ -54,22 +55,36 @@ class Tiling:
 
 def tile_shape(shape: MatrixShape, tiling: Tiling, rates: ChipRates) -> MatrixShape:
     """Return the products of one tile on one core."""
-    if not shape.weighted:
-        heads = min(tiling.rows, shape.count)
-        rows = max(1, tiling.rows // heads)
-        count, positions = -(-shape.count // heads), -(-shape.positions // rows)
-        return MatrixShape(count, positions, shape.inputs, shape.outputs, weighted=False)
     outputs, count = shape.outputs, shape.count
-    if shape.count > 1:
-        count = -(-shape.count // tiling.outputs)
-    else:
-        units = -(-shape.outputs // rates.columns) // tiling.outputs
+    columns = tiling.outputs
+    if not shape.weighted:
+        count = -(-shape.count // head_tiles(shape, tiling))
+        columns = tiling.outputs // head_tiles(shape, tiling)
+    elif shape.count > 1:
+        count, columns = -(-shape.count // tiling.outputs), 1
+    if columns > 1 or shape.count == 1:
+        units = -(-shape.outputs // rates.columns) // columns
         outputs = min(shape.outputs, units * rates.columns)
     inputs = shape.inputs
     if tiling.inputs > 1:
         inputs = -(-shape.inputs // rates.rows) // tiling.inputs * rates.rows
     positions = -(-shape.positions // tiling.rows)
-    return MatrixShape(count, positions, inputs, outputs, shape.depthwise)
+    return MatrixShape(count, positions, inputs, outputs, shape.depthwise, shape.weighted)
+
+
+def head_tiles(shape: MatrixShape | None, tiling: Tiling) -> int:
+    """Return into how many tiles heads of products of activations are cut, before channels are."""
+    if shape is None or shape.weighted:
+        return 1
+    return min(tiling.outputs, shape.count)
+
+
+def weight_tiles(work: LayerWork, tiling: Tiling) -> int:
+    """Return in how many tiles weights are loaded that no tile of rows loads for itself."""
+    # What is added to a product of activations may be the same for all of its heads.
+    if work.shape is not None and not work.shape.weighted:
+        return 1
+    return tiling.outputs * tiling.inputs
 
 
 def tile_weight_bytes(work: LayerWork, tiling: Tiling) -> tuple[int, int]:
@@ -77,17 +92,30 @@ def tile_weight_bytes(work: LayerWork, tiling: Tiling) -> tuple[int, int]:
     if tiling.weights_by_rows:
         tile = work.weights * result_tile_bytes(work, tiling)
         return min(work.weight_bytes, tile), min(work.weight_bytes, -(-tile // work.cores))
-    parts = tiling.rows if work.shape is None else tiling.outputs * tiling.inputs
+    parts = tiling.rows if work.shape is None else weight_tiles(work, tiling)
     distinct = -(-work.weight_bytes // parts)
     return distinct, -(-distinct // work.output_cores)
 
 
+def matrix_tiles(work: LayerWork, stream: Stream, tiling: Tiling) -> int:
+    """Return into how many tiles the matrices of an operand are cut."""
+    return min(stream.matrices, head_tiles(work.shape, tiling))
+
+
+def stream_parts(work: LayerWork, stream: Stream, tiling: Tiling) -> int:
+    """Return into how many tiles a streamed operand is cut."""
+    if stream.columns:
+        columns = tiling.outputs // head_tiles(work.shape, tiling)
+        return matrix_tiles(work, stream, tiling) * columns * tiling.inputs
+    if not stream.kept:
+        return tiling.rows * tiling.outputs
+    rows = 1 if tiling.resident else tiling.rows * tiling.inputs
+    return matrix_tiles(work, stream, tiling) * rows
+
+
 def stream_tile_bytes(work: LayerWork, stream: Stream, tiling: Tiling) -> int:
     """Return the bytes of one tile of a streamed operand."""
-    if stream.kept and tiling.resident:
-        return stream.size_bytes
-    parts = tiling.rows * tiling.inputs if stream.kept else tiling.rows * tiling.outputs
-    return -(-stream.size_bytes // parts)
+    return -(-stream.size_bytes // stream_parts(work, stream, tiling))
 
 
 def result_tile_bytes(work: LayerWork, tiling: Tiling) -> int:
@@ -95,11 +123,29 @@ def result_tile_bytes(work: LayerWork, tiling: Tiling) -> int:
     return -(-work.result.size_bytes // (tiling.rows * tiling.outputs))
 
 
-def stream_tiles(stream: Stream, tiling: Tiling) -> int:
+def stream_tiles(work: LayerWork, stream: Stream, tiling: Tiling) -> int:
     """Return how many tiles of an operand are moved in the loop."""
-    if not stream.kept:
-        return tiling.rows * tiling.outputs
-    if tiling.resident:
-        return 1
-    again = tiling.outputs if tiling.rows * tiling.inputs > 1 else 1
-    return tiling.rows * tiling.inputs * again
+    parts = stream_parts(work, stream, tiling)
+    if not (stream.kept or stream.columns) or parts == matrix_tiles(work, stream, tiling):
+        return parts
+    return tiling.outputs * tiling.inputs * (1 if stream.columns else tiling.rows)
+
+
+def stream_tile(
+    work: LayerWork, stream: Stream, tiling: Tiling, place: tuple[int, int, int]
+) -> int:
+    """Return the number of the tile of an operand that a place of the loop needs.
+
+    It is moved where the place before needs another.
+    """
+    output, index, row = place
+    if not (stream.kept or stream.columns):
+        return output * tiling.rows + row
+    matrices, heads = matrix_tiles(work, stream, tiling), head_tiles(work.shape, tiling)
+    columns = tiling.outputs // heads
+    matrix = output // columns * matrices // heads
+    if stream.columns:
+        return (matrix * columns + output % columns) * tiling.inputs + index
+    if stream_parts(work, stream, tiling) == matrices:
+        return matrix
+    return (output * tiling.inputs + index) * tiling.rows + row

@@ -18,6 +18,7 @@ from nnstretch.accelerate.machine.rates import PORT, ChipRates
 from nnstretch.accelerate.operator_work import (
     MatrixShape,
     matrix_shape,
+    row_weight_bytes,
     vector_operations,
     weight_bytes,
 )
@@ -123,7 +124,9 @@ class LeastBusy:
         chip, rates = self.chip, self.rates
         machine = rates.accelerator
         boxes = instance.boxes.items()
-        weights = sum(weight_bytes(chip, name, box) for name, box in boxes)
+        weights = sum(
+            weight_bytes(chip, name, box) - row_weight_bytes(chip, name, box) for name, box in boxes
+        )
         fresh = sum(weight_bytes(chip, name, box) for name, box in boxes if name not in kept)
         stored = sum(
             chip.bytes_of(name, box)
