@@ -128,7 +128,7 @@ def mixed_elements(chip: ChipGraph, name: str) -> int:
     if node.kind == "instance_norm":
         return max(1, prod(sizes[2:]))
     if node.kind == "group_norm":
-        return max(1, prod(sizes[1:]) // argument(node, 1))
+        return max(1, prod(sizes[1:]) // int(argument(node, 1)))
     corner = tuple((0, 1) for _ in sizes)
     return max(1, box_elements(input_boxes(node, corner, chip.specs)[node.inputs[0]]))
 

@@ -226,7 +226,8 @@ class Emitter:
         size_bytes = stream_tile_bytes(work, stream, tiling)
         cost_us = self.rates.transfer_us(size_bytes, stream.buffer, LOCAL, work.cores)
         engine = self.rates.engine(stream.buffer, LOCAL)
-        reads, name = (), f"{step.name} weights {number}"
+        reads: tuple[Region, ...] = ()
+        name = f"{step.name} weights {number}"
         if stream.storage in self.placed.program.storages:
             reads = (self.placed.region(stream.storage),)
             name = f"{step.name} {stream.storage} {number}"
