@@ -62,7 +62,7 @@ MOBILE_FUSION = FusionRules(
 
 _KEY_FIELDS = """
     kind op epilogue cin cout hw_in hw_out kernel stride groups batch macs
-    read_elements write_elements weight_elements shapes_in shape_out layout
+    read_elements write_elements weight_elements shapes_in shape_out layout window
 """
 key_of = attrgetter(*_KEY_FIELDS.split())
 
@@ -104,6 +104,8 @@ class Kernel:
     shape_out: tuple[int, ...] = ()
     layout: str = ""
     """`blocked` for blocks of channels (NCHWc), `padded` for a copy that pads; else empty."""
+    window: tuple[int, ...] = ()
+    """Sides of a pool's window that is not square; else empty."""
 
     @property
     def key(self) -> tuple[object, ...]:

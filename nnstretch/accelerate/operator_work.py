@@ -15,16 +15,19 @@ from nnstretch.chip.boxes import Box, box_elements, box_shape, whole
 from nnstretch.graph import Node, refs
 from nnstretch.structure.arguments import argument, conv_groups
 from nnstretch.structure.macs import CONVOLUTIONS
+from nnstretch.structure.slices.operator_sets import REDUCTIONS
 from nnstretch.structure.slices.rules import input_boxes
 from nnstretch.structure.slices.windows import window_geometry
 
 PRODUCTS = frozenset({"matmul", "bmm", "mm", "addmm", "baddbmm"})
 MATRIX_KINDS = CONVOLUTIONS | PRODUCTS | {"linear"}
-_MIXING = "softmax _softmax log_softmax layer_norm rms_norm group_norm instance_norm"
+_MIXING = "softmax _softmax _safe_softmax log_softmax layer_norm rms_norm group_norm instance_norm"
 MIXING = frozenset(_MIXING.split())
 """Kinds of which an element of the output needs others of its row, channel or group."""
 _OPERATIONS = {
     "softmax": (3, 2),  # maximum, difference, sum; exponential, division
+    "_softmax": (3, 2),
+    "_safe_softmax": (3, 2),
     "log_softmax": (4, 2),
     "layer_norm": (6, 1),  # mean, difference, square, sum, scale, shift; root
     "rms_norm": (3, 1),
@@ -45,7 +48,14 @@ _OPERATIONS = {
     "rsqrt": (0, 1),
     "erf": (0, 1),
     "pow": (1, 0),
+    "sin": (0, 1),
+    "cos": (0, 1),
     "elu": (2, 1),
+    "selu": (3, 1),
+    "celu": (3, 1),
+    "softsign": (2, 1),
+    "softplus": (1, 2),
+    "mish": (4, 2),  # x n / (n + 2), where n = e (e + 2) and e is the exponential of x
 }
 """Simple and special operations by element, where they are not one simple operation."""
 
@@ -154,9 +164,16 @@ def vector_operations(chip: ChipGraph, name: str) -> tuple[float, float]:
     if node.kind.startswith(("max_pool", "avg_pool")):
         dims = 1 if node.kind.endswith("1d") else 2
         return float(prod(window[0] for window in window_geometry(node, dims))), 0.0
-    if node.kind in ("mean", "sum", "amax", "amin", "adaptive_avg_pool2d", "adaptive_avg_pool1d"):
-        return chip.specs[node.inputs[0]].elements / node.output.elements, 0.0
+    if node.kind in REDUCTIONS or node.kind.startswith("adaptive_avg_pool"):
+        by_output = chip.specs[node.inputs[0]].elements / node.output.elements
+        simple, special = reduction_operations(node.kind)
+        return simple * by_output, special
     return operations_of(node.kind)
+
+
+def reduction_operations(kind: str) -> tuple[float, float]:
+    """Return simple operations by element read, and special ones by element written."""
+    return (2.0, 1.0) if kind == "linalg_vector_norm" else (1.0, 0.0)  # square, sum; root
 
 
 def operations_of(kind: str) -> tuple[float, float]:

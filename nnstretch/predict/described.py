@@ -63,7 +63,8 @@ class DescribedAccelerator:
         """Estimate all kernels, those of one kind in arrays. Raises UnsupportedOp."""
         places: dict[tuple[object, ...], list[int]] = {}
         for place, kernel in enumerate(kernels):
-            places.setdefault((kernel.kind, kernel.op, kernel.epilogue), []).append(place)
+            form = kernel.kind, kernel.op, kernel.epilogue, kernel.window
+            places.setdefault(form, []).append(place)
         latency_us = np.empty(len(kernels))
         for rows in places.values():
             counts: dict[str, Any] = {}

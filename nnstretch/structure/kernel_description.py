@@ -9,7 +9,7 @@ from typing import Any
 
 from nnstretch.graph import Node, TensorSpec
 from nnstretch.kernel import PADDED, Kernel
-from nnstretch.structure.arguments import argument, conv_groups, largest_side
+from nnstretch.structure.arguments import argument, conv_groups, largest_side, sides
 from nnstretch.structure.kernel_operators import (
     CHANNELS_FIRST,
     CONV_KINDS,
@@ -99,15 +99,16 @@ class KernelDescriber:
         cin = channels(source, axis)
         same_rank = len(node.output.shape) == len(source.shape)
         cout = channels(node.output, axis if kind != "gap" or same_rank else None)
-        window, stride = self.window(node, kind)
+        side, stride = self.window(node, kind)
         return {
             "cin": cin,
             "cout": cout,
             "hw_in": pixels(source, cin),
             "hw_out": pixels(node.output, cout),
-            "kernel": window,
+            "kernel": side,
             "stride": stride,
             "groups": conv_groups(node) if kind in CONV_KINDS else 1,
+            "window": uneven_window(node) if kind == "pool" else (),
         }
 
     def window(self, node: Node, kind: str) -> tuple[int, int]:
@@ -130,6 +131,12 @@ class KernelDescriber:
             elif not biased:
                 folded += node.output.shape[1]
         return sum(self.specs[name].elements for name in names) + folded
+
+
+def uneven_window(node: Node) -> tuple[int, ...]:
+    """Return the sides of a pool's window where they differ, else nothing."""
+    window = () if "adaptive" in node.kind else tuple(sides(argument(node, 1)))
+    return window if len(set(window)) > 1 else ()
 
 
 def is_padded(node: Node, kernel: Kernel) -> bool:

@@ -2,7 +2,8 @@
 
 A kernel stands between others of its branch: its maps lie in the local buffers where what it reads
 and writes fits them together, else in the global buffer, else in DDR; weights come from DDR. Each
-byte is moved and each weight tile filled once, cores share positions, then output channels.
+byte is moved and each weight tile filled once; cores share positions and output channels in the way
+that takes least, so that a wider or larger kernel is never faster.
 """
 
 from __future__ import annotations
@@ -92,24 +93,50 @@ def kernel_times(kernel: Kernel, rates: ChipRates, element_bytes: int) -> Kernel
 
 
 def matrix_us_of(products: Products, rates: ChipRates) -> Numbers:
-    """Return the time of products on the cores, which share positions, then output channels."""
+    """Return the time of products on the cores."""
+    cores = rates.accelerator.cores
+    if not products.weighted:
+        return activation_products_us(products, rates)
+    shares = [rows for rows in range(1, cores + 1) if cores % rows == 0]
+    times_us = [weighted_products_us(products, rates, rows, cores // rows) for rows in shares]
+    return np.minimum.reduce(np.broadcast_arrays(*times_us))
+
+
+def weighted_products_us(
+    products: Products, rates: ChipRates, row_cores: int, output_cores: int
+) -> Numbers:
+    """Return the time of products with weights where so many cores share each dimension.
+
+    Groups of a convolution are shared whole.
+    """
     machine, unit = rates.accelerator, rates.accelerator.matrix
-    everywhere = products.positions * (1.0 if products.weighted else products.count)
-    row_cores = np.minimum(machine.cores, everywhere)
-    output_cores = np.floor(machine.cores / row_cores)
-    outputs = ceil_div(products.outputs, output_cores)
+    positions, count = ceil_div(products.positions, row_cores), products.count
+    outputs = np.where(count > 1, products.outputs, ceil_div(products.outputs, output_cores))
+    count = np.where(count > 1, ceil_div(count, output_cores), count)
     tiles = ceil_div(products.inputs, rates.rows) * ceil_div(outputs, rates.columns)
-    if products.weighted:
-        count, positions = products.count, ceil_div(products.positions, row_cores)
-        streams = count * ceil_div(positions, unit.positions_per_cycle)
-    else:  # A core's share of all positions may cross from one product into the next.
-        count, positions = ceil_div(products.count, row_cores), ceil_div(everywhere, row_cores)
-        streams = np.maximum(ceil_div(positions, unit.positions_per_cycle), count)
-    cycles = tiles * (streams + count * unit.fill_cycles)
+    streams = ceil_div(positions, unit.positions_per_cycle)
+    cycles = tiles * count * (streams + unit.fill_cycles)
     if unit.depthwise_macs_per_cycle and products.depthwise.any():
         macs = count * positions * products.inputs * outputs
         alone = macs / unit.depthwise_macs_per_cycle + unit.fill_cycles
         cycles = np.where(products.depthwise, alone, cycles)
+    return np.asarray(cycles / machine.clock_hz * SECOND_US)
+
+
+def activation_products_us(products: Products, rates: ChipRates) -> Numbers:
+    """Return the time of products of two activations, of which cores share all positions.
+
+    A core's share may cross from one product into the next. Cores that are more than positions
+    share outputs.
+    """
+    machine, unit = rates.accelerator, rates.accelerator.matrix
+    everywhere = products.positions * products.count
+    row_cores = np.minimum(machine.cores, everywhere)
+    outputs = ceil_div(products.outputs, np.floor(machine.cores / row_cores))
+    tiles = ceil_div(products.inputs, rates.rows) * ceil_div(outputs, rates.columns)
+    count, positions = ceil_div(products.count, row_cores), ceil_div(everywhere, row_cores)
+    streams = np.maximum(ceil_div(positions, unit.positions_per_cycle), count)
+    cycles = tiles * (streams + count * unit.fill_cycles)
     return np.asarray(cycles / machine.clock_hz * SECOND_US)
 
 

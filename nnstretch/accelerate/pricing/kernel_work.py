@@ -7,14 +7,16 @@ widths of a layer at once. Nothing falls when a count grows.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnstretch.accelerate.operator_work import operations_of
+from nnstretch.accelerate.operator_work import operations_of, reduction_operations
 from nnstretch.errors import UnsupportedOp
 from nnstretch.kernel import WEIGHTED, Kernel
+from nnstretch.structure.slices.operator_sets import REDUCTIONS
 
 Numbers = NDArray[np.float64]
 ATTENTION = "scaled_dot_product_attention"
@@ -88,19 +90,19 @@ def ceil_div(count: Any, size: Any) -> Numbers:
 def weighted_products(kernel: Kernel) -> Products:
     """Return the products of a convolution or linear layer.
 
-    The area of a window follows from its MACs, of which a bias adds one for each output.
+    The area of a window follows from its MACs, of which a bias adds one for each output: it is a
+    multiple of the window's side.
     """
     groups = number(kernel.groups)
     positions = number(kernel.hw_out) * number(kernel.batch)
     cin, cout = number(kernel.cin), number(kernel.cout)
     channels = np.maximum(cin / groups, 1.0)
     by_output = number(kernel.macs) / np.maximum(positions * cout, 1.0)
-    area = np.maximum(np.floor(by_output / channels + 1e-9), 1.0)
-    square = number(kernel.kernel) ** 2
-    area = np.where(area == square + 1, square, area)
-    return Products(
-        groups, positions, channels * area, ceil_div(cout, groups), (groups > 1) & (groups == cout)
-    )
+    side = np.maximum(number(kernel.kernel), 1.0)
+    area = side * np.maximum(np.floor(by_output / (channels * side) + 1e-9), 1.0)
+    area = np.where(side == 1, 1.0, area)
+    depthwise = (groups > 1) & (groups == cout) & (groups == cin)
+    return Products(groups, positions, channels * area, ceil_div(cout, groups), depthwise)
 
 
 def matrix_products(kernel: Kernel) -> Products:
@@ -124,13 +126,21 @@ def attention_products(kernel: Kernel) -> tuple[Products, Products]:
     return scores, Products(count, positions, keys, width, narrow, False)
 
 
+def window_area(kernel: Kernel) -> Numbers:
+    """Return the positions under the window of a pool."""
+    if kernel.window:
+        return number(prod(kernel.window))
+    return number(kernel.kernel) ** (1 if kernel.op.endswith("1d") else 2)
+
+
 def operations(kernel: Kernel, written: Numbers, read: Numbers) -> tuple[Numbers, Numbers]:
     """Return simple and special operations of a kernel and of what is fused behind it."""
     simple, special = np.zeros(1), np.zeros(1)
-    if kernel.kind == "pool":
-        simple = simple + number(kernel.kernel) ** 2 * written
-    elif kernel.kind == "gap":
-        simple = simple + read
+    if kernel.kind == "gap" or kernel.op in REDUCTIONS or kernel.op.startswith("adaptive"):
+        by_read, by_written = reduction_operations(kernel.op)
+        simple, special = simple + by_read * read, special + by_written * written
+    elif kernel.kind == "pool":
+        simple = simple + window_area(kernel) * written
     elif kernel.kind in VECTOR_KINDS:
         by_element = operations_of(kernel.op or kernel.kind)
         simple, special = simple + by_element[0] * written, special + by_element[1] * written
