@@ -22,6 +22,7 @@ from nnstretch.accelerate.machine.rates import (
 from nnstretch.accelerate.operator_work import matrix_shape, vector_operations
 from nnstretch.accelerate.steps.split import boxes_behind
 from nnstretch.chip.boxes import Box, box_elements, box_shape, intersect
+from nnstretch.graph import Node
 
 
 def least_times_us(chip: ChipGraph, rates: ChipRates, passes: float = 1.0) -> Mapping[str, float]:
@@ -33,7 +34,7 @@ def least_times_us(chip: ChipGraph, rates: ChipRates, passes: float = 1.0) -> Ma
     machine = rates.accelerator
     needed = needed_boxes(chip)
     matrix_s = vector_s = 0.0
-    for node in chip.operators:
+    for node in needed_operators(chip, needed):
         box = needed[node.name]
         shape = matrix_shape(chip, node.name, box)
         if shape is not None and shape.depthwise and machine.matrix.depthwise_macs_per_cycle:
@@ -63,6 +64,11 @@ def needed_boxes(chip: ChipGraph) -> Mapping[str, Box]:
     return boxes_behind(chip, [node.name for node in chip.operators], outputs)
 
 
+def needed_operators(chip: ChipGraph, needed: Mapping[str, Box]) -> list[Node]:
+    """Return the operators of which something is needed; of some, only an empty part is read."""
+    return [node for node in chip.operators if node.name in needed]
+
+
 def stored_outputs(chip: ChipGraph) -> list[str]:
     """Return the computed tensors that leave the graph; nothing stores inputs and weights."""
     return [name for name in chip.outputs if name in chip.position]
@@ -75,7 +81,7 @@ def read_bytes(chip: ChipGraph, needed: Mapping[str, Box], passes: float) -> tup
     """
     parts: dict[str, set[Box]] = {}
     rows: dict[str, dict[str, float]] = {}  # of each table, the bytes behind a tensor of indices
-    for node in chip.operators:
+    for node in needed_operators(chip, needed):
         for root, box in chip.read_boxes(node.name, needed[node.name]).items():
             if node.kind == "embedding" and root in chip.weights and root == node.inputs[0]:
                 count, most = prod(box_shape(needed[node.name][:-1])), chip.specs[root].shape[0]

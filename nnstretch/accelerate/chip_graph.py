@@ -17,7 +17,11 @@ from nnstretch.graph import ELEMENT_BYTES, Graph, Node, TensorSpec
 from nnstretch.structure.slices.operator_sets import ELEMENTWISE, RESHAPES
 from nnstretch.structure.slices.rules import RULES, input_boxes
 
-IN_PLACE = (ELEMENTWISE - NOTHING - {"where", "masked_fill"}) | {"batch_norm", "softmax"}
+IN_PLACE = (ELEMENTWISE - NOTHING - {"where", "masked_fill"}) | {
+    "batch_norm",
+    "softmax",
+    "_safe_softmax",
+}
 _SPATIAL = "conv2d max_pool2d avg_pool2d adaptive_avg_pool2d upsample_nearest2d pixel_shuffle"
 SPATIAL = frozenset(_SPATIAL.split())
 ELEMENT_TYPES = {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1}

@@ -7,7 +7,7 @@ weight, where it is more than an address.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import replace
 
 from nnstretch.errors import UnsupportedOp
 from nnstretch.graph import (
@@ -22,8 +22,9 @@ from nnstretch.graph import (
     refs,
     rename_refs,
 )
-from nnstretch.structure.arguments import argument
+from nnstretch.structure.arguments import argument, sides
 from nnstretch.structure.constants import is_constant, scalar_value, with_numbers
+from nnstretch.structure.cuts import prune_unread
 from nnstretch.structure.kernel_operators import SHAPE_ONLY
 from nnstretch.structure.slices.operator_sets import RESHAPES, TRANSPOSES
 
@@ -72,6 +73,8 @@ class GraphRewriter:
                 self.folded.append(Weight(node.name, node.output))
         elif node.op == "getitem":
             self.add_piece(node)
+        elif node.kind in ("cat", "concat"):
+            self.add_concatenation(node)
         elif node.kind == "stack":
             self.add_stack(node)
         elif node.kind == "roll":
@@ -139,6 +142,12 @@ class GraphRewriter:
         bounds = (value, axis, start, start + sizes[index])
         self.append(Node(node.name, "slice.Tensor", bounds, node.outputs, node.module))
 
+    def add_concatenation(self, node: Node) -> None:
+        """Add a concatenation of what is not empty; nothing else need be computed."""
+        names = [name for name in refs(node.args[0]) if self.specs[name].elements]
+        parts = tuple(map(ValueRef, names)) or node.args[0]
+        self.append(replace(node, args=(parts, *node.args[1:])))
+
     def add_stack(self, node: Node) -> None:
         """Add a stack as a concatenation of views with one more dimension."""
         axis = int(argument(node, 1, 0)) % len(node.output.shape)
@@ -154,7 +163,7 @@ class GraphRewriter:
 
     def add_pad(self, node: Node) -> None:
         """Add a pad of a constant; one of nothing passes its input on. Raises UnsupportedOp."""
-        sizes = as_tuple(argument(node, 1))
+        sizes = tuple(sides(argument(node, 1)))
         mode, value = argument(node, 2, "constant"), argument(node, 3)
         if not any(sizes):
             self.names[node.name] = self.name_of(node.inputs[0])
@@ -170,7 +179,7 @@ class GraphRewriter:
         """Add a roll as its two parts in the other order, one dimension after another."""
         shape = node.output.shape
         shifts, axes = argument(node, 1), argument(node, 2)
-        pairs = tuple(zip(as_tuple(shifts), as_tuple(axes), strict=False))
+        pairs = tuple(zip(sides(shifts), sides(axes), strict=False))
         if not pairs:
             raise UnsupportedOp(f"roll of a flat tensor, node {node.name}, give it dimensions")
         value = ValueRef(node.inputs[0])
@@ -196,7 +205,8 @@ class GraphRewriter:
         query, key, value = (ValueRef(name) for name in list(refs(node.args))[:3])
         q = self.specs[query.name]
         if dict(node.kwargs).get("enable_gqa"):
-            key, value = (self.shared_heads(node, heads, q) for heads in (key, value))
+            views = {item: self.shared_heads(node, item, q) for item in dict.fromkeys((key, value))}
+            key, value = views[key], views[value]
         k = self.specs[key.name]
         rank = len(q.shape)
         turned = (*k.shape[:-2], k.shape[-1], k.shape[-2])
@@ -207,16 +217,18 @@ class GraphRewriter:
         factor = dict(node.kwargs).get("scale") or q.shape[-1] ** -0.5
         self.derive(node, f"{name}_scores", "mul.Tensor", (ValueRef(f"{name}_dot"), factor), scores)
         ready = ValueRef(f"{name}_scores")
-        mask = argument(node, 3)
+        mask, softmax = argument(node, 3), "softmax.int"
         if is_causal(node):
             mask = self.add_mask(f"{name}_mask", scores)
+        elif mask is not None:
+            softmax = "_safe_softmax"  # 0 where a row sees nothing
         if isinstance(mask, ValueRef):
             masked: tuple[str, tuple[Argument, ...]] = ("add.Tensor", (ready, mask))
             if self.specs[mask.name].dtype == "bool":
                 masked = ("where.ScalarOther", (mask, ready, float("-inf")))
             self.derive(node, f"{name}_masked", *masked, scores)
             ready = ValueRef(f"{name}_masked")
-        self.derive(node, f"{name}_softmax", "softmax.int", (ready, -1), scores)
+        self.derive(node, f"{name}_softmax", softmax, (ready, -1), scores)
         self.derive(node, name, "matmul", (ValueRef(f"{name}_softmax"), value), node.output)
 
     def add_mask(self, name: str, scores: TensorSpec) -> ValueRef:
@@ -271,7 +283,7 @@ class GraphRewriter:
     def finish(self) -> Graph:
         """Return the graph of all nodes that something reads."""
         outputs = tuple(self.name_of(name) for name in self.graph.outputs)
-        nodes = read_nodes(self.nodes, outputs)
+        nodes = prune_unread(self.nodes, outputs)
         wanted = set(names_read(nodes))
         folded = tuple(weight for weight in self.folded if weight.name in wanted)
         weights = (*self.graph.weights, *folded)
@@ -281,20 +293,3 @@ class GraphRewriter:
 def is_causal(node: Node) -> bool:
     """Return whether attention of a node sees only what came before."""
     return bool(argument(node, 5, False) or dict(node.kwargs).get("is_causal", False))
-
-
-def as_tuple(item: Argument) -> tuple[int, ...]:
-    """Return one whole number, or several, as a tuple."""
-    items = item if isinstance(item, tuple) else (item,)
-    return tuple(int(value) for value in items)  # type: ignore[arg-type]
-
-
-def read_nodes(nodes: Iterable[Node], outputs: tuple[str, ...]) -> tuple[Node, ...]:
-    """Return the nodes whose output is read or leaves the graph."""
-    wanted = set(outputs)
-    kept: list[Node] = []
-    for node in reversed(tuple(nodes)):
-        if node.name in wanted:
-            kept.append(node)
-            wanted.update(node.inputs)
-    return tuple(reversed(kept))

@@ -9,7 +9,7 @@ from nnstretch.chip.boxes import Box, box_shape, intersect, relative, whole
 from nnstretch.graph import Argument, Node, TensorSpec, ValueRef
 from nnstretch.structure.arguments import argument, conv_groups
 from nnstretch.structure.macs import CONVOLUTIONS
-from nnstretch.structure.slices.operator_sets import RESHAPES, TRANSPOSES
+from nnstretch.structure.slices.operator_sets import RESHAPES, SOFTMAXES, TRANSPOSES
 from nnstretch.structure.slices.rules import input_boxes
 from nnstretch.structure.slices.views import permutation, slice_bounds
 from nnstretch.structure.slices.windows import conv_geometry, window_geometry, window_range
@@ -263,6 +263,6 @@ CALLS: dict[str, Call] = {
     "glu": _gated,
     **dict.fromkeys(("upsample_nearest2d", "pixel_shuffle", "channel_shuffle"), _samples),
     **dict.fromkeys(("layer_norm", "group_norm", "instance_norm"), _rows),
-    **dict.fromkeys(("softmax", "_softmax", "log_softmax"), _mixed),
+    **dict.fromkeys(SOFTMAXES, _mixed),
 }
 """Operators whose arguments speak of the whole tensor; all others are called as they are."""

@@ -106,6 +106,30 @@ def test_a_network_that_goes_another_way_at_a_batch_is_read_so_there() -> None:
         assert kinds.count("linear") == -(-batch // 4)
 
 
+class Partly(nn.Module):
+    """A layer, and beside it some features of another."""
+
+    def __init__(self, features: int | None) -> None:
+        super().__init__()
+        self.layer, self.beside, self.features = nn.Linear(8, 8), nn.Linear(8, 8), features
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Compute the layers."""
+        y = torch.relu(self.layer(x))
+        return y if self.features is None else torch.cat([self.beside(x)[:, : self.features], y], 1)
+
+
+def test_a_layer_of_which_nothing_is_read_is_not_computed() -> None:
+    described = load_accelerator("nvdla-64")
+    rates = ChipRates(described, "int8")
+    moved_bytes: list[int] = []
+    for features in (None, 0, 1):
+        network = NetworkBatches(Partly(features), (torch.randn(1, 8),), "partly")
+        result = result_json(accelerate(network.graph, AccelerateRequest(rates, 1)), network.name)
+        moved_bytes.append(result["weights_ddr_bytes"])
+    assert 0 < moved_bytes[0] == moved_bytes[1] < moved_bytes[2]
+
+
 def two_layers() -> NetworkBatches:
     """Two layers whose weights take far longer over DDR than their inputs."""
     layers = nn.Sequential(nn.Linear(64, 128, bias=False), nn.Linear(128, 32, bias=False))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import embedding, prelu, scaled_dot_product_attention
+from torch.nn.functional import embedding, pad, prelu, scaled_dot_product_attention
 
 from nnstretch.accelerate.accelerate import AccelerateRequest, accelerate
 from nnstretch.accelerate.engines.verify_plan import verify_plan
@@ -67,7 +67,27 @@ def share_heads(x: torch.Tensor) -> torch.Tensor:
     return scaled_dot_product_attention(query, key, key.cos(), enable_gqa=True)
 
 
+def share_latents(x: torch.Tensor) -> torch.Tensor:
+    """Four heads of queries share two heads that are keys and values at once."""
+    query, latent = x.unflatten(-1, (4, 4)).mT, x[..., :8].unflatten(-1, (2, 4)).mT
+    query, latent = query.transpose(1, 3), latent.transpose(1, 3)
+    return scaled_dot_product_attention(query, latent, latent, enable_gqa=True)
+
+
+def behind_padding(mask: torch.Tensor) -> torch.Tensor:
+    """Return a mask of which the first rows and columns are padding, which nothing sees."""
+    places = torch.arange(len(mask)) > 1
+    return mask & places & places[:, None]
+
+
 FUNCTIONS |= {
+    "rows of a mask that see nothing": lambda net, x: attend(x, behind_padding(net.allowed)),
+    "rows of numbers that see nothing": lambda net, x: attend(
+        x, torch.where(behind_padding(net.allowed), 0.5, -math.inf)
+    ),
+    "heads of keys that are values": lambda net, x: share_latents(x),
+    "nothing of a computed tensor": lambda net, x: torch.cat([x.sin()[..., :0], x.cos()], -1),
+    "padding that crops all": lambda net, x: pad(x.sin(), (-16, 16)) + x,
     "attention to what came before": lambda net, x: scaled_dot_product_attention(
         x, x.sin(), x, is_causal=True
     ),

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from nnstretch.accelerate.chip_graph import IN_PLACE, ChipGraph
 from nnstretch.accelerate.operator_work import is_matrix
+from nnstretch.structure.slices.operator_sets import SOFTMAXES
 
 
 def layers_of(chip: ChipGraph, operators: Sequence[str]) -> tuple[tuple[str, ...], ...]:
@@ -27,7 +28,7 @@ def joins(chip: ChipGraph, layer: Sequence[str], name: str) -> bool:
     """Return whether an operator is computed in the tile loop of the layer before it."""
     node = chip.nodes[name]
     last = layer[-1]
-    if node.kind not in IN_PLACE or node.kind == "softmax" or is_matrix(chip, name):
+    if node.kind not in IN_PLACE or node.kind in SOFTMAXES or is_matrix(chip, name):
         return False
     read_once = chip.readers.get(last) == (name,) and last not in chip.outputs
     same_shape = chip.specs[last].shape == node.output.shape

@@ -21,3 +21,5 @@ RESHAPES = frozenset(_RESHAPES.split())
 POOLS = frozenset({"max_pool2d", "avg_pool2d", "max_pool1d", "avg_pool1d"})
 TRANSPOSES = frozenset({"permute", "transpose", "t", "numpy_T", "mT", "swapaxes"})
 REDUCTIONS = frozenset({"mean", "sum", "amax", "amin", "linalg_vector_norm"})
+SOFTMAXES = frozenset({"softmax", "_softmax", "_safe_softmax", "log_softmax"})
+"""Of them, the safe one gives 0 for a row of which every number is minus infinity."""
