@@ -99,7 +99,7 @@ def matrix_us_of(products: Products, rates: ChipRates) -> Numbers:
         return activation_products_us(products, rates)
     shares = [rows for rows in range(1, cores + 1) if cores % rows == 0]
     times_us = [weighted_products_us(products, rates, rows, cores // rows) for rows in shares]
-    return np.minimum.reduce(np.broadcast_arrays(*times_us))
+    return np.asarray(np.minimum.reduce(np.broadcast_arrays(*times_us)))
 
 
 def weighted_products_us(
