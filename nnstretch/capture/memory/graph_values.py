@@ -186,11 +186,16 @@ class GraphValues:
         if call is None:
             return False
         name, spec = f"{new}_in_{behind.name}", self.specs[old]
-        op, args = call[0], fx.map_arg(call[1], lambda node: ValueRef(self.name_of(node)))
+        written: Any = call[1]  # by operators of PyTorch's graph, with its nodes among them
+        op, args = call[0], fx.map_arg(written, self.reference)
         self.nodes.append(Node(name, op, args, (spec,), module_path(view)))
         self.specs[name] = spec
         self.names[behind.name] = name
         return True
+
+    def reference(self, node: Any) -> Any:
+        """Return a reference to what a node of PyTorch's graph gives now."""
+        return ValueRef(self.name_of(node))
 
     def overwrite_reason(self, writer: Any, view: Any, behind: Any) -> str:
         """Return why what a node writes into a view is not seen by readers of the tensor behind."""
