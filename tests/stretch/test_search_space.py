@@ -28,7 +28,7 @@ from nnstretch.errors import BadPlan
 from nnstretch.graph import Graph
 from nnstretch.plan import Branch, Segment
 from nnstretch.soc import Soc
-from nnstretch.stretch.cost.cost_arrays import CostArrays
+from nnstretch.stretch.cost.cost_arrays import Array, CostArrays, TailCosts
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.cost.unit_costs import UnitCostModel
 from nnstretch.stretch.lowering.lower import equal_slices, lower_branch
@@ -91,6 +91,11 @@ def cases(space: SearchSpace, seed: int, merges: tuple[str, ...]) -> list[Case]:
     return found
 
 
+def unit_number(first: Array, rest: TailCosts, case: Case) -> int:
+    """The number of a branch's first unit, which all depths may share."""
+    return int(np.broadcast_to(first, rest.macs.shape)[case.depth, case.width])
+
+
 def tabled(tables: CostTables, case: Case, share: int) -> tuple[dict[str, float], float, float]:
     """Microseconds on each processor, MACs and parameters, as the tables say."""
     space, (d, w) = tables.space, (case.depth, case.width)
@@ -98,11 +103,11 @@ def tabled(tables: CostTables, case: Case, share: int) -> tuple[dict[str, float]
     kind = 0
     if case.merge == "project":
         first = tables.projected_head_costs(case.i, case.j)
-        at: tuple[int, ...] = (w,)
+        at: tuple[int, ...] = (unit_number(rest.projected_first, rest, case),)
         last = tables.adapted_tail(case.i, case.j, share)
     else:
         front = tables.head_costs(case.i)
-        first, at = front.costs, (front.row(case.width_in), int(rest.first[w]))
+        first, at = front.costs, (front.row(case.width_in), unit_number(rest.first, rest, case))
         last = CostArrays(rest.exit_us, rest.macs, rest.params)
         if space.layout_model.blocked:
             kind = int(tables.needs_no_adapter(case.i)[at])

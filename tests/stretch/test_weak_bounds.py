@@ -19,7 +19,7 @@ from nnstretch.stretch.search.bounds.cost_to_go import (
     cost_to_go,
 )
 from nnstretch.stretch.search.bounds.multipliers import CostToGo, Multipliers
-from nnstretch.stretch.search.bounds.unit_sums import POWER_OFFSETS, droppable_units
+from nnstretch.stretch.search.bounds.unit_sums import POWER_OFFSETS
 from nnstretch.stretch.search.bounds.weak_bounds import (
     BranchSums,
     SumRelaxations,
@@ -144,7 +144,7 @@ def check_relaxations(sums: BranchSums, relaxations: SumRelaxations, demands: li
                 width = option.space.original_width(option.i)
                 dual = dual_us(sums, relaxations, r, n, line, width)
                 assert totals_us[r, n] <= dual + slack(dual)
-                if not droppable_units(option.tables, option.j)[option.i :].any():
+                if not option.space.branch_depths.droppable_units(option.j)[option.i :].any():
                     assert totals_us[r, n] == pytest.approx(dual, rel=1e-9)
 
 

@@ -71,7 +71,9 @@ class TailCosts:
     depths: Array
     widths: Array
     first: Array
-    """Column of each width's first unit in `HeadCosts`."""
+    """Column of each width's first unit in `HeadCosts`; `[depth, width]` where depths decide."""
+    projected_first: Array
+    """The same among the first units of branches of a `project` merge."""
     us: Mapping[str, Array]
     exit_us: Mapping[str, Array]
     """Cost of the copy of the branch's output to the plain layout, by processor; 0 if plain."""

@@ -16,7 +16,7 @@ import numpy as np
 from nnstretch.stretch.cost.cost_arrays import Array, CostArrays, add_costs
 from nnstretch.stretch.cost.layout_costs import BoundaryLayouts, LayoutModel
 
-Rows = slice | tuple[slice, Array] | None
+Rows = slice | Array | tuple[slice, Array] | None
 """Chosen widths of a table; None adds an axis before them."""
 Price = Callable[[BoundaryLayouts], CostArrays]
 """Prices a unit at its widths, from the layouts at its ends."""
@@ -98,7 +98,7 @@ def walk_units(
 
     `kept` is `[depth, unit]`, `first_exit_us` what a copy of the first unit's output takes.
     """
-    shape = (len(kept), len(first_exit_us))
+    shape = (len(kept), first_exit_us.shape[-1])
     us = np.zeros(shape)
     exit_us = np.broadcast_to(first_exit_us, shape)
     for number, unit in enumerate(units):

@@ -115,14 +115,7 @@ def resize_section(
     cannot be had.
     """
     channels = section.channels
-    inside, scales = entry_scales(section, width_in, width)
-    targets: list[WidthTarget] = []
-    for cut in section.inner_cuts:
-        cut_width = cut.widths.scaled_width(Fraction(width, section.width_out))
-        solve_end(cut.dim, channels, scales, cut_width, where)
-        targets.append(WidthTarget(cut.position, cut_width, cut.widths.full))
-    solve_end(section.output_dimension, channels, scales, width, where)
-    targets.append(WidthTarget(len(section.graph.nodes), width, section.width_out))
+    inside, scales, targets = cut_scales(section, width_in, width, where)
     scale_inner_groups(section.inner_groups, channels, scales, branch.inner_ratio, targets)
     graph = section.graph
     if branch.group_width is not None:
@@ -133,6 +126,25 @@ def resize_section(
     if inside != width_in:
         graph = with_input_adapter(graph, section.graph.outputs[0], width_in, section.axis_in)
     return graph, scales
+
+
+def cut_scales(
+    section: Section, width_in: int, width: int, where: str
+) -> tuple[int, dict[int, Fraction], list[WidthTarget]]:
+    """Return what a section reads, the scales of the groups at all its cuts, and its cuts' widths.
+
+    Raises BadPlan when a cut or the end cannot have its width.
+    """
+    channels = section.channels
+    inside, scales = entry_scales(section, width_in, width)
+    targets: list[WidthTarget] = []
+    for cut in section.inner_cuts:
+        cut_width = cut.widths.scaled_width(Fraction(width, section.width_out))
+        solve_end(cut.dim, channels, scales, cut_width, where)
+        targets.append(WidthTarget(cut.position, cut_width, cut.widths.full))
+    solve_end(section.output_dimension, channels, scales, width, where)
+    targets.append(WidthTarget(len(section.graph.nodes), width, section.width_out))
+    return inside, scales, targets
 
 
 def nearest_width(section: Section, width_in: int, width: int) -> int:

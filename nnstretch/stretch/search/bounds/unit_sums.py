@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 
@@ -57,7 +56,7 @@ def price_branches(
     powers = usual_powers(*whole) + POWER_OFFSETS[:, None]
     grid = np.arange(powers.min(), powers.max() + 1)
     inner_us = units.us[key] - (PRICE_STEP**grid)[:, None, None] * units.macs
-    dropped = droppable_units(tables, j)[:, None] & (units.differs == 0)
+    dropped = tables.space.branch_depths.droppable_units(j)[:, None] & (units.differs == 0)
     inner_us = np.where(dropped, np.minimum(inner_us, 0.0), inner_us)
     behind_us = sums_behind(inner_us, axis=1)[powers - grid[0], starts]
     priced_us = us - (PRICE_STEP**powers)[:, :, None] * macs + behind_us
@@ -71,14 +70,6 @@ def usual_powers(us: Array, macs: Array) -> Array:
     each = np.where(counted, us, usual) / np.where(counted, macs, 1.0)
     apart = np.rint(np.log(each / usual) / math.log(PRICE_STEP)).clip(-FARTHEST, FARTHEST)
     return (apart + round(math.log(usual) / math.log(PRICE_STEP))).astype(int)
-
-
-def droppable_units(tables: CostTables, j: int) -> Array:
-    """Return which units before cut j but the first end a repeat, which branches may drop."""
-    space = tables.space
-    repeats = chain.from_iterable(stage.repeats for stage in space.analysis.stages)
-    ends = {repeat.end.position for repeat in repeats}
-    return np.array([space.cuts[k + 1].position in ends for k in range(1, j)], dtype=bool)
 
 
 def ends_of_branches(

@@ -31,12 +31,15 @@ MOST_COMBINED = 4
 def weak_bounds(options: Mapping[int, SegmentOption], values: CostToGo) -> dict[int, Array]:
     """Return bounds, by number, through options of one end, processors and merge.
 
-    `[merged width it reads]` each; none where units of some widths cannot be built, or where
-    layouts of maps decide what they cost. Work of the network must have no multipliers.
+    `[merged width it reads]` each; none where units of some widths cannot be built, where layouts
+    of maps decide what they cost, or where widths inside branches change with their depth. Work of
+    the network must have no multipliers.
     """
     assert values.multipliers == Multipliers()
     first = next(iter(options.values()))
     if first.tables.passed_units(first.j).us is None:
+        return {}
+    if any(each.tables.rejoined_branches(each.i, each.j) for each in options.values()):
         return {}
     sums = BranchSums(list(options.values()), values)
     balanced = sums.tightest(sums.balanced())

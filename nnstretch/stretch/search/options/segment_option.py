@@ -143,16 +143,19 @@ class SegmentOption:
         if self.merge == "concat":
             us = us + tail.exit_us[price_key][:, chosen, chosen]
             macs, params = tail.macs[chosen, chosen], tail.params[chosen, chosen]
-            first = tail.first[chosen]
+            first = tail.first[..., chosen]
         else:
             adapted = self.tables.adapted_tail(self.i, self.j, self.shares[b])
             us = us + adapted.latency_us[price_key]
             macs, params = adapted.macs, adapted.params
             channels_out = np.full_like(channels_out, self.shares[b])
-            first = np.arange(len(tail.widths))
+            first = tail.projected_first[..., chosen]
         link = self.copies_out[b]
         copy_us = link.fixed_us + link.us_per_kib * self.bytes_out * channels_out / 1024
-        rows = [self.tables.repeat_row(row, len(macs)) for row in (copy_us, channels_out, first)]
+        of_widths = (copy_us, channels_out) if first.ndim == 2 else (copy_us, channels_out, first)
+        rows = [self.tables.repeat_row(row, len(macs)) for row in of_widths]
+        if first.ndim == 2:
+            rows.append(first[chosen].ravel())
         kinds_us = [kind.ravel() for kind in self.slowdown * us + copy_us]
         least_us = kinds_us[0] if len(kinds_us) == 1 else np.minimum(*kinds_us)
         behind_us = least_us, kinds_us[0], kinds_us[-1]

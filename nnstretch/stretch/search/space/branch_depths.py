@@ -73,6 +73,16 @@ class BranchDepths:
             kept[:, units] = self.repeats_by_depth(stages, depths)[:, columns] > ranks
         return kept
 
+    def droppable_units(self, j: int) -> Array:
+        """Return which units before cut j but the first end a repeat, which branches may drop."""
+        return np.array([cut.position in self.repeat_ends for cut in self.cuts[2 : j + 1]], bool)
+
+    @cached_property
+    def repeat_ends(self) -> frozenset[int]:
+        """Return the positions of the cuts that end repeats."""
+        repeats = chain.from_iterable(stage.repeats for stage in self.network_stages)
+        return frozenset(repeat.end.position for repeat in repeats)
+
     def repeats_by_depth(self, stages: Sequence[BlockStage], depths: Sequence[int]) -> Array:
         """Return how many repeats of each stage branches keep: `[depth, stage]`."""
         key = tuple(len(stage.repeats) for stage in stages), depths[0], len(depths)

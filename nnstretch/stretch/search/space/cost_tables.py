@@ -17,7 +17,6 @@ from nnstretch.stretch.cost.layout_states import (
     price_both,
     price_entered,
     select_exit,
-    walk_kinds,
 )
 from nnstretch.stretch.cost.unit_costs import UnitCostModel
 from nnstretch.stretch.lowering.width_scaling import round_channels
@@ -27,7 +26,13 @@ from nnstretch.stretch.search.space.original_costs import (
     original_tails,
     originals_from,
 )
+from nnstretch.stretch.search.space.rejoined_branches import (
+    RejoinedBranches,
+    may_rejoin,
+    rejoined_branches,
+)
 from nnstretch.stretch.search.space.search_space import SearchSpace
+from nnstretch.stretch.search.space.tail_sums import sum_units
 from nnstretch.stretch.search.space.team import Team
 
 Result = TypeVar("Result")
@@ -66,6 +71,8 @@ class CostTables:
         if i not in self._heads:
             space = self.space
             columns = [space.inner_widths[j][i] for j in range(i + 1, len(space.cuts))]
+            rejoined = (self.rejoined_branches(i, j) for j in range(i + 2, len(space.cuts)))
+            columns += [branches.first_widths for branches in rejoined if branches is not None]
             widths_out = np.unique(np.concatenate(columns))
             widths_in = space.merged_widths(i)
             unit = space.unit(i)
@@ -102,32 +109,13 @@ class CostTables:
         They depend on the merge where layouts of maps do: `project` begins with an adapter.
         """
         key = (i, j, merge if self.space.layout_model.blocked else "concat")
-        return self.once(("tail", key), lambda: self.sum_units(*key))
+        return self.once(("tail", key), lambda: sum_units(self, *key))
 
-    def sum_units(self, i: int, j: int, merge: str) -> TailCosts:
-        """Sum the units behind the first that branches of each depth keep."""
-        space, rows = self.space, slice(i, None)
-        inner_widths, widths = space.inner_widths[j], space.widths_at(j)
-        kept = space.branch_depths.kept_units(i, j)
-        units = self.passed_units(j)
-        columns = np.searchsorted(self.head_costs(i).widths_out, inner_widths[i])
-        numbers = kept.astype(np.float64)
-        if units.us is None:
-            inner = [self.inner_unit_costs(k, j) for k in range(i + 1, j)]
-            first, is_plain = self.first_units(i, j, merge, columns)
-            keys = space.layout_model.processors
-            walks = {key: walk_kinds(inner, kept, key, first, is_plain) for key in keys}
-            us = {key: walk.us for key, walk in walks.items()}
-            exit_us = {key: walk.exit_us for key, walk in walks.items()}
-        else:
-            us = {key: (numbers @ table[rows])[None] for key, table in units.us.items()}
-            exit_us = dict.fromkeys(us, np.broadcast_to(0.0, (1, len(kept), len(widths))))
-        cannot_meet = (1 - numbers) @ units.differs[rows] > 0  # without a unit between
-        for times_us in us.values():
-            times_us[:, cannot_meet] = np.inf
-        macs, params = numbers @ units.macs[rows], numbers @ units.params[rows]
-        depths = np.array(space.depths(i, j))
-        return TailCosts(depths, widths, columns, us, exit_us, macs, params)
+    def rejoined_branches(self, i: int, j: int) -> RejoinedBranches | None:
+        """Return branches between two cuts whose widths change with their depth; None without."""
+        if not self.once(("rejoins", j), lambda: may_rejoin(self.space, j)):
+            return None
+        return self.once(("rejoined", (i, j)), lambda: rejoined_branches(self.space, i, j))
 
     def passed_units(self, j: int) -> PassedUnits:
         """Return the units that branches which end at cut j may pass behind their first."""
@@ -159,10 +147,10 @@ class CostTables:
     def first_units(self, i: int, j: int, merge: str, columns: Array) -> tuple[LaidOutCosts, Array]:
         """Return the first units of branches from cut i to cut j, and which need no adapter.
 
-        Both are `[input, width]`.
+        Both are `[input, *columns]`, which are numbers of first units.
         """
         if merge == "project":
-            first = self.projected_first_units(i, j).rows(np.newaxis)
+            first = self.projected_first_units(i, j).rows(columns).rows(np.newaxis)
             return first, np.zeros(first.costs.macs.shape, dtype=bool)
         first = self._laid_out_heads[i].rows((slice(None), columns))
         return first, self.needs_no_adapter(i)[:, columns]
@@ -201,10 +189,16 @@ class CostTables:
         return self.projected_first_units(i, j).costs
 
     def projected_first_units(self, i: int, j: int) -> LaidOutCosts:
-        """Return `projected_head_costs` with the layout that they leave."""
+        """Return `projected_head_costs` with the layout that they leave.
+
+        Behind those of the widths, one for each of `rejoined_branches`.
+        """
         if (i, j) not in self._projected:
             unit, inner = self.space.unit(i), self.space.inner_widths[j][i]
-            entry = self.projected_widths(i, j)
+            entry, branches = self.projected_widths(i, j), self.rejoined_branches(i, j)
+            if branches is not None:
+                entry = np.append(entry, entry[1:][branches.columns])
+                inner = np.append(inner, branches.first_widths)
             self._projected[i, j] = self.priced_once(
                 unit, (entry, inner), lambda: self.price_projected(i, entry, inner)
             )
