@@ -87,8 +87,9 @@ class Learned:
     def estimate_grid(self, kernel: Kernel, /) -> Numbers:
         """Estimate a kernel whose counts are arrays that broadcast, us. Raises UnsupportedOp."""
         batch, shape = feature_grid(kernel, ELEMENT_BYTES[self.dtype])
-        if reason := self.refusal(batch.forms[0]):
-            raise self.unsupported(reason, kernel)
+        for form in batch.forms:
+            if reason := self.refusal(form):
+                raise self.unsupported(reason, kernel)
         latency = np.empty(len(batch.form))
         for index, form in enumerate(batch.forms):
             rows = np.flatnonzero(batch.form == index)
@@ -178,7 +179,8 @@ def roofline_many(predictor: Roofline, kernels: Sequence[Kernel]) -> Estimates:
     except UnsupportedOp as error:
         raise UnsupportedOp(f"{error}, processor {predictor.processor}") from None
     table = np.array(rows, dtype=np.float64).reshape(-1, len(RooflineFeatures._fields))
-    latency = np.asarray(latency_us(predictor.rates, RooflineFeatures(*table.T)), dtype=np.float64)
+    latencies_us = latency_us(predictor.rates, RooflineFeatures(*table.T), predictor.busy_factor)
+    latency = np.asarray(latencies_us, dtype=np.float64)
     shares = np.array([predictor.error_share(kernel) for kernel in kernels], dtype=np.float64)
     factor = np.exp(NORMAL_90 * np.log1p(shares))
     errors_us = np.minimum(shares, MOST) * latency

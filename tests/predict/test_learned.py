@@ -284,5 +284,9 @@ def test_a_blocked_convolution_of_few_channels_is_another_kernel() -> None:
     assert found.estimate_many([other, first]).latency_us.tolist() == pytest.approx(
         [900, 200], rel=0.01
     )
+    wide = fit([Sample(other, (900.0,) * 5)], "cpu", "float32")
+    widths: Any = np.array([32.0, 3.0])
     with pytest.raises(UnsupportedOp, match=r"kind 'conv' .narrow. was never measured"):
-        fit([Sample(other, (900.0,) * 5)], "cpu", "float32").estimate(first)
+        wide.estimate(first)
+    with pytest.raises(UnsupportedOp, match=r"kind 'conv' .narrow. was never measured"):
+        wide.estimate_grid(replace(other, cin=widths))

@@ -13,6 +13,7 @@ from nnstretch.errors import BrokenFile
 from nnstretch.kernel import Kernel
 from nnstretch.partition.branched_stages import contention_of
 from nnstretch.predict import load_soc
+from nnstretch.predict.learned import estimate_many
 from nnstretch.predict.roofline import Rates, Roofline
 from nnstretch.predict.save_soc import save_soc
 from nnstretch.soc import BranchedError, Link, Neighbour, Processor, Soc
@@ -68,6 +69,8 @@ def test_arrays_are_priced_as_single_kernels_are() -> None:
     grid = beside.estimate_grid(replace(WIDE, macs=macs))  # type: ignore[attr-defined, arg-type]
     single = [beside.estimate(replace(WIDE, macs=int(m))).latency_us for m in macs]
     assert grid == pytest.approx(single)
+    kernels = [replace(WIDE, macs=int(m)) for m in macs]
+    assert estimate_many(beside, kernels).latency_us == pytest.approx(single)
 
 
 def test_a_branch_starts_behind_what_the_host_does_for_its_neighbour() -> None:
