@@ -1,7 +1,7 @@
 """Units between neighbouring cuts, and which of them repeat.
 
-Depth scaling drops repeats: units of equal structure that keep their input's shape, after the
-first of their stage. The first is never dropped, since it changes the shape or opens the stage.
+Depth scaling drops repeats: units of equal structure that keep their input's shape and dtype, after
+the first of their stage. The first is never dropped, since it changes the shape or opens the stage.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from nnstretch.graph import Argument, Graph, Node, ValueRef
+from nnstretch.graph import Argument, Graph, Node, TensorSpec, ValueRef
 from nnstretch.structure.arguments import argument, conv_groups
 from nnstretch.structure.cuts import INPUT, Cut, find_cuts, is_size
 from nnstretch.structure.macs import WEIGHTED
@@ -111,8 +111,8 @@ class UnitRow:
     units: tuple[Unit, ...]
     forms: tuple[object, ...]
     """Structure of each unit; equal where units differ by their weights only."""
-    shapes_in: tuple[tuple[int, ...], ...]
-    shapes_out: tuple[tuple[int, ...], ...]
+    specs_in: tuple[TensorSpec, ...]
+    specs_out: tuple[TensorSpec, ...]
 
     @classmethod
     def of(cls, graph: Graph, units: Sequence[Unit]) -> UnitRow:
@@ -121,19 +121,19 @@ class UnitRow:
         return cls(
             tuple(units),
             tuple(structural_hash(graph, unit) for unit in units),
-            tuple(specs[unit.start.value].shape for unit in units),
-            tuple(specs[unit.end.value].shape for unit in units),
+            tuple(specs[unit.start.value] for unit in units),
+            tuple(specs[unit.end.value] for unit in units),
         )
 
     def longest_run(self, i: int) -> tuple[int, int]:
-        """Return period and count of equal, shape-preserving groups of units from `i`.
+        """Return period and count of equal groups of units from `i` that keep shape and dtype.
 
         Of several the shortest period that repeats most.
         """
         best_period = 1
-        best_count = int(self.shapes_in[i] == self.shapes_out[i])
+        best_count = int(self.specs_in[i] == self.specs_out[i])
         for period in range(1, min(LONGEST_PERIOD, len(self.units) - i) + 1):
-            if self.shapes_in[i] != self.shapes_out[i + period - 1]:
+            if self.specs_in[i] != self.specs_out[i + period - 1]:
                 continue
             count = self.equal_groups(i, period)
             if count > 1 and period * count > best_period * best_count + (best_count > 1):
@@ -175,7 +175,7 @@ class UnitRow:
             missing -= weighted_operators(self.units[j : j + 1])
             if not missing:
                 return i - 1
-            if self.shapes_out[j][2:] != self.shapes_in[i][2:]:
+            if self.specs_out[j].shape[2:] != self.specs_in[i].shape[2:]:
                 return None
         return None
 
@@ -212,7 +212,7 @@ def structural_hash(graph: Graph, unit: Unit) -> tuple[object, ...]:
     for node in unit.nodes:
         if not is_size(node):
             numbers[node.name] = len(numbers)
-            shapes = tuple(spec.shape for spec in node.outputs)
+            outputs = tuple((spec.shape, spec.dtype) for spec in node.outputs)
             options = sorted((key, anonymous(item)) for key, item in node.kwargs)
-            rows.append((node.op, anonymous(node.args), tuple(options), shapes))
+            rows.append((node.op, anonymous(node.args), tuple(options), outputs))
     return tuple(rows)

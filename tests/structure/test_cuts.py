@@ -170,6 +170,39 @@ def test_blocks_that_differ_in_an_option_are_no_repeats(options: dict[str, Any])
     assert [unit.repeat_of for unit in find_units(graph)] == [None, None, "1", None, "3"]
 
 
+class Counted(nn.Module):
+    """A residual block that adds whole numbers, which it computes as floating ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 4, 3, 1, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.conv(x.float()).round().to(torch.int32) + x
+
+
+class Cast(nn.Module):
+    """The same numbers in another type."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.to(self.dtype)
+
+
+def test_blocks_that_change_the_type_of_their_input_are_no_repeats() -> None:
+    whole = (Cast(torch.int8), Counted(), Counted(), Counted(), Cast(torch.float32))
+    layers = (nn.Conv2d(3, 4, 1), *whole, nn.Conv2d(4, 4, 3, 1, 1))
+    graph = trace(nn.Sequential(*layers).eval(), torch.zeros(1, 3, 8, 8), "whole").graph
+    specs = graph.specs()
+    for stage in find_stages(graph):
+        for repeat in stage.repeats:
+            ends = (specs[cut.value] for cut in (repeat.start, repeat.end))
+            assert len({spec.dtype for spec in ends}) == 1, repeat.end.name
+
+
 def test_a_cut_may_be_named_by_any_module_that_ends_there() -> None:
     graph = resnet("resnet18")
     assert cut_named(graph, "layer1.1") == cut_named(graph, "layer1")

@@ -119,16 +119,21 @@ class SearchSpace:
         self._units_by_structure = space._units_by_structure
 
     def unit(self, k: int) -> UnitCostModel:
-        """Return the unit behind cut k; units of equal structure share one cost model."""
+        """Return the unit behind cut k; units of equal structure and dtype share one cost model."""
         if k not in self._units:
             start, end, graph = self.cuts[k], self.cuts[k + 1], self.analysis.graph
             nodes = graph.nodes[start.position + 1 : end.position + 1]
-            key = structural_hash(graph, Block(start, end, nodes, 0, 0))
+            structure = structural_hash(graph, Block(start, end, nodes, 0, 0))
+            key = self.entry_dtype(k), structure
             if key not in self._units_by_structure:
                 section = self.analysis.section(start, end, None)
                 self._units_by_structure[key] = UnitCostModel(section, self.layout_model)
             self._units[k] = self._units_by_structure[key]
         return self._units[k]
+
+    def entry_dtype(self, k: int) -> str:
+        """Return the dtype of the tensor at cut k."""
+        return self.specs[self.cuts[k].value].dtype
 
     @cached_property
     def needs_lowering(self) -> bool:
