@@ -51,24 +51,36 @@ def compare_on_labels(
 ) -> LabeledAccuracy | None:
     """Classify images by the module and by `run`, `batch` at a time.
 
-    Returns None where the network gives no row of scores for each image.
+    Returns None where the network gives no row of scores for each image, or one batch takes more
+    images than there are.
     """
     right = np.zeros(2, np.int64)
     images = classes = 0
-    for chunk, labels in held_out:
-        for x, wanted in zip(chunk.split(batch), labels.split(batch), strict=True):
-            if len(x) < batch:
-                continue
-            scores = module(x)
-            if not isinstance(scores, torch.Tensor) or scores.dim() != 2:
-                return None
-            answers = (scores.numpy(), run(x.numpy()))
-            right += [int((rows.argmax(1) == wanted.numpy()).sum()) for rows in answers]
-            images, classes = images + batch, scores.shape[1]
+    for x, wanted in full_batches(held_out, batch):
+        scores = module(x)
+        if not isinstance(scores, torch.Tensor) or scores.dim() != 2:
+            return None
+        answers = (scores.numpy(), run(x.numpy()))
+        right += [int((rows.argmax(1) == wanted.numpy()).sum()) for rows in answers]
+        images, classes = images + batch, scores.shape[1]
     if not images:
         return None
     shares = right / images
     return LabeledAccuracy(images, float(shares[0]), float(shares[1]), classes)
+
+
+def full_batches(
+    labeled: LabeledBatches, batch: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield images and labels `batch` at a time, without the last ones that do not fill a batch."""
+    images: list[torch.Tensor] = []
+    labels: list[torch.Tensor] = []
+    for chunk, wanted in labeled:
+        images.extend(chunk)
+        labels.extend(wanted)
+        while len(images) >= batch:
+            yield torch.stack(images[:batch]), torch.stack(labels[:batch])
+            del images[:batch], labels[:batch]
 
 
 def check_labels(labels: torch.Tensor, classes: int) -> None:

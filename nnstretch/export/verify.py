@@ -86,8 +86,8 @@ def judge_int8(
         if request.max_drop is not None:
             raise BadInput(
                 f"--max-drop is {request.max_drop:g}, int8 of {name}, no label judges it (images"
-                " without labels, or classes that the network does not know) but --min-snr, leave"
-                " --max-drop out"
+                " without labels, fewer than one input takes, or classes that the network does not"
+                " know) but --min-snr, leave --max-drop out"
             )
         return check_snr(expected, actual, name, request.least_snr_db), None
     if request.least_snr_db is not None:

@@ -44,8 +44,8 @@ def held(right: float) -> Held:
     return Held(images, labels % CLASSES)
 
 
-def request(held_out: Held | None, **fields: float) -> ExportRequest:
-    plan = SimpleNamespace(model="net", input_shape=(1, 1, 1, CLASSES))
+def request(held_out: Held | None, batch: int = 1, **fields: float) -> ExportRequest:
+    plan = SimpleNamespace(model="net", input_shape=(batch, 1, 1, CLASSES))
     settings = {"least_snr_db": None, "max_drop": None, **fields}
     made = SimpleNamespace(module=scores_of, plan=plan, held_out=held_out, int8=True, **settings)
     return cast("ExportRequest", made)
@@ -79,6 +79,23 @@ def test_labels_refuse_what_the_noise_would_accept() -> None:
     _, accuracy = judge_int8(EXPECTED, EXPECTED, request(held(1.0), max_drop=50), confused)
     assert accuracy is not None
     assert 0.5 < accuracy.int8_accuracy < accuracy.float_accuracy == 1
+
+
+@pytest.mark.parametrize(("batch", "judged"), [(20, 200), (48, 192), (64, 192), (200, 200)])
+def test_labels_judge_networks_of_any_batch(batch: int, judged: int) -> None:
+    """Images come 32 at a time, whatever one input of the network takes."""
+
+    def run(x: np.ndarray) -> np.ndarray:
+        assert len(x) == batch
+        return loud(x)
+
+    _, accuracy = judge_int8(EXPECTED, EXPECTED, request(held(1.0), batch), run)
+    assert accuracy == LabeledAccuracy(judged, 1.0, 1.0, CLASSES)
+
+
+def test_too_few_labels_for_one_input_judge_nothing_and_the_error_says_so() -> None:
+    with pytest.raises(BadInput, match=r"no label judges it \(.*fewer than one input takes"):
+        judge_int8(EXPECTED, EXPECTED, request(held(1.0), 201, max_drop=5), loud)
 
 
 @pytest.mark.parametrize("held_out", [None, held(0.1)])
