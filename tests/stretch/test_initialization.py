@@ -53,6 +53,31 @@ def test_convolutions_vary_as_he_et_al_say() -> None:
     assert not conv.bias.any()
 
 
+@pytest.mark.parametrize("sizes", [{}, {"kdim": 12, "vdim": 6, "add_bias_kv": True}])
+def test_attention_starts_as_pytorch_starts_it(sizes: dict[str, int]) -> None:
+    attention, same = (nn.MultiheadAttention(8, 2, **sizes) for _ in range(2))
+    before = {key: value.clone() for key, value in attention.state_dict().items()}
+    for module in (attention, same):
+        initialize_weights(module, 0)
+    assert same_weights(attention, same)
+    for name, weight in attention.named_parameters():
+        if name.endswith("_proj.bias") or name == "in_proj_bias":
+            assert not weight.any()
+        else:
+            assert not torch.equal(weight, before[name])
+    if not sizes:
+        bound = sqrt(6 / (8 + 24))  # Glorot and Bengio 2010
+        assert 0.9 * bound < float(attention.in_proj_weight.detach().abs().max()) <= bound
+
+
+def test_attention_changes_no_draw_of_the_layers_behind_it() -> None:
+    plain = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4))
+    attentive = nn.Sequential(nn.MultiheadAttention(8, 2), nn.Linear(8, 4))
+    for module in (plain, attentive):
+        initialize_weights(module, 0)
+    assert torch.equal(attentive[1].weight, plain[1].weight)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [resnet18, resnet50])
 def test_the_norms_that_torchvision_starts_at_zero_are_found(make) -> None:  # type: ignore[no-untyped-def]

@@ -24,7 +24,8 @@ def initialize_weights(module: nn.Module, seed: int) -> None:
     """Start every layer of `module` anew, in place; the same seed draws the same.
 
     Convolutions by He et al. 2015 (normal, fan-out over all groups, as torchvision and pycls do),
-    other layers as PyTorch does. Weights of no layer (a class token) stay.
+    other layers as PyTorch does. Weights of no layer (a class token) stay. Attention draws last, as
+    PyTorch starts the biases of its projection, a layer of its own, at zero.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -35,6 +36,9 @@ def initialize_weights(module: nn.Module, seed: int) -> None:
                     nn.init.zeros_(layer.bias)
             elif callable(reset := getattr(layer, "reset_parameters", None)):
                 reset()
+        for layer in module.modules():
+            if isinstance(layer, nn.MultiheadAttention):
+                layer._reset_parameters()
 
 
 def zero_residuals(module: nn.Module, example: torch.Tensor) -> tuple[str, ...]:
