@@ -39,6 +39,32 @@ def test_precise_norms_are_averages_over_batches() -> None:
     assert norm.num_batches_tracked == before
 
 
+class TwoCalls(nn.Module):
+    """One norm called twice, and a norm that is not called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.silent = nn.BatchNorm2d(3), nn.BatchNorm2d(3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(5 * self.norm(x) + 3)  # type: ignore[no-any-return]
+
+
+def test_a_norm_that_is_called_twice_gets_the_averages_over_both_calls() -> None:
+    torch.manual_seed(0)
+    module, pytorch = TwoCalls(), TwoCalls().train()
+    module.silent.running_mean.fill_(0.1)
+    pytorch.norm.momentum = None  # averages over all calls
+    batches = [torch.randn(8, 3, 4, 4), 2 + 3 * torch.randn(8, 3, 4, 4)]
+    precise_bn(module, batches)
+    for batch in batches:
+        pytorch(batch)
+    assert torch.allclose(module.norm.running_mean, pytorch.norm.running_mean, rtol=1e-5)
+    assert torch.allclose(module.norm.running_var, pytorch.norm.running_var, rtol=1e-5)
+    assert torch.equal(module.silent.running_mean, torch.full((3,), 0.1))
+    assert not module.norm._forward_hooks
+
+
 @pytest.mark.parametrize("batches", [[], [torch.randn(8, 3, 2, 2), torch.randn(1, 3, 2, 2)]])
 def test_norms_need_images_and_an_error_leaves_them_alone(batches: list[torch.Tensor]) -> None:
     module = nn.BatchNorm2d(3)
@@ -151,6 +177,34 @@ def test_tokens_are_rescaled_along_their_channels() -> None:
     assert point.axis == 2
     rows = reconstruct(both, module, IMAGES)
     assert rows[0].after < rows[0].before
+
+
+class SpatialBias(nn.Module):
+    """A layer and a summand that every channel, or every image, shares."""
+
+    def __init__(self, shared: str) -> None:
+        super().__init__()
+        self.shared = shared
+        self.stem = nn.Linear(3, 8)
+        self.layer = nn.Linear(8, 8)
+        self.bias = nn.Linear(8, 1 if shared == "channels" else 8)
+        self.place = nn.Parameter(torch.randn(256, 8))
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.stem(x.flatten(2).transpose(1, 2))
+        bias = self.bias(x if self.shared == "channels" else self.place)
+        return self.head((self.layer(x) + bias).relu().mean(1))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("shared", ["channels", "images"])
+def test_a_sum_with_what_is_repeated_along_it_is_not_fitted(shared: str) -> None:
+    torch.manual_seed(0)
+    module = SpatialBias(shared).eval()
+    both = stretch(module, halves("relu", 4, 4, model="tokens", merge="project"))
+    (first, _) = reconstruct(both, module, IMAGES)
+    assert set(first.fits) <= {"as it was", "measured"}
+    assert first.after <= first.before
 
 
 def test_what_computes_the_original_is_left_as_it_was() -> None:

@@ -115,6 +115,8 @@ class BranchFit:
             return None
         if int(self.channels.max()) >= target.shape[self.axis]:
             return None
+        if any(values[term.writes].shape != total.shape for term in tail.terms):
+            return None  # a summand that is repeated along the sum has no scale per channel
         wanted = flatten_per_channel(target, self.axis)[:, self.channels]
         columns = [wanted - flatten_per_channel(total, self.axis)]
         for term in tail.terms:

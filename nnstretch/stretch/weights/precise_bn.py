@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import torch
 from torch import nn
@@ -31,14 +32,13 @@ def precise_bn(module: nn.Module, batches: Iterable[torch.Tensor]) -> None:
     """Set every batch norm's mean and variance to their averages over the batches' images.
 
     As pycls does (`compute_precise_bn_stats`), but with drop-out off, since the statistics are for
-    evaluation. Nothing else changes. Raises BadInput for a batch of one image, which has no
-    variance, and where there is no batch.
+    evaluation, and over all calls of a norm that is called several times, as PyTorch does with
+    `momentum=None`. A norm that is not called and all else stay. Raises BadInput for a batch of one
+    image, which has no variance, and where there is no batch.
     """
     norms = norms_with_statistics(module)
-    sums: list[list[torch.Tensor]] = []
-    for norm in norms:
-        sums.append([torch.zeros_like(s, dtype=torch.float64) for s in running_statistics(norm)])
-    images = 0
+    averages = [StatisticsAverage(norm) for norm in norms]
+    batches_seen = 0
     with eval_mode(module), batch_statistics_only(norms):
         for batch in batches:
             if len(batch) < 2:
@@ -46,21 +46,43 @@ def precise_bn(module: nn.Module, batches: Iterable[torch.Tensor]) -> None:
                     f"a batch has {len(batch)} images, statistics of batch norms, at least 2 have"
                     " a variance"
                 )
-            module(batch)
-            images += len(batch)
-            for norm, totals in zip(norms, sums, strict=True):
-                for total, statistic in zip(totals, running_statistics(norm), strict=True):
-                    total += len(batch) * statistic.double()
-    if not images:
+            with ExitStack() as hooks:
+                for average in averages:
+                    add_call = partial(average.add_call, len(batch))
+                    hooks.enter_context(average.norm.register_forward_hook(add_call))
+                module(batch)
+            batches_seen += 1
+    if not batches_seen:
         raise BadInput("there are no images, statistics of batch norms, give at least one batch")
-    for norm, totals in zip(norms, sums, strict=True):
-        for total, statistic in zip(totals, running_statistics(norm), strict=True):
-            statistic.copy_(total / images)
+    for average in averages:
+        average.write_to_norm()
+
+
+class StatisticsAverage:
+    """Average of a batch norm's mean and variance over the images of all its calls."""
+
+    def __init__(self, norm: _BatchNorm) -> None:
+        self.norm = norm
+        statistics = running_statistics(norm)
+        self.totals = [torch.zeros_like(s, dtype=torch.float64) for s in statistics]
+        self.images = 0
+
+    def add_call(self, images: int, *_: object) -> None:
+        """Add what the norm keeps of a call; a forward hook, since the next call overwrites it."""
+        self.images += images
+        for total, statistic in zip(self.totals, running_statistics(self.norm), strict=True):
+            total += images * statistic.double()
+
+    def write_to_norm(self) -> None:
+        """Give the norm the averages, where it was called."""
+        if self.images:
+            for total, statistic in zip(self.totals, running_statistics(self.norm), strict=True):
+                statistic.copy_(total / self.images)
 
 
 @contextmanager
 def batch_statistics_only(norms: list[_BatchNorm]) -> Iterator[None]:
-    """Let norms keep the statistics of the last batch alone; restore them afterwards."""
+    """Let norms keep the statistics of their last call alone; restore them afterwards."""
     momenta = [norm.momentum for norm in norms]
     states: list[dict[str, torch.Tensor]] = []
     for norm in norms:
