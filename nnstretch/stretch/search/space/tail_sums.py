@@ -2,20 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
 import numpy as np
 
-from nnstretch.stretch.cost.cost_arrays import Array, TailCosts
-from nnstretch.stretch.cost.layout_states import CostsByEntry, price_both, walk_kinds
+from nnstretch.stretch.cost.cost_arrays import Array, HeadCosts, TailCosts
+from nnstretch.stretch.cost.layout_states import (
+    CostsByEntry,
+    LaidOutCosts,
+    price_both,
+    walk_kinds,
+)
+from nnstretch.stretch.search.space.original_costs import PassedUnits
 from nnstretch.stretch.search.space.rejoined_branches import RejoinedBranches
+from nnstretch.stretch.search.space.search_space import SearchSpace
 
-if TYPE_CHECKING:
-    from nnstretch.stretch.search.space.cost_tables import CostTables
+Result = TypeVar("Result")
 
 
-def sum_units(tables: CostTables, i: int, j: int, merge: str) -> TailCosts:
+class UnitTables(Protocol):
+    """Costs of single units of a space, as `CostTables` has them."""
+
+    space: SearchSpace
+
+    def once(self, key: tuple[str, object], compute: Callable[[], Result]) -> Result:
+        """Return what is computed once for all segment options of a key."""
+        ...
+
+    def head_costs(self, i: int) -> HeadCosts:
+        """Return the costs of the first unit behind a cut."""
+        ...
+
+    def passed_units(self, j: int) -> PassedUnits:
+        """Return the units that branches which end at cut j may pass behind their first."""
+        ...
+
+    def inner_unit_costs(self, k: int, j: int) -> CostsByEntry:
+        """Return the costs of unit k inside branches that end at cut j, over their widths."""
+        ...
+
+    def rejoined_branches(self, i: int, j: int) -> RejoinedBranches | None:
+        """Return branches between two cuts whose widths change with their depth; None without."""
+        ...
+
+    def first_units(self, i: int, j: int, merge: str, columns: Array) -> tuple[LaidOutCosts, Array]:
+        """Return the first units of branches between two cuts, and which need no adapter."""
+        ...
+
+
+def sum_units(tables: UnitTables, i: int, j: int, merge: str) -> TailCosts:
     """Sum the units behind the first that branches of each depth keep."""
     space, rows = tables.space, slice(i, None)
     inner_widths, widths = space.inner_widths[j], space.widths_at(j)
@@ -43,7 +80,7 @@ def sum_units(tables: CostTables, i: int, j: int, merge: str) -> TailCosts:
 
 
 def walk_branches(
-    tables: CostTables,
+    tables: UnitTables,
     segment: tuple[int, int, str],
     entry: Array,
     inner: list[CostsByEntry],
@@ -62,7 +99,7 @@ def walk_branches(
 
 
 def price_rejoined(
-    tables: CostTables,
+    tables: UnitTables,
     segment: tuple[int, int, str],
     tail: TailCosts,
     branches: RejoinedBranches,
@@ -92,7 +129,7 @@ def price_rejoined(
     return TailCosts(tail.depths, tail.widths, *columns, us, exit_us, macs, params)
 
 
-def rejoined_unit(tables: CostTables, i: int, k: int, branches: RejoinedBranches) -> CostsByEntry:
+def rejoined_unit(tables: UnitTables, i: int, k: int, branches: RejoinedBranches) -> CostsByEntry:
     """Return the costs of unit k at the widths of branches from cut i: `[branch, 1]`."""
     space, unit = tables.space, tables.space.unit(k)
     kept = branches.kept[:, k - i - 1]
