@@ -119,8 +119,8 @@ def attention_products(kernel: Kernel) -> tuple[Products, Products]:
     """Return scores and weighted sums of attention; heads and keys follow from its counts."""
     queries, width = number(kernel.hw_out) * number(kernel.batch), number(kernel.cout)
     keys = np.maximum(np.floor(number(kernel.macs) / (2 * queries * width)), 1.0)
-    held = np.maximum(number(kernel.read_elements) - queries * width, 0.0)
-    count = np.maximum(np.floor(held / (2 * keys * width)), 1.0)
+    key_elements = np.maximum(number(kernel.read_elements) - queries * width, 0.0)
+    count = np.maximum(np.floor(key_elements / (2 * keys * width)), 1.0)
     positions, narrow = np.maximum(queries / count, 1.0), np.zeros(1, bool)
     scores = Products(count, positions, width, keys, narrow, False)
     return scores, Products(count, positions, keys, width, narrow, False)

@@ -89,23 +89,23 @@ class TorchBackend:
         import torch
 
         try:
-            given = {name: torch.from_numpy(array) for name, array in inputs.items()}
+            input_tensors = {name: torch.from_numpy(array) for name, array in inputs.items()}
             with torch.inference_mode(), intra_op_threads(self._threads):
-                tensors = self._layers(given)
+                tensors = self._layers(input_tensors)
         except Exception as error:
             raise BrokenFile(
                 f"{self._layers.where}, PyTorch cannot run it ({first_line(error)})"
             ) from error
-        outputs = apart(tensors, given.values())
+        outputs = apart(tensors, input_tensors.values())
         check_outputs(self._layers.where, self._ports, outputs)
         return outputs
 
 
-def apart(tensors: Sequence[Tensor], given: Iterable[Tensor]) -> list[np.ndarray]:
+def apart(tensors: Sequence[Tensor], input_tensors: Iterable[Tensor]) -> list[np.ndarray]:
     """Return outputs, each in memory of its own: a reshape's is that of what it reads, such as the
     caller's input or another output.
     """
-    taken, outputs = set(map(memory_of, given)), list[np.ndarray]()
+    taken, outputs = set(map(memory_of, input_tensors)), list[np.ndarray]()
     for tensor in tensors:
         memory, array = memory_of(tensor), tensor.numpy()
         outputs.append(array.copy() if memory in taken else array)

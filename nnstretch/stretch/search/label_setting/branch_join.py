@@ -45,20 +45,21 @@ def may_dominate(option: SegmentOption, limits: NetworkLimits) -> bool:
 class JoinedOptions:
     """Partial combinations, each joined with one option of the next branch."""
 
-    left: Array
+    partial_rows: Array
     """Rows among the partial combinations."""
-    right: Array
+    option_rows: Array
     """Rows among the options."""
     bound_us: Array
     totals: BranchOptions
 
     def __len__(self) -> int:
-        return len(self.left)
+        return len(self.partial_rows)
 
     def take(self, rows: Array) -> JoinedOptions:
         """Return the chosen rows."""
         totals = self.totals.take(rows)
-        return JoinedOptions(self.left[rows], self.right[rows], self.bound_us[rows], totals)
+        both = self.partial_rows[rows], self.option_rows[rows]
+        return JoinedOptions(*both, self.bound_us[rows], totals)
 
 
 @dataclass
@@ -95,9 +96,9 @@ class BranchJoin:
                 rows, totals = (kept,), branch.take(kept)
                 continue
             following = branch.take(kept)
-            left, right = self.join(b, totals, following)
-            rows = (*(row[left] for row in rows), kept[right])
-            totals = totals.pair(left, following, right)
+            before, columns = self.join(b, totals, following)
+            rows = (*(row[before] for row in rows), kept[columns])
+            totals = totals.pair(before, following, columns)
         return rows if totals is not None and len(totals) else None
 
     def promising_options(self, b: int, partners: int) -> Array:
@@ -126,7 +127,7 @@ class BranchJoin:
         remaining_us = self.remaining_cost(self.best_rewards[b + 1 :])
         if self.kernels is None:
             joined = self.join_by_arrays(b, remaining_us, totals, branch)
-            return joined.left, joined.right
+            return joined.partial_rows, joined.option_rows
         ahead, following = (
             Joinable(options, remaining_us[np.searchsorted(self.deadlines, options.us)])
             for options in (totals, branch)
