@@ -136,6 +136,10 @@ SINGLE: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray]]] = {
         [node("Flatten", "x", out="f"), node("Gemm", "f", "w", "b", alpha=0.5, beta=2.0)],
         {"w": floats(192, 5), "b": floats(5)},
     ),
+    "Gemm without a share of its bias": (
+        [node("Flatten", "x", out="f"), node("Gemm", "f", "w", "b", beta=0.0)],
+        {"w": floats(192, 5), "b": np.full(5, np.inf, dtype=np.float32)},
+    ),
     "MatMul": (
         [node("MatMul", "x", "w", out="m"), node("Add", "b", "m")],
         {"w": floats(8, 3), "b": floats(3)},

@@ -265,6 +265,7 @@ def test_an_operator_in_place_keeps_the_type_of_what_it_writes_into() -> None:
         y += torch.full((4,), 2**31 - 1)
         return y.float()
 
+    torch.manual_seed(0)  # no sum of a layer lies where rounding it to half is a matter of order
     for function in (widened, compared, wrapped):
         graph, error = rebuilt(Of(function), torch.randn(2, 4))
         assert error == 0

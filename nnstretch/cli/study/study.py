@@ -35,7 +35,7 @@ from nnstretch.cli.progress import progress
 from nnstretch.cli.study.arguments import arguments as arguments
 from nnstretch.cli.study.prepare import input_of, recipe_of, worker_of
 from nnstretch.cli.study.show import show as show
-from nnstretch.errors import BadInput, NnstretchError, UnknownName
+from nnstretch.errors import BadInput, UnknownName
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -127,7 +127,7 @@ def refuse_other_study(folder: Path, name: str) -> None:
 
 @contextmanager
 def folder_of_study(folder: Path) -> Iterator[None]:
-    """Create the study's folder, which goes again where the study is refused before it began.
+    """Create the study's folder, which goes again where nothing was written into it.
 
     Raises BadInput when it cannot be written.
     """
@@ -140,7 +140,7 @@ def folder_of_study(folder: Path) -> Iterator[None]:
         ) from None
     try:
         yield
-    except NnstretchError:
+    except BaseException:
         if is_new:
             with suppress(OSError):  # Something was written: it stays.
                 folder.rmdir()

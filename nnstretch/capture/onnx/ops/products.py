@@ -17,7 +17,8 @@ def gemm(call: NodeContext) -> OnnxValue:
     if call.get_attribute("transA", 0):
         x = call.emit("permute", x, (1, 0))
     weight = call.input(1)
-    bias = call.optional_input(2)
+    reads_bias = call.get_attribute("beta", 1.0) != 0  # not even where it is infinite
+    bias = call.optional_input(2) if reads_bias else None
     if not weight.constant or (bias is not None and not bias.constant):
         return computed_gemm(call, x, weight, bias)
     if not call.get_attribute("transB", 0):
