@@ -118,9 +118,9 @@ class SearchProblem:
             originals = [self.score(plan) for plan in self.original_as_fallback()]
             known = [each.trial.plan.segments for each in scored]
             scored += [each for each in originals if each.trial.plan.segments not in known]
-            # Where tables overstate the work of a plan, it may have too little.
-            scored = [each for each in scored if self.limits.allow(each.trial)]
             scored.sort(key=latency_us)
+        # Where tables overstate the work of a plan, it may have too little.
+        scored = [each for each in scored if self.limits.allow(each.trial)]
         if not scored:
             raise NoPlan(self.explain_no_plan(search))
         return self.result(scored[:top], search, best)
@@ -291,9 +291,10 @@ def latency_us(scored: ScoredPlan) -> float:
 def agrees(search: ExactSearch, scored: ScoredPlan) -> bool:
     """Return whether tables say of the best plan what the lowered plan is estimated to take.
 
-    They say less where a branch's first unit leaves either layout of maps, by what it reads.
+    They say less where a branch's first unit leaves either layout of maps, by what it reads. Nor
+    do they agree where it breaks limits that it keeps by the tables.
     """
-    if search.best is None:
+    if search.best is None or not search.limits.allow(scored.trial):
         return False
     apart_us = abs(scored.trial.latency_us - search.best.latency_us)
     return apart_us <= AGREES * search.best.latency_us
