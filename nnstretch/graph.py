@@ -149,20 +149,18 @@ class Node:
     """Multiply-accumulates for one forward pass at this batch size."""
     inputs: tuple[str, ...] = field(init=False)
     """Everything it reads, values and weights, in order, each once."""
+    kind: str = field(init=False, repr=False, compare=False)
+    """The operator without its overload: `add` for `add.Tensor`."""
 
     def __post_init__(self) -> None:
         names = [*refs(self.args), *refs(tuple(value for _, value in self.kwargs))]
         object.__setattr__(self, "inputs", tuple(dict.fromkeys(names)))
+        object.__setattr__(self, "kind", self.op.split(".")[0])
 
     @property
     def output(self) -> TensorSpec:
         """Return the spec of the one output."""
         return self.outputs[0]
-
-    @property
-    def kind(self) -> str:
-        """Return the operator without its overload: `add` for `add.Tensor`."""
-        return self.op.split(".")[0]
 
     def __str__(self) -> str:
         shapes = ", ".join(map(str, self.outputs))

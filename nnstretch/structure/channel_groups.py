@@ -259,7 +259,7 @@ def size_at(dim: Dim, groups: ChannelGroups, scales: Mapping[int, Fraction]) -> 
     Raises BadPlan when the size is no whole number of channels.
     """
     whole = 0
-    remainder = Fraction(0)
+    remainder: Fraction | None = None
     for part in dim:
         scale = None if part.group is None else scales.get(groups.root[part.group])
         if scale is None:
@@ -268,7 +268,9 @@ def size_at(dim: Dim, groups: ChannelGroups, scales: Mapping[int, Fraction]) -> 
         channels, partial = divmod(part.size * scale.numerator, scale.denominator)
         whole += channels
         if partial:
-            remainder += Fraction(partial, scale.denominator)
+            remainder = Fraction(partial, scale.denominator) + (remainder or 0)
+    if remainder is None:
+        return whole
     if remainder.denominator != 1:
         width = float(whole + remainder)
         raise BadPlan(

@@ -137,6 +137,8 @@ class GraphResizer:
         outputs = self.outputs(node)
         args = self.arguments(node, outputs, specs)
         macs = count_macs(node.kind, args, outputs[0], specs)
+        if args is node.args and outputs == node.outputs and macs == node.macs:
+            return node
         return replace(node, args=args, outputs=outputs, macs=macs)
 
     def outputs(self, node: Node) -> tuple[TensorSpec, ...]:
