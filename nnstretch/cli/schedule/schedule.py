@@ -40,13 +40,17 @@ if TYPE_CHECKING:
     from nnstretch.trace import Trace
 
 TIME_LIMIT_S = 60.0
+DEFAULT_POLICY = "heft"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments to its parser."""
     parser.add_argument("file", metavar="FILE", nargs="?", type=Path, help="the task graph")
     parser.add_argument(
-        "--policy", default="heft", metavar="NAME", help="one of --policies (default: heft)"
+        "--policy",
+        default=DEFAULT_POLICY,
+        metavar="NAME",
+        help=f"one of --policies (default: {DEFAULT_POLICY})",
     )
     parser.add_argument(
         "--policies", action="store_true", help="list every policy with source, ties and cost"
@@ -109,7 +113,16 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
 def check_alone(args: argparse.Namespace) -> None:
     """Check that a list of policies is all that is asked for. Raises BadInput."""
-    asked = {"FILE": args.file, "--optimum": args.optimum, "--trace": args.trace, "--svg": args.svg}
+    asked = {
+        "FILE": args.file,
+        "--optimum": args.optimum,
+        "--trace": args.trace,
+        "--svg": args.svg,
+        "--processors": args.processors,
+        "--time-limit": args.time_limit,
+        "--seed": args.seed,
+        "--policy": args.policy != DEFAULT_POLICY,
+    }
     if names := [name for name, value in asked.items() if value]:
         raise BadInput(
             f"{names[0]} with --policies, command line, which lists policies and schedules nothing"
