@@ -9,7 +9,7 @@ NnstretchError
 ├── BrokenFile         a file that is truncated, changed or not of its kind
 ├── BadInput           a tensor or setting of the wrong shape, type or range
 │   └── Diverged       a training whose loss or weights are not finite any more
-├── NoPlan             constraints that no plan satisfies
+├── NoPlan             constraints that no plan satisfies, or a search that ended before one did
 ├── Mismatch           exported numbers that differ from the module's
 ├── Stuck              a schedule in which nothing can move any more
 ├── StageFailed        an item of a pipeline on which a stage raised; the stage's own error is its
@@ -120,7 +120,18 @@ class Diverged(BadInput):
 
 
 class NoPlan(NnstretchError):
-    """Search or study without any plan that keeps its limits."""
+    """Search or study without any plan that keeps its limits, or that ended before it met one."""
+
+    def __init__(
+        self, message: object = "", interrupted: bool = False, out_of_time: bool = False
+    ) -> None:
+        """Keep what ended the search.
+
+        `interrupted` says that an interrupt did; `out_of_time`, that its time was over before it
+        knew whether there is a plan.
+        """
+        super().__init__(message)
+        self.interrupted, self.out_of_time = interrupted, out_of_time
 
 
 class Mismatch(NnstretchError):

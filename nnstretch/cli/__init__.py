@@ -4,7 +4,7 @@ A verb is a row of verbs.py and a module with `arguments(parser)`, `main(args) -
 object of the contract) and `show(result, console)` (the same for people). Exit status: 0 done,
 1 refused with one line, 2 wrong usage, 130 interrupted; a result that says it was `interrupted` is
 what there is so far, one that says it is not `usable` ends in 1, and so does one that lists what
-is `not_written`, line by line on standard error.
+is `not_written`, line by line on standard error, unless it was interrupted.
 
 Verbs, in the order of the story: inspect.py, import_.py, profile.py, predict/, search/, study/,
 train/, quantize.py, export/, partition/, run/, accelerate/, bench/, schedule/, simulate/,
@@ -33,7 +33,7 @@ from typing import Any
 
 from nnstretch.cli.arguments import VerbParser
 from nnstretch.cli.verbs import BY_NAME, VERB_NAMES, VERBS
-from nnstretch.errors import BadInput, NnstretchError, closest, one_line, shorten_message
+from nnstretch.errors import BadInput, NnstretchError, NoPlan, closest, one_line, shorten_message
 
 
 def verb_module(verb: str) -> ModuleType:
@@ -118,7 +118,7 @@ def run_verb(verb: str, argv: list[str]) -> int:
         tell(module, result, args.json)
     except NnstretchError as error:
         print(f"nnstretch: {one_line(error)}", file=sys.stderr)
-        return 1
+        return 130 if isinstance(error, NoPlan) and error.interrupted else 1
     except ModuleNotFoundError as error:
         from nnstretch.cli.doctor.extras import refusal_of
 
@@ -155,9 +155,11 @@ def exit_code(result: dict[str, Any]) -> int:
     not_written: list[str] = result.get("not_written", [])
     for why in not_written:
         print(f"nnstretch: {one_line(why)}", file=sys.stderr)
-    if not_written or result.get("usable") is False:
+    if result.get("usable") is False:
         return 1
-    return 130 if result.get("interrupted") is True else 0
+    if result.get("interrupted") is True:
+        return 130
+    return 1 if not_written else 0
 
 
 def tell(module: ModuleType, result: dict[str, Any], as_json: bool) -> None:

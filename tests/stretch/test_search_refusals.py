@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import pytest
@@ -19,13 +19,18 @@ from torch import nn
 from nnstretch import stretch
 from nnstretch.capture.torch_export import capture
 from nnstretch.errors import BadInput, NoPlan, UnknownName
+from nnstretch.kernel import Kernel
 from nnstretch.predict import load_soc
-from nnstretch.stretch.search import search_problem
+from nnstretch.predictor import Estimate, Predictor
+from nnstretch.soc import Link
+from nnstretch.stretch.search import feasibility, search_problem
+from nnstretch.stretch.search.branch_and_bound import ExactSearch
 from nnstretch.stretch.search.constraints import (
     NetworkLimits,
     SegmentLimits,
     constraints_of,
 )
+from nnstretch.stretch.search.early_stop import OutOfTime
 from nnstretch.stretch.search.search import search
 from nnstretch.structure.arguments import shared_weights
 from nnstretch.trial import Trial
@@ -57,6 +62,43 @@ def test_a_limit_that_no_plan_keeps_is_named(bounds: dict[str, float], names: st
     asked = {name: share * original[name[4:]] for name, share in bounds.items()}
     with pytest.raises(NoPlan, match=f"contradicting: {names}, refused by constraint"):
         search(NETWORK, chip(), ("cpu", "dsp"), SegmentLimits(alpha=1e-4), **asked)
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, OutOfTime])
+@pytest.mark.parametrize(("count", "known"), [(1, ""), (2, ", contradicting: min_macs")])
+def test_what_is_known_of_contradicting_limits_is_told_where_the_search_for_them_is_stopped(
+    stop: type[BaseException], count: int, known: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class StoppedSearch(ExactSearch):
+        runs = 0
+
+        def run(self) -> ExactSearch:
+            StoppedSearch.runs += 1
+            if StoppedSearch.runs == count:
+                raise stop
+            return super().run()
+
+    monkeypatch.setattr(feasibility, "ExactSearch", StoppedSearch)
+    graph = residual(((8, 1),), 8, 8)
+    least_macs, least_params = 1.2 * graph.macs, float(graph.params)
+    limits = SegmentLimits(alpha=1e-4)
+    with pytest.raises(NoPlan) as why:
+        search(graph, chip(), limits=limits, min_macs=least_macs, min_params=least_params)
+    is_interrupt = stop is KeyboardInterrupt
+    ended = "interrupted" if is_interrupt else "out of time"
+    assert str(why.value).startswith("no plan for toy, bounds MACs ")
+    assert f"parameters){known}, refused by constraint: cost_amortised " in str(why.value)
+    assert str(why.value).endswith(f", {ended} before every limit was tried")
+    assert why.value.interrupted == is_interrupt
+    assert not why.value.out_of_time, "it is known that there is none"
+
+
+def test_a_search_that_ends_before_its_first_plan_does_not_say_that_there_is_none() -> None:
+    met = r"^out of time before any plan for toy within the limits was met, bounds MACs"
+    with pytest.raises(NoPlan, match=met) as why:
+        search(NETWORK, chip(), max_macs=0.7 * NETWORK.macs, time_limit_s=1e-9)
+    assert (why.value.interrupted, why.value.out_of_time) == (False, True)
+    assert "refused by" not in str(why.value)
 
 
 @pytest.mark.slow
@@ -202,6 +244,28 @@ class FreeEnd(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.head(self.layers(x)).flatten(2)
+
+
+def test_a_network_that_takes_no_time_leaves_no_gap() -> None:
+    graph, toy, free = residual(((8, 1),), 8, 8), chip(0.0), Link()
+    processors = [replace(p, copy_in=free, copy_out=free, sync_us=0.0) for p in toy.processors]
+    rates: dict[str, Predictor] = {
+        processor.name: NoTime(processor.name) for processor in processors
+    }
+    soc = replace(toy, predictors=rates, processors=tuple(processors), merge=free)
+    result = search(graph, soc, width_steps=2)
+    assert result.plans[0].trial.latency_us == 0
+    assert result.gap == 0
+
+
+@dataclass(frozen=True)
+class NoTime:
+    """A predictor of a processor on which nothing takes any time."""
+
+    processor: str
+
+    def estimate(self, kernel: Kernel, /) -> Estimate:
+        return Estimate(0.0, 0.0)
 
 
 @pytest.mark.parametrize("is_compiled", [True, False])

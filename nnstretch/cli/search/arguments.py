@@ -56,7 +56,12 @@ def add_output(parser: argparse.ArgumentParser) -> None:
         ),
     )
     parser.add_argument(
-        "--out", metavar="PLAN.yaml", help="where to write the best plan; also after Ctrl-C"
+        "--out",
+        metavar="PLAN.yaml",
+        help=(
+            "where to write the best plan; also after Ctrl-C, but a FILE that is there stays where"
+            " the search ends before its first plan"
+        ),
     )
     parser.add_argument(
         "--out-dir",
@@ -67,7 +72,10 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--overwrite",
         action="store_true",
-        help="replace the plans in the FOLDER of --out-dir; a FILE is replaced without it, too",
+        help=(
+            "replace the plans in the FOLDER of --out-dir (they stay where the search ends before"
+            " its first plan); a FILE is replaced without it, too"
+        ),
     )
 
 

@@ -45,13 +45,15 @@ def panel_of(front: ParetoFront, result: SearchResult, graph: Graph) -> ParetoPa
 
 def draw_front(
     fronts: list[ParetoFront], result: SearchResult, graph: Graph, picture: Path | None
-) -> None:
-    """Draw the fronts into a file where one is asked for."""
-    if picture is not None and any(f.points for f in fronts):
-        from nnstretch.files.atomic import write_text
-        from nnstretch.report.charts.pareto_chart import front_picture
+) -> list[str]:
+    """Draw the fronts into a file where one is asked for; return why it is not written."""
+    if picture is None:
+        return []
+    if not any(f.points for f in fronts):
+        return [f"cannot draw {picture}, fronts of {graph.name}, there is no point on any"]
+    from nnstretch.files.atomic import write_text
+    from nnstretch.report.charts.pareto_chart import front_picture
 
-        write_text(
-            picture,
-            front_picture(tuple(panel_of(f, result, graph) for f in fronts if f.points)) + "\n",
-        )
+    panels = tuple(panel_of(f, result, graph) for f in fronts if f.points)
+    write_text(picture, front_picture(panels) + "\n")
+    return []

@@ -50,17 +50,19 @@ def plan_paths(folder: Path | None, count: int) -> list[Path]:
 
 def write_plans(
     args: argparse.Namespace, graph: Graph, result: SearchResult, out: Path | None
-) -> None:
+) -> list[str]:
     """Write the best plan to a file, and the plans of --top to --out-dir, where asked for.
 
-    Older plans in the folder go, so that none of another search stays among them.
+    Older plans in the folder go, so that none of another search stays among them; but a search
+    that ended before its first plan leaves what is there. Return why so, a line for each place.
     """
     from nnstretch.files.plan_prediction import predicted_section
     from nnstretch.files.plan_yaml import write_plan
     from nnstretch.predict.load_soc import soc_sha256
 
-    files = [] if out is None else [(out, result.plans[0])]
-    if args.out_dir is not None:
+    kept = kept_places(args.out_dir, result, out)
+    files = [] if out is None or out in kept else [(out, result.plans[0])]
+    if args.out_dir is not None and args.out_dir not in kept:
         args.out_dir.mkdir(exist_ok=True)
         for older in numbered_plans(args.out_dir):
             older.unlink()
@@ -72,3 +74,14 @@ def write_plans(
         if args.fallback is None:
             predicted = predicted_section(plan.trial, graph, soc_sha256(args.soc))
         write_plan(path, plan.trial.plan, predicted)
+    ended = "interrupted" if result.interrupted else "out of time"
+    why = f"search of {graph.name}, {ended} before it met a plan"
+    return [f"{place} stays as it was, {why}" for place in kept]
+
+
+def kept_places(folder: Path | None, result: SearchResult, out: Path | None) -> list[Path]:
+    """Return the file and folder whose older plans stay: the original is no reason to lose them."""
+    if result.searched:
+        return []
+    kept = [] if out is None or not out.exists() else [out]
+    return kept if folder is None or not numbered_plans(folder) else [*kept, folder]

@@ -163,6 +163,7 @@ def verdict_json(verdict: SegmentVerdict) -> dict[str, Any]:
 def sensitivity_json(row: SensitivityRow) -> dict[str, Any]:
     """Return a row of the sensitivity table as JSON data."""
     row_json: dict[str, Any] = {"alpha": row.alpha, "beta": row.beta}
+    row_json["out_of_time"] = row.out_of_time
     if row.found is None:
         return row_json | {
             "latency_ms": None,
@@ -189,6 +190,7 @@ def front_json(front: ParetoFront, result: SearchResult, soc: Soc) -> dict[str, 
     return {
         "measure": front.measure,
         "without": list(front.without),
+        "unanswered": list(front.unanswered),
         "interrupted": front.interrupted,
         "points": [point_json(point, result, soc) for point in front.points],
     }

@@ -4,6 +4,7 @@ Meeting points, processors, depths, widths and merges are chosen together over t
 speed-up is shown beside the original on its fastest processor and beside a single-branch network of
 the same MACs: how much is concurrency, and how much is a smaller network. Ctrl-C ends a search with
 the best plan so far and what nothing can beat (exit status 130), as does --time-limit (status 0).
+Where either comes before the first plan, the original stands in for it, and older files stay.
 
   nnstretch search torchvision:resnet18 --soc mi9 --processors cpu,dsp --out plan.yaml
   nnstretch search torchvision:resnet50 --soc mi9 --processors cpu,gpu,dsp --min-macs 0.885x --top 3
@@ -63,11 +64,13 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         described = described_processors(question.soc, question.processors)
         result = question({}, tick, max(args.top, PLANS) if described else args.top)
         check_takes_time(result, question)
-        write_plans(args, question.analysis.graph, result, out)
+        not_written = write_plans(args, question.analysis.graph, result, out)
         repriced = priced_whole(question, result, described, tick)
         result = replace(result, plans=result.plans[: args.top])
         answer = as_json(result, question.analysis, question.soc, args.model) | repriced
-        return answer | views(args, question, result, picture, tick)
+        answer |= views(args, question, result, picture, tick)
+        not_written += answer.get("not_written", [])
+        return answer | ({"not_written": not_written} if not_written else {})
 
 
 def check_takes_time(result: SearchResult, question: SearchRequest) -> None:
@@ -129,7 +132,8 @@ def views(
             stopped = front.interrupted
     if args.pareto:
         views_json["pareto"] = [front_json(f, result, question.soc) for f in fronts]
-        draw_front(fronts, result, question.analysis.graph, picture)
+        missing = draw_front(fronts, result, question.analysis.graph, picture)
+        views_json |= {"not_written": missing} if missing else {}
     return views_json | {"interrupted": stopped}
 
 

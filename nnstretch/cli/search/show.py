@@ -11,6 +11,11 @@ from nnstretch.cli.progress import show_machines, warn_uncalibrated
 from nnstretch.cli.search.picture import NAMES
 
 MIB = 2**20
+MISSING = {
+    "without": "no plan was found with",
+    "unanswered": "time was over before any plan was met with",
+}
+"""What is said of a front's lower limits that have no point, by their field."""
 
 
 def show(result: dict[str, Any], console: Any) -> None:
@@ -162,9 +167,10 @@ def show_views(result: dict[str, Any], console: Any) -> None:
         console.print(sensitivity_table(result["sensitivity"]))
     for front in result.get("pareto", ()):
         console.print(front_table(front))
-        if front["without"]:
-            asked = ", ".join(asked_text(front, share) for share in front["without"])
-            console.print(f"no plan was found with {NAMES[front['measure']]} from {asked} on")
+        for name, said in MISSING.items():
+            if front[name]:
+                asked = ", ".join(asked_text(front, share) for share in front[name])
+                console.print(f"{said} {NAMES[front['measure']]} from {asked} on")
         if front["points"] and not any("energy_mj" in point for point in front["points"]):
             console.print(
                 "no column for energy: soc.json of this chip does not say `power_w` of every"
@@ -188,7 +194,8 @@ def sensitivity_table(rows: list[dict[str, Any]]) -> Any:
     for row in rows:
         limits = (f"{row['alpha']:g}", f"{row['beta']:g}")
         if row["latency_ms"] is None:
-            table.add_row(*limits, "-", "-", "-", "no plan")
+            why = "out of time" if row["out_of_time"] else "no plan"
+            table.add_row(*limits, "-", "-", "-", why)
         else:
             table.add_row(
                 *limits,

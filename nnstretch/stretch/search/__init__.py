@@ -2,7 +2,8 @@
 
 search.py            `search()`: the entry point
 search_problem.py    one space: priced, searched, its plans scored
-feasibility.py       whether limits of the whole network leave any plan
+early_stop.py        what ends a search early: a time limit, an interrupt
+feasibility.py       whether limits of the whole network leave any plan, and why they do not
 search_result.py     plans with their numbers, and how sure the search is of them
 space/               meeting points, depths and widths, and what branches cost
 constraints.py       limits of a segment, of the network, of memory

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 
@@ -14,12 +14,13 @@ from nnstretch.stretch.search.bounds.cost_to_go import cost_to_go
 from nnstretch.stretch.search.bounds.multipliers import Multipliers
 from nnstretch.stretch.search.branch_and_bound import ExactSearch, Progress
 from nnstretch.stretch.search.constraints import NetworkLimits
+from nnstretch.stretch.search.early_stop import STOPS, stop_name
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.options.segment_options import most_meetings
 from nnstretch.stretch.search.options.single_costs import single_costs
 from nnstretch.stretch.search.space.cost_tables import CostTables
 from nnstretch.stretch.search.space.search_space import SearchSpace
-from nnstretch.stretch.search.statistics import least_macs
+from nnstretch.stretch.search.statistics import least_macs, refusals
 
 USUAL_WORK = 1.25
 """Work over the original's up to which most networks have plans; only beyond it is bounded."""
@@ -92,26 +93,79 @@ def most_latency_us(option: SegmentOption) -> float:
     return float(us[np.isfinite(us)].max(initial=0.0))
 
 
+def no_plan(
+    tables: CostTables,
+    options: Sequence[SegmentOption],
+    limits: NetworkLimits,
+    max_params: float,
+    stopped_by: type[BaseException] | None,
+    progress: Progress,
+) -> NoPlan:
+    """Return why a search has no plan, as an error to raise; `stopped_by` is what ended it early.
+
+    What `progress` raises ends the search for a reason, and the error says what is known by then.
+    """
+    space = tables.space
+    name, asked = space.analysis.graph.name, asked_text(space, limits, max_params)
+    nowhere = nowhere_to_branch(space) and f", {nowhere_to_branch(space)}"
+    if stopped_by is not None:
+        met = f"before any plan for {name} within the limits was met"
+        interrupted = stopped_by is KeyboardInterrupt
+        message = f"{stop_name(stopped_by)} {met}, {asked}{nowhere}"
+        return NoPlan(message, interrupted=interrupted, out_of_time=not interrupted)
+    names, refused, ended = list[str](), "", ""
+    interrupted = False
+    try:
+        counts = ", ".join(f"{rule} {count}" for rule, count in refusals(tables).items())
+        refused = f", refused by constraint: {counts or 'none'}"
+        for contradicting in contradictions(tables, options, limits, progress):
+            names.append(contradicting)
+    except STOPS as stop:
+        interrupted = isinstance(stop, KeyboardInterrupt)
+        ended = f", {stop_name(type(stop))} before every limit was tried"
+    against = f", contradicting: {', '.join(names)}" if names else ""
+    message = f"no plan for {name}, {asked}{against}{nowhere}{refused}{ended}"
+    return NoPlan(message, interrupted=interrupted)
+
+
+def asked_text(space: SearchSpace, limits: NetworkLimits, max_params: float) -> str:
+    """Return the limits of the whole network in words, and what the original has."""
+    graph = space.analysis.graph
+    wanted = f"bounds MACs {limits.min_macs:.4g} to {limits.max_macs:.4g}"
+    wanted += f", parameters from {limits.min_params:.4g} to {max_params:.4g}"
+    if limits.min_meetings:
+        wanted += f", {limits.min_meetings} meeting points at least"
+    for name, most in zip(space.limited, max_params_held(space), strict=True):
+        wanted += f", {most / 1e6:.4g}M parameters on {name}"
+    return f"{wanted} (original {graph.macs} MACs, {graph.params} parameters)"
+
+
 def contradictions(
     tables: CostTables,
     options: Sequence[SegmentOption],
     limits: NetworkLimits,
     progress: Progress,
-) -> list[str]:
-    """Return which limits of the whole network contradict: without one of them there is a plan.
+) -> Iterator[str]:
+    """Yield which limits of the whole network contradict: without one of them there is a plan.
 
     All that are set where each must go. A single one stands against what a plan may be: without
     any, the original is a plan.
     """
     unlimited = asdict(NetworkLimits())
-    set_names = [name for name in unlimited if getattr(limits, name) != unlimited[name]]
-    names: list[str] = []
-    for name in set_names if len(set_names) > 1 else ():
+    memory_limit = held_limit_name(tables.space)
+    names = {
+        name: memory_limit if name == "max_held" else name
+        for name in unlimited
+        if getattr(limits, name) != unlimited[name]
+    }
+    has_one_to_drop = False
+    for name in names if len(names) > 1 else ():
         without = replace(limits, **{name: unlimited[name]})
         if ExactSearch(tables, options, without, 1.0, progress).run().best is not None:
-            names.append(name)
-    memory_limit = held_limit_name(tables.space)
-    return [memory_limit if name == "max_held" else name for name in names or set_names]
+            has_one_to_drop = True
+            yield names[name]
+    if not has_one_to_drop:
+        yield from names.values()
 
 
 def nowhere_to_branch(space: SearchSpace) -> str:

@@ -40,7 +40,10 @@ class SearchFunction(Protocol):
     """A search with everything settled but a few settings."""
 
     def __call__(self, settings: Mapping[str, float], progress: Progress | None) -> SearchResult:
-        """Search under these settings. Raises NoPlan where no plan keeps them."""
+        """Search under these settings.
+
+        Raises NoPlan where no plan keeps them, or the search ends before it meets one.
+        """
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ class SearchRequest:
     def __call__(self, settings: Mapping[str, float], progress: Any, top: int = 1) -> SearchResult:
         """Search with settings that replace limits and tighten bounds.
 
-        Raises NoPlan when the tightened bounds contradict each other.
+        Raises NoPlan when the tightened bounds contradict each other, and as `search` does.
         """
         from nnstretch.stretch.search.search import search
 
@@ -141,15 +144,19 @@ class ParetoFront:
     without: tuple[float, ...] = ()
     """Lower limits, as those that points were asked for, for which there is no plan."""
     interrupted: bool = False
+    unanswered: tuple[float, ...] = ()
+    """Lower limits at which the time of a search was over before it met a plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class SensitivityRow:
-    """The best plan under one pair of limits; `found` is None where there is none."""
+    """The best plan under one pair of limits; `found` is None where none was met."""
 
     alpha: float
     beta: float
     found: SearchResult | None
+    out_of_time: bool = False
+    """The search's time was over before it was proven."""
 
 
 def limit_ratios(steps: int) -> tuple[float, ...]:
@@ -172,10 +179,11 @@ def trace_front(
     """
     points: list[ParetoPoint] = []
     without: list[float] = []
+    unanswered: list[float] = []
 
     def front(interrupted: bool) -> ParetoFront:
         best = undominated_points(points, measure)
-        return ParetoFront(measure, best, tuple(without), interrupted)
+        return ParetoFront(measure, best, tuple(without), interrupted, tuple(unanswered))
 
     asked: Sequence[float] = limit_ratios(steps)
     unit = original
@@ -185,8 +193,10 @@ def trace_front(
         label = f"{measure} from {limit:g} ({number} of {len(asked)})"
         try:
             result = ask({f"min_{measure}": limit * unit}, label_point(label, progress))
-        except NoPlan:
-            without.append(limit)
+        except NoPlan as refusal:
+            if refusal.interrupted:
+                return front(interrupted=True)
+            (unanswered if refusal.out_of_time else without).append(limit)
             continue
         except KeyboardInterrupt:
             return front(interrupted=True)
@@ -215,12 +225,14 @@ def sensitivity(
         label = f"alpha {alpha:g}, beta {beta:g} ({number} of {len(pairs)})"
         try:
             result = ask({"alpha": alpha, "beta": beta}, label_point(label, progress))
-        except NoPlan:
-            rows.append(SensitivityRow(alpha, beta, None))
+        except NoPlan as refusal:
+            if refusal.interrupted:
+                return tuple(rows), True
+            rows.append(SensitivityRow(alpha, beta, None, refusal.out_of_time))
             continue
         except KeyboardInterrupt:
             return tuple(rows), True
-        rows.append(SensitivityRow(alpha, beta, result))
+        rows.append(SensitivityRow(alpha, beta, result, result.out_of_time))
         if result.interrupted:
             return tuple(rows), True
     return tuple(rows), False

@@ -20,9 +20,11 @@ from nnstretch.graph import Graph
 from nnstretch.soc import Soc
 from nnstretch.stretch.cost.cost_model import CostModel, uncovered_kernels
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
+from nnstretch.stretch.search.branch_and_bound import Progress
 from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits
+from nnstretch.stretch.search.early_stop import until
 from nnstretch.stretch.search.feasibility import nowhere_to_branch
-from nnstretch.stretch.search.search_problem import Progress, SearchProblem, until
+from nnstretch.stretch.search.search_problem import SearchProblem
 from nnstretch.stretch.search.search_result import SearchResult
 from nnstretch.stretch.search.space.cost_tables import CostTables
 from nnstretch.stretch.search.space.search_space import SearchSpace
@@ -60,8 +62,9 @@ def search(
     `min_meetings` is how often branches meet at least. The search ends where nothing can be faster
     by more than the share `gap`; an interrupt (KeyboardInterrupt) or `time_limit_s` ends it before
     with the best plan so far. Raises BadInput for arguments that contradict each other, NoPlan
-    where no plan satisfies the limits, UnknownName for a processor the chip lacks,
-    UnsupportedOp where a kernel was never measured and no `fallback` (`nearest`) is allowed.
+    where no plan satisfies the limits or the search ends before one does, UnknownName for a
+    processor the chip lacks, UnsupportedOp where a kernel was never measured and no `fallback`
+    (`nearest`) is allowed.
     """
     began = time.perf_counter()
     check_settings(soc, processors, top, width_steps, merges)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,14 +14,10 @@ from nnstretch.stretch.cost.failover_costs import with_alternatives
 from nnstretch.stretch.cost.iso_mac import equal_macs
 from nnstretch.stretch.lowering.lower import lower, single_processor_plan
 from nnstretch.stretch.search.alternatives import k_best
-from nnstretch.stretch.search.branch_and_bound import ExactSearch
+from nnstretch.stretch.search.branch_and_bound import ExactSearch, Progress
 from nnstretch.stretch.search.constraints import MemoryLimit, NetworkLimits
-from nnstretch.stretch.search.feasibility import (
-    check_reachable,
-    contradictions,
-    max_params_held,
-    nowhere_to_branch,
-)
+from nnstretch.stretch.search.early_stop import STOPS, OutOfTime
+from nnstretch.stretch.search.feasibility import check_reachable, max_params_held, no_plan
 from nnstretch.stretch.search.label_setting.labels import PlanPath
 from nnstretch.stretch.search.options.segment_option import SegmentOption
 from nnstretch.stretch.search.options.segment_options import price_options
@@ -32,29 +27,8 @@ from nnstretch.stretch.search.statistics import log10_size, refusals
 from nnstretch.stretch.search.warm_start import warm_up
 from nnstretch.trial import Trial
 
-Progress = Callable[[str, int, int], None]
 AGREES = 1e-6
 """Relative difference up to which tables and the lowered plan agree on a latency."""
-
-
-class OutOfTime(Exception):
-    """The time limit of a search has passed."""
-
-
-STOPS = (KeyboardInterrupt, OutOfTime)
-"""What ends a search early."""
-
-
-def until(deadline_s: float, progress: Progress | None) -> Progress:
-    """Return a progress that raises OutOfTime once `time.perf_counter` is past the deadline."""
-
-    def tell(what: str, done: int, of: int) -> None:
-        if time.perf_counter() > deadline_s:
-            raise OutOfTime
-        if progress is not None:
-            progress(what, done, of)
-
-    return tell
 
 
 @dataclass
@@ -105,7 +79,7 @@ class SearchProblem:
         else:
             plans = [] if search.best is None else [self.plan_from_path(search.best)]
         if not plans:
-            raise NoPlan(self.explain_no_plan(search))
+            raise self.no_plan(search)
         if search is None:
             return self.unsearched_result(self.score(plans[0]))
         if self.stopped_by is None:
@@ -122,7 +96,7 @@ class SearchProblem:
         # Where tables overstate the work of a plan, it may have too little.
         scored = [each for each in scored if self.limits.allow(each.trial)]
         if not scored:
-            raise NoPlan(self.explain_no_plan(search))
+            raise self.no_plan(search)
         return self.result(scored[:top], search, best)
 
     def other_plans(self, search: ExactSearch, top: int) -> list[Plan]:
@@ -138,7 +112,7 @@ class SearchProblem:
 
     def unsearched_result(self, scored: ScoredPlan) -> SearchResult:
         """Return the original as the plan of a search that ended before all was priced."""
-        return self.describe((scored,), {}, 0.0, False, 0.0)
+        return replace(self.describe((scored,), {}, 0.0, False, 0.0), searched=False)
 
     def result(
         self, scored: Sequence[ScoredPlan], search: ExactSearch, best: ScoredPlan
@@ -151,7 +125,9 @@ class SearchProblem:
             bounds = search.best.latency_us < best.trial.latency_us * (1 + AGREES)
             lower_bound_us = min(best_us, max(0.0, search.lower_bound_us)) if bounds else 0.0
         refused = refusals(self.tables, self.options) if search.bounds else {}  # all is priced
-        return self.describe(scored, refused, log10_size(self.tables), optimal, lower_bound_us)
+        size = log10_size(self.tables)
+        described = self.describe(scored, refused, size, optimal, lower_bound_us)
+        return replace(described, searched=search.best is not None)
 
     def describe(
         self,
@@ -256,31 +232,11 @@ class SearchProblem:
         )
         return ScoredPlan(trial, plan_error_us(trial), iso_mac)
 
-    def explain_no_plan(self, search: ExactSearch | None) -> str:
-        """Return why the search has no plan, in one line."""
-        graph, limits = self.space.analysis.graph, self.limits
-        refused = refusals(self.tables) if self.stopped_by is None else {}
-        counts = ", ".join(f"{name} {count}" for name, count in refused.items()) or "none"
-        wanted = f"MACs {limits.min_macs:.4g} to {limits.max_macs:.4g}"
-        wanted += f", parameters from {limits.min_params:.4g} to {self.max_params:.4g}"
-        if limits.min_meetings:
-            wanted += f", {limits.min_meetings} meeting points at least"
-        for p, most in zip(self.space.limited, max_params_held(self.space), strict=True):
-            wanted += f", {most / 1e6:.4g}M parameters on {p}"
-        contradicting = ""
-        if self.stopped_by is None:
-            limits_at_end = limits if search is None else search.limits
-            names = contradictions(self.tables, self.options, limits_at_end, self.progress)
-            contradicting = f", contradicting: {', '.join(names)}" if names else ""
-        nowhere = nowhere_to_branch(self.space)
-        ended = ""
-        if self.stopped_by is not None:
-            ended = ", interrupted" if self.stopped_by is KeyboardInterrupt else ", out of time"
-        return (
-            f"no plan for {graph.name}, bounds {wanted} (original {graph.macs} MACs, {graph.params}"
-            f" parameters){contradicting}{nowhere and f', {nowhere}'}, refused by constraint:"
-            f" {counts}{ended}"
-        )
+    def no_plan(self, search: ExactSearch | None) -> NoPlan:
+        """Return why the search has no plan, as an error to raise."""
+        limits = self.limits if search is None else search.limits
+        stopped_by, progress = self.stopped_by, self.progress
+        return no_plan(self.tables, self.options, limits, self.max_params, stopped_by, progress)
 
 
 def latency_us(scored: ScoredPlan) -> float:

@@ -49,6 +49,8 @@ class SearchResult:
     out_of_time: bool = False
     original_compute_us: Mapping[str, float] = field(default_factory=dict)
     """The original on each processor alone, its copies left out, as limits of segments see it."""
+    searched: bool = True
+    """False where the search ended before it met a plan: the original stands in for one."""
 
     @property
     def fastest(self) -> str:
@@ -69,7 +71,8 @@ class SearchResult:
     @property
     def gap(self) -> float:
         """Return how much faster than the best plan any other can be at most, as a share."""
-        return 1 - self.lower_bound_us / self.plans[0].trial.latency_us
+        latency_us = self.plans[0].trial.latency_us
+        return 1 - self.lower_bound_us / latency_us if latency_us else 0.0
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
