@@ -119,7 +119,7 @@ class Soc:
     merge: Link = Link()
     """Concatenation of branch outputs at a meeting point, on the host."""
     contention: Mapping[frozenset[str], float] = field(default_factory=dict)
-    """Factor on compute while exactly these processors run at once; 1 where absent."""
+    """Factor on compute while exactly these processors run at once; see `contention_factor`."""
     calibrated: bool = True
     """False for a chip derived from specifications, of which no latency was published."""
     provenance: str = ""
@@ -216,11 +216,14 @@ class Soc:
         return html
 
     def contention_factor(self, names: frozenset[str]) -> float:
-        """Return the factor on compute while these run at once: of the set, else its worst pair."""
+        """Return the factor on compute while these run at once.
+
+        It is that of the set, else the largest of the sets of two and more within it, else 1.
+        """
         if names in self.contention:
             return self.contention[names]
-        pairs = (frozenset(pair) for pair in combinations(sorted(names), 2))
-        return max((self.contention.get(pair, 1.0) for pair in pairs), default=1.0)
+        within = (members for members in self.contention if len(members) > 1 and members <= names)
+        return max((self.contention[members] for members in within), default=1.0)
 
 
 def require_distinct(processors: Iterable[Processor], where: str) -> None:

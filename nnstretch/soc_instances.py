@@ -38,13 +38,22 @@ def instances_named_by(soc: Soc, names: Iterable[str]) -> Soc:
 
     Raises UnknownName for a name that is neither a processor nor a copy of one.
     """
-    known = set(soc.processor_names)
     copies: dict[str, tuple[str, ...]] = {}
     for name in names:
-        original = name if name in known else name.rstrip(DIGITS)
-        soc.processor(original if original in known else name)
+        original = soc.processor(original_name(soc, name)).name
         copies[original] = (*copies.get(original, ()), name)
     return replace_processors(soc, copies)
+
+
+def original_name(soc: Soc, name: str) -> str:
+    """Return the processor that a name is a copy of; the name itself where it is no copy.
+
+    Of `cpu` and `cpu1` it is `cpu1` that `cpu10` is a copy of: beside `cpu1`, `instantiate` makes
+    no copy of `cpu` with so high a number.
+    """
+    prefixes = [known for known in soc.processor_names if name.startswith(known)]
+    originals = [known for known in prefixes if not name.removeprefix(known).strip(DIGITS)]
+    return max(originals, key=len, default=name)
 
 
 def processor_kinds(soc: Soc | None, names: Iterable[str]) -> dict[str, str]:

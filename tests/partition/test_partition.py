@@ -22,7 +22,7 @@ from nnstretch.partition.search.stage_costs import stage_cost_table
 from nnstretch.partition.search.topological_cuts import topological_cuts
 from nnstretch.predict import load_soc
 from nnstretch.soc import Link, Soc
-from nnstretch.soc_instances import instances_named_by, instantiate
+from nnstretch.soc_instances import instantiate
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.structure.segment_cost import CROSSES, BranchDemand, segment_cost
 
@@ -226,19 +226,6 @@ def test_wishes_that_do_not_fit_are_refused() -> None:
         partitions(nothing, MI9, PartitionRequest(2))
     with pytest.raises(UnknownName):
         instantiate(MI9, ("npu", "npu"))
-
-
-def test_copies_of_a_processor_slow_others_down_as_it_does() -> None:
-    soc, names = instantiate(PAIRED, ("cpu", "cpu", "dsp"))
-    assert names == ("cpu0", "cpu1", "dsp")
-    assert soc.contention_factor(frozenset({"cpu1", "dsp"})) == 1.25
-    assert soc.contention_factor(frozenset({"cpu0", "cpu1"})) == 1.0
-    assert instantiate(MI9, ())[0].processors == MI9.processors
-    again = instances_named_by(PAIRED, ["cpu1", "dsp", "cpu0"])
-    assert [processor.name for processor in again.processors] == ["cpu1", "cpu0", "dsp", "gpu"]
-    assert again.contention_factor(frozenset({"cpu1", "dsp"})) == 1.25
-    with pytest.raises(UnknownName, match="unknown processor 'npu0'"):
-        instances_named_by(MI9, ["npu0"])
 
 
 def test_segments_are_divided_like_brute_force() -> None:
