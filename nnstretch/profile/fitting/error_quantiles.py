@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nnstretch.predict.features import Numbers
-from nnstretch.predict.kernel_family import ErrorQuantiles
+from nnstretch.predict.kernel_family import FAR_OFF, ErrorQuantiles
 
 CLASS = 40
 """Samples that one class of sizes needs for an interval of its own."""
@@ -43,13 +43,14 @@ def conformal_interval(residual: Numbers) -> tuple[float, float]:
     """Return the interval that holds 90% of further errors (split conformal prediction).
 
     Of n + 1 kernels that could have come in any order, 90% lie between two ranks. Fewer than 19
-    cannot show their own 5%: then the interval reaches beyond the worst of them.
+    cannot show their own 5%: then the interval reaches beyond the worst of them, to `FAR_OFF` at
+    most, which is the farthest that a predictor's file holds.
     """
     count = len(residual)
     rank = (count + 1) * (1 - COVERED) / 2
     low, high = np.interp((rank, count + 1 - rank), np.arange(1, count + 1), np.sort(residual))
     reach = min(1.0, rank)
-    return min(float(low), 0.0) / reach, max(float(high), 0.0) / reach
+    return max(min(float(low), 0.0) / reach, -FAR_OFF), min(max(float(high), 0.0) / reach, FAR_OFF)
 
 
 def root_mean_square(residual: Numbers, weight: Numbers | None = None) -> float:
