@@ -58,7 +58,7 @@ class Processor:
     `blocks_host`.
     """
     memory_bytes: int | None = None
-    """Weights and activations that it can hold; None where no limit is known."""
+    """Weights that it can hold; None where no limit is known."""
     power_w: float | None = None
     """Mean power while it computes, above the idle chip's; None where unmeasured."""
     enqueue_us: float = 0.0

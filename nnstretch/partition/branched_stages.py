@@ -17,6 +17,7 @@ from nnstretch.bundle.pipeline_view import torch_spec
 from nnstretch.errors import NoPlan
 from nnstretch.pipeline import PipelineSpec, PipelineStage, TensorDecl
 from nnstretch.soc import Soc
+from nnstretch.stretch.search.constraints import MemoryLimit
 from nnstretch.trial import SegmentCost, Trial
 
 
@@ -37,8 +38,10 @@ def group_segments(
     """Find the stages of disjoint processors with the smallest bottleneck; exact.
 
     `host` merges; `stages` None tries every number of them, and prefers the fewest. Raises NoPlan
-    where segments share too many processors.
+    where segments share too many processors, or their weights exceed the memory of one.
     """
+    if (violation := MemoryLimit(soc)(trial)) is not None:
+        raise NoPlan(f"no stages, plan of {trial.plan.model}, {violation}")
     used = [processors_used(cost, host) for cost in trial.segments]
     all_processors = frozenset[str]().union(*used)
 

@@ -20,7 +20,7 @@ its held-out images judge int8 by accuracy (--max-drop); elsewhere its signal-to
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -78,7 +78,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     source = {} if soc is None else calibration_json(soc)
     untrained = subject.plan is not None and args.weights is None
     notes = [*subject.captured.notes, *([UNTRAINED] if untrained else [])]
-    notes += notes_on_size(args, subject)
+    notes += [*notes_on_size(args, subject), *written["notes"]]
     return written | source | {"notes": notes}
 
 
@@ -115,16 +115,26 @@ def soc_of(args: argparse.Namespace, subject: LoadedModel) -> Soc | None:
 def write_subject(
     args: argparse.Namespace, subject: LoadedModel, targets: ExportTargets, soc: Soc | None
 ) -> dict[str, Any]:
-    """Write a network in the form that suits it; return it as JSON data."""
+    """Write a network in the form that suits it; return it as JSON data, with notes on memory."""
     if is_whole(subject) and args.format == FORMAT:
-        return write_whole_cpp(args, subject)
+        return write_whole_cpp(args, subject) | {"notes": []}
     if is_whole(subject):
         return write_whole(args, subject, targets, soc)
     fallbacks: dict[str, str] = {}
     request = export_request(args, subject, soc, fallbacks)
+    trial = request.trial
+    notes = notes_on_memory(soc, trial.weight_bytes(soc.element_bytes)) if soc and trial else []
     if args.format == FORMAT:
-        return write_cpp(args, request, subject)
-    return write_request(args, request, targets) | {"fallbacks": fallbacks}
+        return write_cpp(args, request, subject) | {"notes": notes}
+    return write_request(args, request, targets) | {"fallbacks": fallbacks, "notes": notes}
+
+
+def notes_on_memory(soc: Soc, weight_bytes: Mapping[str, int]) -> list[str]:
+    """Return that weights exceed the memory of a processor, where they do."""
+    from nnstretch.stretch.search.constraints import MemoryLimit
+
+    violation = MemoryLimit(soc).violation(weight_bytes)
+    return [] if violation is None else [str(violation)]
 
 
 def targets_of(args: argparse.Namespace) -> ExportTargets:
@@ -183,7 +193,10 @@ def write_whole(
             write_bundle(out, merged.manifest, merged.files)
             written = ExportedBundle(merged.manifest)
     predicted_us = subgraph.predicted_us.get(subgraph.processor)
-    return result_of(args, written, single_file, predicted_us) | {"fallbacks": fallbacks}
+    params, on = subject.graph.params, subgraph.processor
+    notes = notes_on_memory(soc, {on: params * soc.element_bytes}) if soc else []
+    result = result_of(args, written, single_file, predicted_us)
+    return result | {"fallbacks": fallbacks, "notes": notes}
 
 
 def export_request(

@@ -28,7 +28,8 @@ NETWORK_ONLY = (
 def plan_stages(args: argparse.Namespace) -> dict[str, Any]:
     """Make a plan's segments stages of disjoint processors and return the result as JSON data.
 
-    Raises NoPlan where segments share too many processors, BadInput for options that do not fit.
+    Raises NoPlan where segments share too many processors or exceed the memory of one, BadInput for
+    options that do not fit.
     """
     from nnstretch.export.subgraph_specs import ExportRequest
     from nnstretch.partition.branched_stages import group_segments

@@ -11,7 +11,7 @@ never published, so they are settings here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -249,7 +249,11 @@ class MemoryLimit:
 
     def __call__(self, trial: Trial) -> Violation | None:
         """Return the first violation of a trial, None where it keeps the rule."""
-        for name, size_bytes in trial.weight_bytes(self.soc.element_bytes).items():
+        return self.violation(trial.weight_bytes(self.soc.element_bytes))
+
+    def violation(self, weight_bytes: Mapping[str, int]) -> Violation | None:
+        """Return the first processor of which the weights exceed the limit, None without one."""
+        for name, size_bytes in weight_bytes.items():
             limit = self.soc.processor(name).memory_bytes
             if limit is not None and size_bytes > limit:
                 return Violation("memory", f"processor {name}", size_bytes, limit, "bytes")
