@@ -155,8 +155,9 @@ def estimate_rows(family: KernelFamily, kernels: FeatureBatch) -> Numbers:
 
 def estimate_many(predictor: Any, kernels: Sequence[Kernel]) -> Estimates:
     """Estimate many kernels, vectorized where the predictor can. Raises UnsupportedOp."""
-    if isinstance(predictor, Learned):
-        return predictor.estimate_many(kernels)
+    if hasattr(predictor, "estimate_many"):
+        estimates: Estimates = predictor.estimate_many(kernels)
+        return estimates
     if isinstance(predictor, Roofline):
         return roofline_many(predictor, kernels)
     rows = [estimate_row(predictor.estimate(kernel)) for kernel in kernels]

@@ -13,16 +13,21 @@ Inherit the suite and give it its fixtures:
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nnstretch.errors import UnsupportedOp
+from nnstretch.kernel import Kernel
 from nnstretch.predict.learned import estimate_many
 from nnstretch.predictor import Predictor
+from nnstretch.stretch.cost.polynomials import COUNTS
 from nnstretch.testing.strategies import (
     CHANNEL_STEP,
     KernelForm,
@@ -126,6 +131,32 @@ class PredictorSuite:
         errors_us = [single.error_us for single in singles]
         assert batch.latency_us.tolist() == pytest.approx(latencies_us, rel=1e-12)
         assert batch.error_us.tolist() == pytest.approx(errors_us, rel=1e-12)
+        for single, low_us, high_us in zip(singles, batch.low_us, batch.high_us, strict=True):
+            if single.interval_us is not None:
+                assert (low_us, high_us) == pytest.approx(single.interval_us, rel=1e-12)
+
+    @SETTINGS
+    @given(data=st.data())
+    def test_estimates_of_a_grid_are_those_of_each(
+        self, predictor: Predictor, forms: Forms, data: st.DataObject
+    ) -> None:
+        """Check arrays of counts, where the predictor takes them, against single estimates."""
+        estimate_grid = getattr(predictor, "estimate_grid", None)
+        if estimate_grid is None:
+            return
+        form, size = data.draw(st.sampled_from(forms)), data.draw(kernel_sizes())
+        widths = st.lists(st.integers(1, MOST_BLOCKS), min_size=1, max_size=4)
+        cins, couts = data.draw(widths), data.draw(widths)
+        grid = []
+        for blocks in product(cins, couts):
+            cin, cout = (CHANNEL_STEP * count for count in blocks)
+            grid.append(kernel_of_form(form, replace(size, cin=cin, cout=cout)))
+        shape = (len(cins), len(couts))
+        times_us = np.asarray(estimate_grid(kernel_of_counts(grid, shape)))
+        expected_us = [predictor.estimate(kernel).latency_us for kernel in grid]
+        assert np.broadcast_to(times_us, shape).ravel().tolist() == pytest.approx(
+            expected_us, rel=ROUNDING
+        ), (form, size, cins, couts)
 
     def test_the_smallest_kernel_takes_time(self, predictor: Predictor, forms: Forms) -> None:
         """Check that a launch is never free."""
@@ -150,7 +181,10 @@ class PredictorSuite:
     def test_an_unmeasured_kind_is_refused_by_name(
         self, predictor: Predictor, forms: Forms
     ) -> None:
-        """Check that `UnsupportedOp` names kind, kernel and processor in one line."""
+        """Check that `UnsupportedOp` names kind, kernel and processor in one line.
+
+        A grid refuses the kind, too.
+        """
         measured = kernel_of_form(forms[0], SMALL)
         unknown = replace(measured, name="node_7", kind="made_up", op="made_up")
         message = rf"'made_up'.*node_7.*{predictor.processor}"
@@ -159,3 +193,18 @@ class PredictorSuite:
         with pytest.raises(UnsupportedOp, match=message) as batch:
             estimate_many(predictor, [measured, unknown])
         assert "\n" not in f"{single.value}{batch.value}"
+        if hasattr(predictor, "estimate_grid"):
+            with pytest.raises(UnsupportedOp):
+                predictor.estimate_grid(kernel_of_counts([unknown], (1,)))
+
+
+def kernel_of_counts(grid: Sequence[Kernel], shape: tuple[int, ...]) -> Kernel:
+    """Return the kernel of a grid whose counts are arrays, of length 1 where all are the same."""
+    counts: dict[str, Any] = {}
+    for name in COUNTS:
+        values = np.array([float(getattr(kernel, name)) for kernel in grid]).reshape(shape)
+        for axis in range(values.ndim):
+            first = values.take([0], axis)
+            values = first if (values == first).all() else values
+        counts[name] = values
+    return replace(grid[0], **counts)

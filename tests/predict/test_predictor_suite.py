@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 from support import synthetic
 from support.shipped_forms import forms_of
@@ -14,6 +15,7 @@ from support.slow_half import half_slow
 from nnstretch.errors import UnsupportedOp
 from nnstretch.kernel import Kernel
 from nnstretch.predict import known_socs, load_soc
+from nnstretch.predict.learned import Estimates, estimate_row
 from nnstretch.predictor import Estimate
 from nnstretch.profile.fitting.fit_predictor import fit
 from nnstretch.testing.predictor_suite import PredictorSuite
@@ -98,6 +100,45 @@ class ByShapes:
 def test_a_predictor_that_needs_shapes_is_always_caught(field: str) -> None:
     with pytest.raises(IndexError):
         PredictorSuite().test_kernels_of_unknown_shapes_take_time(ByShapes(field), FORMS)
+
+
+class Reversed(Altered):
+    """Right one by one, in the wrong order at once."""
+
+    def estimate_many(self, kernels: Sequence[Kernel], /) -> Estimates:
+        rows = np.array([estimate_row(self.estimate(kernel)) for kernel in reversed(kernels)])
+        return Estimates(*rows.T)
+
+
+class Falling(Altered):
+    """Right one by one, falling with work in a grid."""
+
+    def estimate_grid(self, kernel: Kernel, /) -> Any:
+        return 1e6 / (1.0 + np.asarray(kernel.macs))
+
+
+class Gridded(Altered):
+    """Right for arrays, too."""
+
+    def estimate_grid(self, kernel: Kernel, /) -> Any:
+        return 5.0 + np.asarray(kernel.macs) / 20_000
+
+
+def even(kernel: Kernel) -> float:
+    """Return a factor that alters nothing."""
+    return 1.0
+
+
+def test_answers_for_many_that_are_not_those_of_each_are_always_caught() -> None:
+    suite = PredictorSuite()
+    for method in ("estimates_of_many_kernels", "estimates_of_a_grid"):
+        check = getattr(suite, f"test_{method}_are_those_of_each")
+        for predictor in (Altered(even), Gridded(even)):
+            check(predictor, FORMS)
+    with pytest.raises(AssertionError):
+        suite.test_estimates_of_many_kernels_are_those_of_each(Reversed(even), FORMS)
+    with pytest.raises(AssertionError):
+        suite.test_estimates_of_a_grid_are_those_of_each(Falling(even), FORMS)
 
 
 class TestLearned(PredictorSuite):
