@@ -17,9 +17,15 @@ from nnstretch.schedule.executors.threads import ThreadExecutor
 from nnstretch.schedule.executors.virtual import VirtualExecutor
 from nnstretch.schedule.loop.processor_queue import Queueing
 from nnstretch.schedule.policies.table import POLICIES
-from nnstretch.schedule.simulation.application import Application, ListedArrivals, own_tasks
+from nnstretch.schedule.simulation.application import (
+    Application,
+    FixedArrivals,
+    ListedArrivals,
+    own_tasks,
+)
 from nnstretch.schedule.simulation.policy_setting import cost_rows, make_policy
 from nnstretch.schedule.simulation.settings import SimulationSettings
+from nnstretch.schedule.simulation.simulate import Simulation
 from nnstretch.schedule.task_graphs.schedule_faults import schedule_faults
 from nnstretch.soc import Processor
 from nnstretch.task import Task
@@ -259,3 +265,21 @@ def test_met_takes_the_next_type_while_its_favourite_has_failed() -> None:
     _, spans = served(trouble, VirtualExecutor(processors, times_us, disturbances=away))
     ran = [(span.task.request, span.processor, span.start_us) for span in spans]
     assert ran == [(0, "p0", 5.0), (1, "p0", 40.0), (2, "p1", 100.0), (3, "p1", 110.0)]
+
+
+@pytest.mark.parametrize("durations", ["spread", "exponential"])
+def test_a_task_that_starts_again_elsewhere_takes_as_long_as_it_would_have(durations: str) -> None:
+    application = Application("a", own_tasks("a", (Task("t", "t"),)), FixedArrivals(100.0), 3)
+    processors = (Processor("p0", "cpu", 1), Processor("p1", "cpu", 1))
+    times_us = {(("a", "t"), each.name): 10.0 for each in processors}
+    setting = SimulationSettings(
+        *((application,), processors, times_us, "mct"), durations=durations, spread=0.1
+    )
+    for name in ("p0", "p1"):
+        lost = Disturbances(fails=(Outage(name, 0.5, 50.0), Outage(name, 200.5, 250.0)))
+        took_us: list[list[float]] = []
+        for each in (setting, replace(setting, disturbances=lost)):
+            spans: list[Span] = []
+            Simulation(each, spans.append).run()
+            took_us.append([span.duration_us for span in spans])
+        assert took_us[1] == pytest.approx(took_us[0])

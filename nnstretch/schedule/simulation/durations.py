@@ -92,10 +92,13 @@ class DurationSource(Protocol):
         """Hear of the tasks of instance `number` of an application, counted from 0."""
 
     def duration_us(self, task: Task, processor: str) -> float | None:
-        """Return how long a task takes on a processor, us; None where nobody knows."""
+        """Return how long a task takes on a processor, us; None where nobody knows.
+
+        A task that was lost with its processor is asked about again.
+        """
 
     def forget(self, tasks: Sequence[Task]) -> None:
-        """Forget the tasks of an instance that was given up."""
+        """Forget the tasks of an instance that has ended or was given up."""
 
 
 class DrawnDurations:
@@ -123,10 +126,10 @@ class DrawnDurations:
     def duration_us(self, task: Task, processor: str) -> float | None:
         """Return the expected time, times the task's factor."""
         time_us = self._times_us.get((task.work, processor))
-        return None if time_us is None else time_us * self._factors.pop(task.name)
+        return None if time_us is None else time_us * self._factors[task.name]
 
     def forget(self, tasks: Sequence[Task]) -> None:
-        """Forget the factors of tasks that did not start."""
+        """Forget the factors of tasks that nobody waits for any more."""
         for task in tasks:
             self._factors.pop(task.name, None)
 
@@ -151,11 +154,11 @@ class SampledDurations:
         samples_us = self._samples_us.get((task.work, processor))
         if samples_us is None:
             return None
-        rank = min(self._ranks.pop(task.name), MOST_RANK)
+        rank = min(self._ranks[task.name], MOST_RANK)
         return samples_us[int(rank * len(samples_us))]
 
     def forget(self, tasks: Sequence[Task]) -> None:
-        """Forget the ranks of tasks that did not start."""
+        """Forget the ranks of tasks that nobody waits for any more."""
         for task in tasks:
             self._ranks.pop(task.name, None)
 
@@ -186,10 +189,10 @@ class RecordedDurations:
 
     def duration_us(self, task: Task, _processor: str) -> float | None:
         """Return what a task took, wherever that was."""
-        return self._durations_us.pop(task.name)
+        return self._durations_us[task.name]
 
     def forget(self, tasks: Sequence[Task]) -> None:
-        """Forget what tasks took that did not start."""
+        """Forget what tasks took that nobody waits for any more."""
         for task in tasks:
             self._durations_us.pop(task.name, None)
 

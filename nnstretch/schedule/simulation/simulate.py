@@ -210,6 +210,8 @@ class Simulation:
         ended_us, arrived_us = request.ended_us, request.arrived_us
         self._open_over_time.add(ended_us, -1)
         run.open -= 1
+        if self._durations is not None:
+            self._durations.forget(request.tasks)
         latency_us = ended_us - arrived_us
         deadline_us = arrived_us + run.application.deadline_us
         if run.varies:
@@ -218,8 +220,6 @@ class Simulation:
         if request.error is not None:
             run.dropped += 1
             run.missed += 1
-            if self._durations is not None:
-                self._durations.forget(request.tasks)
         else:
             run.latencies.add(latency_us)
             if is_late(ended_us, deadline_us):
