@@ -198,6 +198,15 @@ def test_a_node_that_no_processor_of_the_pool_supports_is_refused() -> None:
         read_task_graph(DATA / "correlator.json", "fft=2")
 
 
+def test_a_type_on_which_no_node_runs_is_refused() -> None:
+    for counts, near in (
+        ("cpu=3,ftt=1", "close to it: fft"),
+        ("cpu=1,zip=1", "they have cpu, fft"),
+    ):
+        with pytest.raises(BadInput, match=f"--processors names .*, no node runs on it; {near}"):
+            read_task_graph(DATA / "correlator.json", counts)
+
+
 REFUSED_STANDARD = {
     "empty": "# nothing",
     "line 1, 2 numbers": "3 4\n0 1 0\n",

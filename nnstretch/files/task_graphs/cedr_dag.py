@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from nnstretch.errors import BrokenFile, closest
+from nnstretch.errors import BadInput, BrokenFile, closest
 from nnstretch.files.decode import decode
 from nnstretch.files.limits import Length, OneOf
 from nnstretch.files.task_graphs.cost_table import MOST_TASKS, Amount, Name, check_prices
@@ -64,7 +64,8 @@ class CedrDag:
 def decode_cedr_dag(document: Any, counts: Mapping[str, int] | None, where: str) -> TaskGraph:
     """Decode a parsed file for `counts` processors of each type; None: one of each that it names.
 
-    Raises BrokenFile, or BrokenGraph for what contradicts itself.
+    Raises BrokenFile, or BrokenGraph for what contradicts itself, BadInput for a type on which no
+    node runs.
     """
     try:
         file: CedrDag = decode(CedrDag, document, "")
@@ -75,6 +76,10 @@ def decode_cedr_dag(document: Any, counts: Mapping[str, int] | None, where: str)
     for node in file.DAG.values():
         for platform in node.platforms:
             kinds.setdefault(platform.name, 1)
+    for kind in () if counts is None else counts:
+        if kind not in kinds:
+            near = closest(kind, list(kinds)) or f"; they have {', '.join(kinds)}"
+            raise BadInput(f"--processors names {kind}, {where}, no node runs on it{near}")
     processors = processors_of_counts(kinds if counts is None else counts)
     check_prices(len(file.DAG), len(processors), where)
     tasks: list[Task] = []
