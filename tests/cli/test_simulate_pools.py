@@ -128,3 +128,31 @@ def test_a_named_processor_has_its_own_costs_and_not_those_of_its_type(
     first, second = (f"{{name: {name}, model: {name}.json, {TWICE}}}" for name in "gh")
     result = simulate(capsys, workload(tmp_path, "", first, second), "--check")
     assert result["makespan_ms"] == 6.0, "y twice on c1, which stands for d, and one x"
+
+
+@pytest.mark.parametrize("named", [("cpu0", "cpu1"), ("cpu1",), ("c0", "cpu2")])
+def test_processors_that_the_graph_does_not_name_cost_what_their_type_does(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, named: tuple[str, ...]
+) -> None:
+    write_graph(tmp_path / "g.json", dict.fromkeys(named, "cpu"), {"x": {"cpu": 4000}})
+    graph = "{name: g, model: g.json, arrivals: {times_ms: [0, 0, 0, 0, 0, 0]}}"
+    for count, makespan_ms in ((1, 24.0), (2, 12.0), (3, 8.0)):
+        path = workload(tmp_path, f"pool: {{cpu: {count}}}", graph)
+        assert simulate(capsys, path, "--check")["makespan_ms"] == makespan_ms
+
+
+def test_processors_of_another_graph_cost_what_their_type_does(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    cores = {"cpu0": "cpu", "cpu1": "cpu"}
+    write_graph(tmp_path / "g.json", cores, {"x": {"cpu": 4000}})
+    write_graph(tmp_path / "h.json", {"cpu0": "cpu", "acc": "fft"}, {"y": {"cpu": 4000}})
+    first, second = (f"{{name: {name}, model: {name}.json, {TWICE}}}" for name in "gh")
+    path = workload(tmp_path, "", first, second)
+    assert simulate(capsys, path, "--check")["makespan_ms"] == 8.0
+    write_graph(tmp_path / "g.json", cores, {"x": {"cpu0": 4000, "cpu1": 9000}})
+    path = workload(tmp_path, "pool: {cpu: 3}", first)
+    said = refused(capsys, "simulate", str(path))
+    assert (
+        "x costs 4000 and 9000 us on processors of type cpu, task graph, the graph has no" in said
+    )

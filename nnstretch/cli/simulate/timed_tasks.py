@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,16 +61,14 @@ def timed_tasks(
 def graph_tasks(graph: TaskGraph, pool: Pool, has_types: bool) -> TimedTasks:
     """Return a task graph's tasks; its costs are by processor or type.
 
-    Those of processors that the pool is without do not count. Where the graph has no types, any
-    pool of one type runs it. Raises BadInput where costs differ within a type whose processors the
-    pool does not name.
+    A processor that the graph does not name costs what those of its type do that the pool does not
+    name, or all of its type where the pool names all. Types that the pool is without do not count.
+    Where the graph has no types, any pool of one type runs it. Raises BadInput where costs differ
+    within a type of which the pool has processors that the graph does not name.
     """
     graph_names = {processor.name for processor in graph.processors}
-    pool_names = {processor.name for processor in pool.processors}
-    by_type: dict[str, list[str]] = {}
-    for processor in graph.processors:
-        if processor.name not in pool_names:
-            by_type.setdefault(processor.kind, []).append(processor.name)
+    absent = names_by_type(graph, {processor.name for processor in pool.processors})
+    by_type = names_by_type(graph) | absent
     kind_of_pool, *more_kinds = {processor.kind for processor in pool.processors}
     if not has_types and not more_kinds:
         by_type = {kind_of_pool: [processor.name for processor in graph.processors]}
@@ -78,13 +76,15 @@ def graph_tasks(graph: TaskGraph, pool: Pool, has_types: bool) -> TimedTasks:
     times_us: dict[tuple[WorkKey, str], float] = {}
     for processor in pool.processors:
         if processor.name in graph_names:
-            known_us = equal_costs_us(graph, processor.name, (processor.name,))
+            known_us = equal_costs_us(graph, processor.kind, (processor.name,), "")
         else:
             kind = next((name for name in pool.columns(processor) if name in by_type), None)
             if kind is None:
                 continue
             if kind not in costs_us:
-                costs_us[kind] = equal_costs_us(graph, kind, by_type[kind])
+                lacks = f"the pool has no {absent[kind][-1]}" if kind in absent else ""
+                reason = lacks or f"the graph has no {processor.name}"
+                costs_us[kind] = equal_costs_us(graph, kind, by_type[kind], reason)
             known_us = costs_us[kind]
         times_us |= {(work, processor.name): cost_us for work, cost_us in known_us.items()}
     # Policies that look at every waiting task where data travel need not, where they take no time.
@@ -92,10 +92,22 @@ def graph_tasks(graph: TaskGraph, pool: Pool, has_types: bool) -> TimedTasks:
     return TimedTasks(graph.tasks, times_us, transfers_us)
 
 
-def equal_costs_us(graph: TaskGraph, kind: str, names: Sequence[str]) -> dict[WorkKey, float]:
+def names_by_type(graph: TaskGraph, without: Set[str] = frozenset()) -> dict[str, list[str]]:
+    """Return the names of a graph's processors by type, `without` some."""
+    by_type: dict[str, list[str]] = {}
+    for processor in graph.processors:
+        if processor.name not in without:
+            by_type.setdefault(processor.kind, []).append(processor.name)
+    return by_type
+
+
+def equal_costs_us(
+    graph: TaskGraph, kind: str, names: Sequence[str], reason: str
+) -> dict[WorkKey, float]:
     """Return what each task of a graph costs on all of some processors of one type.
 
-    Raises BadInput where it does not cost the same on them, or has a cost on some alone.
+    Raises BadInput, with the reason why they stand for their type, where it does not cost the same
+    on them, or has a cost on some alone.
     """
     costs_us: dict[WorkKey, float] = {}
     for work in dict.fromkeys(task.work for task in graph.tasks):
@@ -110,8 +122,8 @@ def equal_costs_us(graph: TaskGraph, kind: str, names: Sequence[str]) -> dict[Wo
             else:
                 difference = f"costs {first_us:g} and {cost_us:g} us on processors of type {kind}"
             raise BadInput(
-                f"{work} {difference}, task graph, the pool has no {name}, give processors of a"
-                " type equal costs or leave the pool out"
+                f"{work} {difference}, task graph, {reason}, give processors of a type equal costs"
+                " or the pool and the graph the same processors"
             )
         if first_us is not None:
             costs_us[work] = first_us
