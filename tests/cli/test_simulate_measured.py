@@ -155,3 +155,18 @@ def test_what_cannot_be_measured_or_drawn_is_refused(
     )
     workload.write_text(WORKLOAD + "durations: {kind: measured}\n")
     assert "no costs, measured durations" in refusal(capsys, "simulate", workload)
+
+
+def test_a_pool_may_have_fewer_processors_than_were_measured_but_no_others(
+    capsys: pytest.CaptureFixture[str], record: Path, tmp_path: Path
+) -> None:
+    workload, costs = tmp_path / "w.yaml", tmp_path / "c.json"
+    run(capsys, "simulate", "measure", workload, "--record", record, "--out", costs)
+    table = json.loads(costs.read_text())
+    table["processors"] = ["cpu0", "cpu1", "cpu2"]
+    table["tasks"][0]["task"] = "net"
+    costs.write_text(json.dumps(table))
+    assert run(capsys, "simulate", workload, "--costs", costs)["apps"][0]["ended"] == 1
+    workload.write_text(WORKLOAD.replace("cpu: 2", "cpu: 4"))
+    told = "cpu3 of the pool was not measured, costs, the table has cpu0, cpu1, cpu2"
+    assert told in refusal(capsys, "simulate", workload, "--costs", costs)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from nnstretch.bundle.manifest import check_predicted_for
 from nnstretch.cli.progress import calibration_json
-from nnstretch.cli.simulate.measured import measured_over, measured_times
+from nnstretch.cli.simulate.measured import check_measured, measured_over, measured_times
 from nnstretch.cli.simulate.pool import Pool, pool_of
-from nnstretch.cli.simulate.timed_tasks import TimedTasks, timed_tasks
+from nnstretch.cli.simulate.timed_tasks import TimedTasks, placed, timed_tasks
 from nnstretch.cli.simulate.workload_files import beside, costs_beside, read_graphs
 from nnstretch.errors import BadInput, closest
 from nnstretch.files.workload.arrival_csv import read_arrivals
@@ -59,10 +59,13 @@ def simulation_settings(
             )
         else:
             check_chip(settings, timed, pool)
+        timed = placed(settings, timed, pool)
         check_places(settings, timed, pool)
         applications.append(application_of(settings, timed.tasks, folder))
         times_us |= own_times(settings.name, timed.times_us)
         transfers_us |= own_transfers(settings.name, timed.transfers_us)
+    if measured is not None:
+        check_measured(measured, pool)
     if soc is None:
         check_pool(pool, graphs, {processor for _, processor in times_us})
     return SimulationSettings(

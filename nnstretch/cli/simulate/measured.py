@@ -48,3 +48,13 @@ def measured_over(name: str, tasks: Sequence[Task], costs: MeasuredCosts, pool: 
                 f" {', '.join(processors)}"
             )
     return times_us
+
+
+def check_measured(costs: MeasuredCosts, pool: Pool) -> None:
+    """Check that each processor of a pool was measured. Raises BadInput naming one that was not."""
+    for processor in pool.processors:
+        if processor.name not in costs.processors:
+            raise BadInput(
+                f"{processor.name} of the pool was not measured, costs, the table has"
+                f" {', '.join(costs.processors)}"
+            )

@@ -52,7 +52,7 @@ def timed_tasks(
     if model.endswith(".nns"):
         from nnstretch.bundle.bundle import read_bundle
 
-        return bundle_tasks(settings, read_bundle(beside(model, folder)).manifest, pool)
+        return bundle_tasks(read_bundle(beside(model, folder)).manifest, pool)
     if soc is None:
         raise BadInput(f"no chip for {model}, application {settings.name}, needed is soc or --soc")
     return model_tasks(settings, str(beside(model, folder)), pool, soc)
@@ -130,20 +130,13 @@ def equal_costs_us(
     return costs_us
 
 
-def bundle_tasks(settings: ApplicationSettings, manifest: Manifest, pool: Pool) -> TimedTasks:
+def bundle_tasks(manifest: Manifest, pool: Pool) -> TimedTasks:
     """Return a bundle's tasks, with the times that it was exported with."""
     from nnstretch.schedule.task_graph import task_durations_us, task_graph
 
-    by_original = task_durations_us(manifest)
-    times_us: dict[tuple[WorkKey, str], float] = {}
-    for processor in pool.processors:
-        # What the bundle says of a processor itself goes before what it says of its original.
-        for column in (pool.original(processor), processor.name):
-            for (work, name), time_us in by_original.items():
-                if name == column:
-                    times_us[work, processor.name] = time_us
+    times_us = times_on_copies(task_durations_us(manifest), pool)
     source = (manifest.predicted_for, manifest.is_predicted)
-    return placed(settings, TimedTasks(task_graph(manifest), times_us, {}, *source))
+    return TimedTasks(task_graph(manifest), times_us, {}, *source)
 
 
 def model_tasks(settings: ApplicationSettings, model: str, pool: Pool, soc: Soc) -> TimedTasks:
@@ -158,13 +151,39 @@ def model_tasks(settings: ApplicationSettings, model: str, pool: Pool, soc: Soc)
     from nnstretch.stretch.lowering.lower import lower
 
     trial = subject.estimate(lower(subject.analysis, subject.plan), soc, soc.name)
-    host = host_of(pool.processors) or pool.processors[0].name
-    tasks = tasks_of_trial(trial, host)
-    return placed(settings, TimedTasks(tasks, durations_of_trial(trial, host), {}))
+    host = host_of(soc.processor(pool.original(each)) for each in pool.processors)
+    host = host or pool.original(pool.processors[0])
+    times_us = times_on_copies(durations_of_trial(trial, host), pool)
+    return TimedTasks(tasks_of_trial(trial, host), times_us, {})
 
 
-def placed(settings: ApplicationSettings, timed: TimedTasks) -> TimedTasks:
-    """Return tasks without their places, unless these are to be kept."""
-    if settings.placement == "kept":
-        return timed
-    return replace(timed, tasks=tuple(replace(task, processor=None) for task in timed.tasks))
+def times_on_copies(times_us: TaskTimes, pool: Pool) -> dict[tuple[WorkKey, str], float]:
+    """Return times on the processors of a pool: their own, else those of their originals."""
+    on_pool_us: dict[tuple[WorkKey, str], float] = {}
+    for processor in pool.processors:
+        for column in (pool.original(processor), processor.name):
+            for (work, name), time_us in times_us.items():
+                if name == column:
+                    on_pool_us[work, processor.name] = time_us
+    return on_pool_us
+
+
+def placed(settings: ApplicationSettings, timed: TimedTasks, pool: Pool) -> TimedTasks:
+    """Return tasks without their places, unless these are to be kept.
+
+    Where the pool has copies of a place instead, a task that keeps it runs on any of these.
+    """
+    if settings.placement != "kept":
+        return replace(timed, tasks=tuple(replace(task, processor=None) for task in timed.tasks))
+    originals = {each.name: pool.original(each) for each in pool.processors}
+    places: dict[WorkKey, str] = {}
+    for task in timed.tasks:
+        place = task.processor
+        if place is not None and place not in originals and place in originals.values():
+            places[task.work] = place
+    tasks = [replace(t, processor=None) if t.work in places else t for t in timed.tasks]
+    times_us: dict[tuple[WorkKey, str], float] = {}
+    for (work, name), time_us in timed.times_us.items():
+        if places.get(work, originals[name]) == originals[name]:
+            times_us[work, name] = time_us
+    return replace(timed, tasks=tuple(tasks), times_us=times_us)
