@@ -81,6 +81,37 @@ def test_a_bundle_takes_its_own_time_of_a_processor(
         assert result["makespan_ms"] == pytest.approx(latency_ms)
 
 
+@pytest.mark.parametrize("head", ["soc: mi9\npool: {cpu: 2, dsp: 1}", "pool: {cpu: 2, dsp: 1}"])
+def test_a_task_that_keeps_its_place_runs_on_any_copy_of_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, head: str
+) -> None:
+    bundle = branched_bundle()
+    stem = replace(
+        bundle.manifest.subgraphs[0], processor="cpu", predicted_us={"cpu": 100.0, "dsp": 10.0}
+    )
+    manifest = replace(bundle.manifest, subgraphs=(stem,), outputs=stem.outputs, sync_us={})
+    write_bundle(tmp_path / "net.nns", manifest, {stem.file: bundle.files[stem.file]})
+    for placement, busy in (("kept", {"cpu0", "cpu1"}), ("free", {"dsp"})):
+        network = f"{{name: a, model: net.nns, placement: {placement}, {TWICE}}}"
+        result = simulate(capsys, workload(tmp_path, head, network), "--check")
+        assert {name for name, share in result["utilisation"].items() if share} == busy
+
+
+@pytest.mark.slow
+def test_a_plan_runs_on_copies_of_the_processors_that_it_names(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    plan = "model: torchvision:resnet18?num_classes=10\ninput: [1, 3, 64, 64]\nsoc: mi9\nformat: 1"
+    (tmp_path / "p.yaml").write_text(f"{plan}\nsegments: [{{end: output, processor: cpu}}]\n")
+    for placement in ("free", "kept"):
+        network = f"{{name: a, model: p.yaml, placement: {placement}, {TWICE}}}"
+        makespans_ms = []
+        for count in (1, 2):
+            path = workload(tmp_path, f"soc: mi9\npool: {{cpu: {count}, dsp: 1}}", network)
+            makespans_ms.append(simulate(capsys, path, "--check")["makespan_ms"])
+        assert makespans_ms[0] == pytest.approx(2 * makespans_ms[1])
+
+
 def test_costs_of_a_type_count_for_no_type_that_the_graph_is_without(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
