@@ -86,7 +86,7 @@ def load_applications(
         tell(f"{settings.name}: measuring", 0, 1)
         measured_us = network.measured_us()
         if soc is None:
-            timed = placed(settings, measured_tasks(bundle, measured_us, pool, factors))
+            timed = placed(settings, measured_tasks(bundle, measured_us, pool, factors), pool)
         else:
             timed = predicted_tasks(bundle, settings, pool)
             dilation = max(dilation, dilation_of(timed.times_us, measured_us, len(names)))
@@ -223,9 +223,9 @@ def predicted_tasks(bundle: Bundle, settings: ApplicationSettings, pool: Pool) -
     """
     if not bundle.manifest.is_predicted:
         raise BadInput(f"no predicted times, {settings.model}, export it with --soc")
-    timed = bundle_tasks(settings, bundle.manifest, pool)
+    timed = bundle_tasks(bundle.manifest, pool)
     check_chip(settings, timed, pool)
-    return timed
+    return placed(settings, timed, pool)
 
 
 def dilation_of(times_us: TaskTimes, measured_us: Mapping[str, float], processors: int) -> float:

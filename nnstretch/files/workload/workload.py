@@ -71,7 +71,7 @@ class ApplicationSettings:
     cut: Cut = "whole"
     """How finely a network is cut into tasks."""
     placement: Annotated[str, OneOf(("free", "kept"))] = "free"
-    """Whether the places, or copies of them, that a plan or bundle gives its sub-graphs are kept."""
+    """Whether the places that a plan or bundle gives its sub-graphs, or their copies, are kept."""
     instances: Instances | None = None
     """At most as many as the arrivals list, where they do; the first ones then arrive."""
     duration_ms: Positive | None = None
