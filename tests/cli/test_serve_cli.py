@@ -61,7 +61,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("model: net.nns", "model: absent.nns", "absent.nns"),
         ("model: net.nns", "costs_ms: {cpu: 1}", "costs_ms of application net, serve, needed is"),
         ("model: net.nns", "model: graph.json", "graph.json of application net, serve"),
-        ("model: net.nns", "model: net.nns, placement: kept", "is placed on cpu"),
+        ("model: net.nns", "model: net.nns, placement: kept", "is placed on dsp"),
         ("applications", "application", "unknown key 'application'"),
     ],
 )
