@@ -38,13 +38,12 @@ from nnstretch.train.data.transforms import augment_batch, make_mixer, normalize
 from nnstretch.train.hardware import precision_name, tensor_memory_format
 from nnstretch.train.losses import DistillationTeacher, class_scores, network_scores, training_loss
 from nnstretch.train.optimizers import (
+    WeightAverage,
     average_decay,
     is_warming_up,
     learning_rate_factor,
     make_optimizer,
     match_resumed_state,
-    pair_tensors,
-    update_average,
 )
 from nnstretch.train.recipe import Recipe
 from nnstretch.train.sync_batchnorm import unsynchronized_norms
@@ -136,7 +135,8 @@ class Classifier(LightningModule):
     def on_train_start(self) -> None:
         """Match what was resumed to this machine's layout and to this recipe's schedule."""
         self.first_bad = torch.full((), torch.inf, device=self.device)
-        self._pairs = pair_tensors(self.average, self.network) if self.average is not None else []
+        if self.average is not None:
+            self._average = WeightAverage(self.average, self.network)
         for config in self.trainer.lr_scheduler_configs:
             match_resumed_state(config.scheduler)  # type: ignore[arg-type]
 
@@ -204,7 +204,7 @@ class Classifier(LightningModule):
         rising = is_warming_up(self.global_step, steps, self.recipe.optimizer.warmup)
         decay = average_decay(self.global_step + 1, rising, self.recipe.average)
         if decay is not None:
-            update_average(self._pairs, decay)
+            self._average.update(decay)
 
     def on_validation_start(self) -> None:
         """Take the statistics of batch norms over many images (precise batch norm of pycls)."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from nnstretch.train.recipe import AverageSettings, OptimizerSettings
 
@@ -91,35 +93,47 @@ def average_decay(done: int, rising: bool, average: AverageSettings) -> float | 
     return 0.0 if rising or not updates else min(average.decay, (1 + updates) / (10 + updates))
 
 
-TensorPairs = list[tuple[Tensor, Tensor]]
+@dataclass
+class WeightAverage:
+    """A running average of a network's weights and statistics, in a copy of the network.
 
-
-def pair_tensors(average: nn.Module, network: nn.Module) -> TensorPairs:
-    """Return pairs of weights and statistics, valid until a network is moved to a device.
-
-    What a network holds under several names is one pair, or it would be averaged several times.
+    Valid until one of them is moved to a device.
     """
-    pairs: dict[tuple[int, torch.Size], tuple[Tensor, Tensor]] = {}
-    values = zip(average.state_dict().values(), network.state_dict().values(), strict=True)
-    for first, second in values:
-        pairs.setdefault((first.data_ptr(), first.shape), (first, second))
-    return list(pairs.values())
 
+    average: nn.Module
+    network: nn.Module
 
-@torch.no_grad()
-def update_average(pairs: TensorPairs, decay: float) -> None:
-    """Move the first of every pair towards the second, keeping the share `decay`; copy counts."""
-    averages: list[torch.Tensor] = []
-    weights: list[torch.Tensor] = []
-    counts: list[torch.Tensor] = []
-    latest_counts: list[torch.Tensor] = []
-    for average, latest in pairs:
-        if average.is_floating_point():
-            averages.append(average)
-            weights.append(latest)
-        else:
-            counts.append(average)
-            latest_counts.append(latest)
-    torch._foreach_lerp_(averages, weights, 1 - decay)
-    if counts:
-        torch._foreach_copy_(counts, latest_counts)
+    def __post_init__(self) -> None:
+        pairs = zip(self.average.parameters(), self.network.parameters(), strict=True)
+        self.weights = [(average.detach(), latest.detach()) for average, latest in pairs]
+        self.buffers: list[tuple[nn.Module, nn.Module, str]] = []
+        """Both modules that have a saved buffer of a name; what it is may be assigned anew."""
+        modules = zip(self.average.modules(), self.network.modules(), strict=True)
+        for averages, moving in modules:
+            for name, _ in moving.named_buffers(recurse=False):
+                if name not in moving._non_persistent_buffers_set:
+                    self.buffers.append((averages, moving, name))
+
+    @torch.no_grad()
+    def update(self, decay: float) -> None:
+        """Move the average towards the network, keeping the share `decay`; copy what counts.
+
+        What is not finite in a buffer, as in a mask, is copied, too.
+        """
+        pairs, counts = list(self.weights), list[tuple[Tensor, Tensor]]()
+        masks: list[tuple[Tensor, Tensor]] = []
+        for averages, moving, name in self.buffers:
+            average, latest = getattr(averages, name), getattr(moving, name)
+            if (average.shape, average.dtype) != (latest.shape, latest.dtype):
+                setattr(averages, name, latest.clone())
+                continue
+            (pairs if average.is_floating_point() else counts).append((average, latest))
+            if average.is_floating_point() and not isinstance(moving, _BatchNorm):
+                masks.append((average, latest))
+        # What a network holds under several names would be averaged several times.
+        once = {(pair[0].data_ptr(), pair[0].shape): pair for pair in pairs}
+        torch._foreach_lerp_(*map(list, zip(*once.values(), strict=True)), 1 - decay)
+        for average, latest in masks:
+            average.copy_(torch.where(torch.isfinite(average), average, latest))
+        if counts:
+            torch._foreach_copy_(*map(list, zip(*counts, strict=True)))

@@ -13,7 +13,7 @@ from support.trainings import UNMOVED, net, same_weights
 from torch import nn
 
 from nnstretch.train import evaluate, fit, load_weights
-from nnstretch.train.optimizers import average_decay, pair_tensors, update_average
+from nnstretch.train.optimizers import WeightAverage, average_decay
 from nnstretch.train.recipe import (
     AverageSettings,
 )
@@ -22,12 +22,12 @@ from nnstretch.train.recipe import (
 @given(st.floats(0, 0.99), st.integers(1, 5))
 def test_an_average_is_the_weighted_mean_of_all_that_it_followed(decay: float, steps: int) -> None:
     average, moving = nn.BatchNorm2d(2), nn.BatchNorm2d(2)
-    pairs = pair_tensors(average, moving)
+    running = WeightAverage(average, moving)
     expected = average.weight.detach().clone()
     for step in range(steps):
         nn.init.constant_(moving.weight, float(step + 2))
         moving.num_batches_tracked += 1  # type: ignore[operator]
-        update_average(pairs, decay)
+        running.update(decay)
         expected = decay * expected + (1 - decay) * moving.weight.detach()
     assert torch.allclose(average.weight, expected, atol=1e-5)
     assert int(average.num_batches_tracked) == steps  # type: ignore[arg-type]
@@ -38,9 +38,42 @@ def test_a_weight_of_two_names_is_averaged_once() -> None:
     for tied in (average, moving):
         tied[1].weight = tied[0].weight
     expected = torch.lerp(average[0].weight.detach(), moving[0].weight.detach(), 0.1)
-    update_average(pair_tensors(average, moving), 0.9)
+    WeightAverage(average, moving).update(0.9)
     assert torch.equal(average[0].weight, expected)
     assert average[1].weight is average[0].weight
+
+
+class Centred(nn.Module):
+    """A layer with a buffer that is assigned anew, as a moving centre, and with an infinite mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        self.register_buffer("center", torch.zeros(3))
+        self.register_buffer("mask", torch.tensor([0.0, -torch.inf, 1.0]))
+
+
+def test_an_average_follows_a_buffer_that_is_assigned_anew() -> None:
+    average, moving = Centred(), Centred()
+    running = WeightAverage(average, moving)
+    moving.center = torch.ones(3)
+    running.update(0.75)
+    moving.center = moving.center + 1
+    running.update(0.5)
+    assert average.center.tolist() == [1.125] * 3
+    moving.center = torch.ones(4)  # of another size
+    running.update(0.5)
+    assert average.center.tolist() == [1.0] * 4
+
+
+def test_what_is_infinite_in_a_buffer_stays_so_in_its_average() -> None:
+    average, moving = Centred(), Centred()
+    running = WeightAverage(average, moving)
+    running.update(0.5)
+    assert average.mask.tolist() == [0.0, -torch.inf, 1.0]
+    moving.mask = torch.tensor([2.0, 3.0, -torch.inf])
+    running.update(0.5)
+    assert average.mask.tolist() == [1.0, 3.0, -torch.inf]
 
 
 def test_saved_weights_are_the_average_and_differ_from_the_last_ones(
