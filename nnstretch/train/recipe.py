@@ -223,7 +223,8 @@ class TrainerSettings:
     precise_norm_images: Annotated[int, Range(0)] = 0
     """Training images for batch norm statistics before each validation; 0 keeps running ones.
 
-    In whole batches of 64, the rest is left out: 127 are 64; fewer than 64 are one batch.
+    In whole batches of 64, the rest is left out: 127 are 64; fewer than 64 are one batch. Norms
+    that the network keeps in evaluation mode while it trains keep theirs.
     """
     save_every_steps: Annotated[int, Range(0)] = 0
     """Steps between saves within an epoch; 0 saves at the end of each epoch only."""

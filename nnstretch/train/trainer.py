@@ -121,6 +121,8 @@ def fit(
         check_processes(recipe.trainer, pictures)
         refuse_results_among_images(out, pictures.dataset)
         prepare_folder(out, module, recipe, resume)
+        if isinstance(module, StretchedNetwork) and recipe.branched.drop:
+            module.set_branch_drop(recipe.branched.drop)
         records = Records(out, origin, resume)
         classifier = Classifier(module, recipe, pictures.dataset, distillation)
         is_writer = process_rank(recipe.trainer) == 0

@@ -226,3 +226,18 @@ def test_rescaling_needs_images_to_judge_by() -> None:
 def test_a_small_last_batch_joins_the_one_before() -> None:
     assert [len(b) for b in join_batches([torch.zeros(n, 3) for n in (16, 16, 3)])] == [16, 19]
     assert [len(b) for b in join_batches([torch.zeros(n, 3) for n in (3, 6, 8, 2)])] == [9, 10]
+
+
+def test_norms_that_do_not_train_keep_their_statistics() -> None:
+    class Frozen(nn.Sequential):
+        def train(self, mode: bool = True) -> Frozen:
+            return super().train(False)
+
+    norms = nn.BatchNorm2d(3), nn.BatchNorm2d(3)
+    module = nn.Sequential(Frozen(norms[0]), norms[1]).eval()
+    precise_bn(module, [torch.randn(8, 3, 4, 4) + 5])
+    assert norms[0].running_mean is not None
+    assert norms[1].running_mean is not None
+    assert norms[0].running_mean.tolist() == [0.0] * 3
+    assert (norms[1].running_mean > 4).all()
+    assert not norms[1].training

@@ -285,3 +285,16 @@ def test_features_need_meeting_points(tmp_path: Path) -> None:
             teacher=net(),
             progress=False,
         )
+
+
+def test_fit_drops_branches_as_the_recipe_says(tmp_path: Path) -> None:
+    plan = branched_plan(tmp_path)
+    trained = []
+    for drop in (0.0, 0.9):
+        network = stretch(load_model(plan.model, seed=0), plan)
+        recipe = replace(UNMOVED, branched=BranchedSettings(drop=drop))
+        torch.manual_seed(0)
+        fit(network, recipe, tmp_path / str(drop), progress=False)
+        trained.append(network)
+    assert [segment.branch_drop for segment in trained[1].segments] == [0.9] * 3
+    assert not same_weights(*trained)

@@ -33,10 +33,13 @@ def precise_bn(module: nn.Module, batches: Iterable[torch.Tensor]) -> None:
 
     As pycls does (`compute_precise_bn_stats`), but with drop-out off, since the statistics are for
     evaluation, and over all calls of a norm that is called several times, as PyTorch does with
-    `momentum=None`. A norm that is not called and all else stay. Raises BadInput for a batch of one
-    image, which has no variance, and where there is no batch.
+    `momentum=None`. A norm that is not called and all else stay, and so does one that the module
+    keeps in evaluation mode while it trains, as those of a frozen part. Raises BadInput for a batch
+    of one image, which has no variance, and where there is no batch.
     """
-    norms = norms_with_statistics(module)
+    with eval_mode(module):
+        module.train()
+        norms = [norm for norm in norms_with_statistics(module) if norm.training]
     averages = [StatisticsAverage(norm) for norm in norms]
     batches_seen = 0
     with eval_mode(module), batch_statistics_only(norms):
