@@ -19,6 +19,15 @@ def argument(node: Node, position: int, default: Any = None) -> Any:
     return node.args[position] if position < len(node.args) else default
 
 
+def slice_start(start: int | None, size: int) -> int:
+    """Return where a slice of an axis of this size begins, counted from its front.
+
+    A negative start counts from the end; one before the front or behind the end is at it.
+    """
+    start = start or 0
+    return min(max(start + size if start < 0 else start, 0), size)
+
+
 def conv_groups(node: Node) -> int:
     """Return the groups of a convolution."""
     groups = argument(node, 6)

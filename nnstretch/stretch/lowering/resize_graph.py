@@ -9,6 +9,7 @@ from fractions import Fraction
 from nnstretch.errors import BadPlan
 from nnstretch.graph import Argument, Graph, Node, TensorSpec, Value, ValueRef, Weight
 from nnstretch.stretch.lowering.adapters import adapt_junction
+from nnstretch.structure.arguments import slice_start
 from nnstretch.structure.channel_groups import (
     ChannelGroups,
     Dim,
@@ -218,10 +219,8 @@ class GraphResizer:
         return (*args[:2], axis, low, low + size, *args[5:])
 
     def slice_start(self, dim: Dim, start: int) -> int:
-        """Return where a slice begins at the scales; a negative start counts from the end."""
-        if start < 0:
-            start += total(dim)
-        return self.size(leading_channels(dim, start))
+        """Return where a slice begins at the scales."""
+        return self.size(leading_channels(dim, slice_start(start, total(dim))))
 
 
 def replace_sizes(

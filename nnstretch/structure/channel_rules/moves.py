@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnstretch.graph import Node, ValueRef
-from nnstretch.structure.arguments import argument
+from nnstretch.structure.arguments import argument, slice_start
 from nnstretch.structure.channel_analysis import ChannelAnalysis, unknown
 from nnstretch.structure.channel_slices import (
     ChannelSlice,
@@ -101,20 +101,13 @@ def slice_(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
     if argument(node, 4, 1) != 1 or not whole_numbers(start, argument(node, 3)):
         a.pin([x[axis]], f"{node.name}: sliced in steps")
         return (replace_dim(x, axis, fixed_dim(size)),)
-    low = from_front(start, total(x[axis]))
+    low = slice_start(start, total(x[axis]))
     return (replace_dim(x, axis, a.cut(x[axis], low, low + size, mark=True)),)
 
 
 def whole_numbers(*bounds: object) -> bool:
     """Return whether all bounds of a slice are numbers, or left out."""
     return all(isinstance(bound, int | None) for bound in bounds)
-
-
-def from_front(start: int | None, size: int) -> int:
-    """Return the start of a slice counted from the front of an axis."""
-    if start is None:
-        return 0
-    return start + size if start < 0 else start
 
 
 def slice_scatter(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
@@ -128,7 +121,7 @@ def slice_scatter(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
     if not whole_numbers(start) or not isinstance(axis, int):
         return unknown(a, node)
     axis %= len(x)
-    low = from_front(start, total(x[axis]))
+    low = slice_start(start, total(x[axis]))
     for i, (dim, new) in enumerate(zip(x, source, strict=True)):
         replaced = a.cut(dim, low, low + total(new), mark=True) if i == axis else dim
         a.unify(replaced, new, node.name)

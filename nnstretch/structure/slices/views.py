@@ -6,7 +6,7 @@ from math import prod
 
 from nnstretch.chip.boxes import Box, hull
 from nnstretch.graph import Node, refs
-from nnstretch.structure.arguments import argument
+from nnstretch.structure.arguments import argument, slice_start
 from nnstretch.structure.slices.operator_sets import Reads, Specs
 from nnstretch.structure.slices.windows import clip
 
@@ -126,8 +126,7 @@ def transpose_boxes(node: Node, box: Box, specs: Specs) -> Reads:
 
 def slice_bounds(node: Node, size: int) -> tuple[int, int]:
     """Return (start, step) of a `slice.Tensor`."""
-    start = argument(node, 2, 0) or 0
-    return min(start + size if start < 0 else start, size), argument(node, 4, 1)
+    return slice_start(argument(node, 2), size), argument(node, 4, 1)
 
 
 def slice_boxes(node: Node, box: Box, specs: Specs) -> Reads:
