@@ -39,6 +39,7 @@ from nnstretch.run.requests.open_requests import (
 from nnstretch.run.requests.scheduled_server import ScheduledServer, broken_off
 from nnstretch.run.tensor_io import from_port
 from nnstretch.schedule import Disturbances, Request, StaticPlacement, ThreadExecutor
+from nnstretch.schedule.costs.cost_rows import is_late
 from nnstretch.schedule.executors.callback_thread import call_logged
 from nnstretch.schedule.multi_plan import (
     MultiPlanScheduler,
@@ -208,7 +209,9 @@ class Server(ScheduledServer):
         plan, name = task.plan, task.subgraph
         if is_probe(task):
             self.networks[plan].results(name, zero_inputs(self.networks[plan], name))
-        elif (entry := self._open.entries.get(task.request)) is not None:
+            return
+        entry = self._open.entries.get(task.request)
+        if entry is not None and not is_late(self._threads.now_us, entry.deadline_us):
             self.networks[plan].compute(name, entry.values)
 
     def _on_end(self, ended: Callable[[Span], None] | None, span: Span) -> None:

@@ -13,7 +13,7 @@ from math import inf
 
 from nnstretch.errors import Cancelled, NnstretchError, ProcessorFailed, Stuck
 from nnstretch.protocols import Executor, Policy
-from nnstretch.schedule.costs.cost_rows import ROUNDING, CostRows
+from nnstretch.schedule.costs.cost_rows import ROUNDING, CostRows, is_late
 from nnstretch.schedule.event_loop import EventLoop
 from nnstretch.schedule.loop.processor_queue import Queueing
 from nnstretch.schedule.policies.failover import Failover, fail_over
@@ -189,9 +189,13 @@ class RequestScheduler:
             if task.processor is not None and task.processor != span.processor:
                 request.replaced += 1
             request.unfinished -= 1
-            if not request.unfinished:
+            now_us = self._executor.now_us
+            if request.deadline_us < now_us and is_late(now_us, request.deadline_us):
+                # On threads: the timer of the deadline is heard behind what has ended.
+                self._close(task.request, deadline_error(task.request, request.deadline_us))
+            elif not request.unfinished:
                 del self._open[task.request]
-                request.ended_us = self._executor.now_us
+                request.ended_us = now_us
                 self._answered(request)
 
     def _fail(self, failure: Failure) -> None:

@@ -24,6 +24,7 @@ from nnstretch.run.requests.open_requests import (
 )
 from nnstretch.run.requests.scheduled_server import ScheduledServer, broken_off
 from nnstretch.schedule import Disturbances, Request, RequestScheduler
+from nnstretch.schedule.costs.cost_rows import is_late
 from nnstretch.schedule.cpu_affinity import sleep_until
 from nnstretch.schedule.executors.threads import ThreadExecutor
 from nnstretch.schedule.loop.processor_queue import Queueing
@@ -229,7 +230,7 @@ class NetworkServer(ScheduledServer):
         """Compute a task on a processor's thread; for a request that is over, do nothing."""
         served = self.applications[task.plan]
         entry = served.open.entries.get(task.request)
-        if entry is None:
+        if entry is None or is_late(self._threads.now_us, entry.deadline_us):
             return
         processor = self._threads.current_processor()
         began_s = time.perf_counter()
@@ -242,7 +243,7 @@ class NetworkServer(ScheduledServer):
     def _on_span(self, span: Span) -> None:
         self.busy_us[span.processor] += span.duration_us
         admitted = self._admitted.get(span.task.request)
-        if admitted is not None:
+        if admitted is not None and not is_late(span.start_us, admitted.entry.deadline_us):
             task = span.task.subgraph
             end_us = max(span.start_us, span.end_us)
             admitted.tasks.append(RecordedTask(task, span.processor, span.start_us, end_us))

@@ -38,6 +38,19 @@ def test_a_deadline_may_be_far_away(bundle: Bundle, deadline_ms: Any) -> None:
             assert within(lambda: server.submit(filled_image(), deadline_ms, 10).result(10)).shape
 
 
+def test_nothing_is_answered_behind_its_deadline(bundle: Bundle) -> None:
+    deadline_ms = 3.0
+    with Server(bundle, capacity=8) as server:
+        for _ in range(20):
+            for reply in [server.submit(filled_image(), deadline_ms) for _ in range(8)]:
+                try:
+                    within(lambda: reply.result(10))  # noqa: B023 - it is called at once
+                except DeadlineMissed:
+                    continue
+                assert reply.latency_ms is not None
+                assert reply.latency_ms <= deadline_ms
+
+
 def test_a_deadline_of_nothing_is_missed(bundle: Bundle) -> None:
     with Server(bundle) as server, pytest.raises(DeadlineMissed):
         within(lambda: server.submit(filled_image(), 0).result(10))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter
 from dataclasses import replace
 
@@ -183,6 +184,19 @@ def test_what_ends_at_its_deadline_is_answered() -> None:
         while service.step() is not None:
             pass
         assert (bell.by_request[0].error is None) == is_answered
+
+
+def test_on_threads_what_is_heard_behind_its_deadline_is_missed() -> None:
+    answers: list[Request] = []
+    with ThreadExecutor(PHONE, lambda _: time.sleep(0.03)) as clock:
+        service = RequestScheduler(PHONE, placed(), clock, answers.append)
+        service.submit(branched(1, clock.now_us + 10_000))
+        service.dispatch()
+        time.sleep(0.1)  # whoever drives it is busy, and the stem has ended when it asks again
+        while not answers:
+            service.step()
+        assert not service.loop.is_open("left#1")
+    assert isinstance(answers[0].error, DeadlineMissed)
 
 
 def test_deadlines_and_cancellation_end_a_request_at_once() -> None:
