@@ -132,8 +132,10 @@ class WeightAverage:
                 masks.append((average, latest))
         # What a network holds under several names would be averaged several times.
         once = {(pair[0].data_ptr(), pair[0].shape): pair for pair in pairs}
-        torch._foreach_lerp_(*map(list, zip(*once.values(), strict=True)), 1 - decay)
+        averages_of, latest_of = zip(*once.values(), strict=True)
+        torch._foreach_lerp_(averages_of, latest_of, 1 - decay)
         for average, latest in masks:
             average.copy_(torch.where(torch.isfinite(average), average, latest))
         if counts:
-            torch._foreach_copy_(*map(list, zip(*counts, strict=True)))
+            counts_of, latest_of = zip(*counts, strict=True)
+            torch._foreach_copy_(counts_of, latest_of)
