@@ -11,6 +11,7 @@ from nnstretch.bundle.bundle import Bundle, read_bundle
 from nnstretch.bundle.manifest import MAIN, Alternative, Subgraph, all_subgraphs, plans_by_name
 from nnstretch.bundle.validate import check_edges
 from nnstretch.errors import BadInput, UnknownName
+from nnstretch.files.model_text import ModelSpec, parse_model_spec
 
 
 def load_variants(paths: Sequence[Path | str]) -> tuple[tuple[str, Bundle], ...]:
@@ -95,10 +96,10 @@ def check_fit(main: Bundle, name: str, addition: Bundle) -> None:
         )
 
 
-def bare_model(model: str) -> tuple[str, ...]:
-    """Return the name of a network without the folder of its file, and its settings apart."""
-    source, *settings = model.split("?", 1)
-    return source.rpartition("/")[2], *settings
+def bare_model(model: str) -> ModelSpec:
+    """Return a network without the folder of its file."""
+    spec = parse_model_spec(model)
+    return replace(spec, source=spec.source.rpartition("/")[2])
 
 
 def alternative(name: str, bundle: Bundle, subgraphs: tuple[Subgraph, ...]) -> Alternative:

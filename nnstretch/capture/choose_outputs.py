@@ -18,15 +18,22 @@ from nnstretch.structure.cuts import prune_unread
 def choose_graph_outputs(
     captured: CapturedNetwork, wanted: Sequence[str], network: str
 ) -> CapturedNetwork:
-    """Return a captured network that computes only some of its outputs. Raises UnknownName."""
+    """Return a captured network that computes only some of its outputs.
+
+    They go by the names that their file gives them, and by those that they have in the graph.
+    Raises UnknownName.
+    """
     graph = captured.graph
-    outputs = tuple(graph.outputs[position_of(n, graph.outputs, network)] for n in wanted)
+    called = captured.output_names or graph.outputs
+    positions = [position_of(name, called, network, graph.outputs) for name in wanted]
+    outputs = tuple(graph.outputs[position] for position in positions)
     nodes = prune_unread(graph.nodes, outputs)
     read = {*outputs, *names_read(nodes)}
     weights = tuple(weight for weight in graph.weights if weight.name in read)
     chosen = replace(graph, outputs=outputs, nodes=nodes, weights=weights)
     tensors = {weight.name: captured.weights[weight.name] for weight in weights}
-    return replace(captured, graph=chosen, weights=tensors)
+    names = tuple(called[position] for position in positions)
+    return replace(captured, graph=chosen, weights=tensors, output_names=names)
 
 
 def choose_module_outputs(module: nn.Module, wanted: Sequence[str], network: str) -> nn.Module:
@@ -57,10 +64,13 @@ def named_outputs(result: Any) -> dict[str, torch.Tensor]:
     return named
 
 
-def position_of(name: str, names: Sequence[str], network: str) -> int:
+def position_of(
+    name: str, names: Sequence[str], network: str, other_names: Sequence[str] = ()
+) -> int:
     """Return the position of an output. Raises UnknownName, with the names there are."""
-    if name in names:
-        return names.index(name)
+    for known in (names, other_names):
+        if name in known:
+            return known.index(name)
     if name.isascii() and name.isdecimal() and int(name[:9]) < len(names):
         return int(name)
     raise UnknownName(

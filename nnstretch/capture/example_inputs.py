@@ -13,7 +13,7 @@ from torch import nn
 from nnstretch.capture.captured_network import SizeRange
 from nnstretch.capture.onnx.inputs import match_inputs
 from nnstretch.errors import BadInput, describe_error
-from nnstretch.files.input_shapes import format_input_shapes
+from nnstretch.files.model_text import format_input_shapes
 from nnstretch.graph import Graph, InputShape, TensorSpec, Value, ValueRef
 from nnstretch.plan import Plan
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote
 
 import torch
 from torch import nn
@@ -17,8 +16,13 @@ from nnstretch.capture.model_file import call_factory, load_from_factory
 from nnstretch.capture.torch_export import CapturedNetwork, structure_of
 from nnstretch.errors import BadInput, BrokenFile, UnknownName, closest
 from nnstretch.files.checked import checked
-from nnstretch.files.input_shapes import format_input_shapes, parse_input_shapes
 from nnstretch.files.limits import BLANK, is_printable, shorten
+from nnstretch.files.model_text import (
+    ModelSpec,
+    format_input_shapes,
+    parse_input_shapes,
+    parse_model_spec,
+)
 from nnstretch.files.strict_yaml import parse_yaml
 from nnstretch.graph import InputShape
 
@@ -26,34 +30,6 @@ BUILT_BY_SEED = "built_by_seed"
 """Attribute of a network that a factory made: the seed that it drew by."""
 INPUT_KEY = "input"
 """What an ONNX file's settings may say: `det.onnx?input=1,3,320,320`."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSpec:
-    """A MODEL taken apart: `SOURCE?key=value&...#OUTPUT,...`."""
-
-    source: str
-    query: tuple[tuple[str, str], ...] = ()
-    outputs: tuple[str, ...] = ()
-    """Outputs that count, by name or position; empty for all."""
-
-    def __str__(self) -> str:
-        query = "&".join(f"{quote(key)}={quote(value, QUERY_SAFE)}" for key, value in self.query)
-        outputs = ",".join(self.outputs)
-        return f"{self.source}{f'?{query}' if query else ''}{f'#{outputs}' if outputs else ''}"
-
-
-QUERY_SAFE = "=,;:./-"
-
-
-def parse_model_spec(spec: str) -> ModelSpec:
-    """Take a MODEL apart; a `#` in a folder's name is none."""
-    network, hash_sign, chosen = spec.rpartition("#")
-    if not hash_sign or "/" in chosen or chosen.endswith((".onnx", ".pt2")) or ".py:" in chosen:
-        network, chosen = spec, ""
-    source, _, query = network.partition("?")
-    outputs = tuple(name.strip() for name in chosen.split(",") if name.strip())
-    return ModelSpec(source, tuple(parse_qsl(query, keep_blank_values=True)), outputs)
 
 
 def spec_with(spec: str, inputs: Sequence[InputShape], outputs: Sequence[str]) -> str:

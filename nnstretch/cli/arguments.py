@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from nnstretch.errors import BadInput, UnsupportedOp, closest, one_line, shorten_message
-from nnstretch.files.input_shapes import leaves_size_open, parse_input_shapes
+from nnstretch.files.model_text import leaves_size_open, parse_input_shapes
 from nnstretch.graph import InputShape
 
 MODEL_HELP = (

@@ -151,7 +151,7 @@ def outputs_of_file(spec: str, inputs: Sequence[torch.Tensor]) -> list[torch.Ten
     """Return what ONNX Runtime computes of an ONNX file; None where it is none, or cannot run."""
     import torch
 
-    from nnstretch.capture.model_spec import parse_model_spec
+    from nnstretch.files.model_text import parse_model_spec
 
     parsed = parse_model_spec(spec)
     if not parsed.source.endswith(".onnx") or parsed.outputs or len(inputs) != 1:
@@ -224,7 +224,7 @@ def check_model_file(model: str, holder: str) -> None:
 
     Raises UnknownName, which says from where its path is taken.
     """
-    from nnstretch.capture.model_spec import parse_model_spec
+    from nnstretch.files.model_text import parse_model_spec
 
     source = parse_model_spec(model).source
     file = Path(source.rpartition(":")[0] if ".py:" in source else source)

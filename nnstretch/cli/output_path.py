@@ -15,6 +15,7 @@ from pathlib import Path
 from nnstretch.bundle.image_task import is_image_name
 from nnstretch.errors import BadInput
 from nnstretch.files.atomic import link_target
+from nnstretch.files.model_text import parse_model_spec
 from nnstretch.files.read import as_path
 
 
@@ -115,9 +116,8 @@ def is_same(out: Path, source: str) -> bool:
 
 def files_of(source: str) -> list[Path]:
     """Return the files that an input may mean: itself, those of its factory, outputs or chip."""
-    network = source.partition("#")[0]
-    file = Path(network.partition("?")[0])
-    candidates = (Path(source), file, Path(network.rpartition(":")[0] or network))
+    network = parse_model_spec(source).source
+    candidates = (Path(source), Path(network), Path(network.rpartition(":")[0] or network))
     files = [candidate for candidate in candidates if candidate.is_file()]
     return files or [path for path in chip_files(source) if path.is_file()]
 

@@ -198,7 +198,7 @@ def target_graphs(text: str) -> list[Graph]:
     Raises BadInput for a shape that is none.
     """
     from nnstretch.cli.loaded_model import load_model_argument
-    from nnstretch.files.input_shapes import parse_input_shapes
+    from nnstretch.files.model_text import parse_input_shapes
 
     spec, at, shape = text.rpartition("@")
     named_shape = at and SHAPE.fullmatch(shape)

@@ -6,7 +6,7 @@ checked.py          arguments of public functions, by their annotations
 json_text.py        JSON text without equal keys or NaN
 decode.py           JSON and YAML -> frozen dataclasses, strictly
 json_kinds.py       numbers, texts, lists, tables and unions of JSON
-input_shapes.py     inputs of a network <-> text
+model_text.py       a MODEL and the inputs of its network <-> text
 strict_yaml.py      YAML without duplicate or blank keys, or numbers to the base 60
 safetensors_header.py  the header of a weights file
 plan_yaml.py        plan <-> YAML

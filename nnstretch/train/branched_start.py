@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import parse_qsl
 
 import torch
 from torch import Tensor, nn
 
 from nnstretch.errors import BadInput
+from nnstretch.files.model_text import parse_model_spec
 from nnstretch.plan import Plan
 from nnstretch.stretch.weights.branched_module import StretchedNetwork, stretch
 from nnstretch.stretch.weights.initialization import initialize_weights, zero_residuals
@@ -125,15 +125,17 @@ def initialize_network(module: M, recipe: Recipe) -> M:
 
 def has_pretrained_weights(model: str) -> bool:
     """Return whether a model is a file, or its options (torchvision's, timm's) ask for weights."""
-    source, _, query = model.partition("?")
-    options = dict(parse_qsl(query))
+    spec = parse_model_spec(model)
+    options = dict(spec.query)
     values = [options.get(key, "").lower() for key in ("weights", "pretrained", "checkpoint_path")]
-    return source.endswith((".onnx", ".pt2")) or any(value not in FALSE_WORDS for value in values)
+    return spec.source.endswith((".onnx", ".pt2")) or any(
+        value not in FALSE_WORDS for value in values
+    )
 
 
 def has_pretrained_classifier(model: str) -> bool:
     """Return whether the classifier's weights are trained, too; timm draws one of another size."""
-    options = dict(parse_qsl(model.partition("?")[2]))
+    options = dict(parse_model_spec(model).query)
     return has_pretrained_weights(model) and not options.keys() & {"num_classes", "in_chans"}
 
 

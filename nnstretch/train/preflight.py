@@ -11,6 +11,7 @@ from torch import nn
 
 from nnstretch.bundle.image_task import MOST_LETTERS
 from nnstretch.errors import BadInput, NnstretchError, UnknownName
+from nnstretch.files.model_text import parse_model_spec
 from nnstretch.files.plan_yaml import read_plan
 from nnstretch.stretch.weights.branched_module import StretchedNetwork
 from nnstretch.train.data.datamodule import Pictures, class_change
@@ -183,10 +184,9 @@ def check_same_recipe(before: Recipe, now: Recipe, out: Path) -> None:
 
 
 def is_same_model(before: str, now: str) -> bool:
-    """Return whether two recipes name the same factory and options; its file may have moved."""
-    old_source, _, old_options = before.partition("?")
-    new_source, _, new_options = now.partition("?")
-    return Path(old_source).name == Path(new_source).name and old_options == new_options
+    """Return whether two recipes name the same factory, options and outputs; files may move."""
+    old, new = (parse_model_spec(model) for model in (before, now))
+    return replace(old, source=Path(old.source).name) == replace(new, source=Path(new.source).name)
 
 
 def has_unchanged_plan(module: nn.Module, out: Path) -> bool:

@@ -30,7 +30,7 @@ from nnstretch.capture.example_inputs import example_inputs
 from nnstretch.capture.model_spec import spec_with
 from nnstretch.capture.torch_export import CapturedNetwork
 from nnstretch.files.atomic import write_text
-from nnstretch.files.input_shapes import parse_input_shapes
+from nnstretch.files.model_text import parse_input_shapes
 from nnstretch.partition.export import export_partition
 from nnstretch.partition.partition import PartitionRequest, partitions
 from nnstretch.predict import load_soc

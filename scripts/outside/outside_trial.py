@@ -20,7 +20,7 @@ from nnstretch.capture import build, load_model, trace
 from nnstretch.capture.example_inputs import example_inputs, random_input
 from nnstretch.capture.model_spec import spec_with
 from nnstretch.errors import NnstretchError
-from nnstretch.files.input_shapes import parse_input_shapes
+from nnstretch.files.model_text import parse_input_shapes
 from nnstretch.graph import Graph, TensorSpec
 from nnstretch.partition.export import export_partition
 from nnstretch.partition.partition import PartitionRequest, partitions

@@ -20,7 +20,7 @@ from nnstretch.bench.markdown import markdown_table
 from nnstretch.cli.loaded_model import LoadedModel, load_model_argument
 from nnstretch.errors import UnsupportedOp
 from nnstretch.files.atomic import write_text
-from nnstretch.files.input_shapes import parse_input_shapes
+from nnstretch.files.model_text import parse_input_shapes
 from nnstretch.predict import load_soc
 from nnstretch.profile.backends.registry import meter_for
 from nnstretch.profile.machine import pin_process

@@ -90,6 +90,17 @@ def test_a_bundle_of_one_plan_is_written_as_before_there_were_several(tmp_path: 
         assert "alternatives" not in json.loads(archive.read(MANIFEST))
 
 
+def test_plans_are_joined_of_one_network_wherever_its_file_lay() -> None:
+    def made_of(model: str) -> Bundle:
+        return Bundle(replace(tiny().manifest, model=model), tiny().files, "b.nns")
+
+    main = made_of("a/det.onnx#head/scores")
+    merge_bundles(main, [("b", made_of("b#1/det.onnx#head/scores"))])
+    for other in ("a/other.onnx#head/scores", "a/det.onnx#head/boxes", "a/det.onnx"):
+        with pytest.raises(BadInput, match=r"its network is .*, the main plan's 'a/det.onnx#head/"):
+            merge_bundles(main, [("b", made_of(other))])
+
+
 def test_plans_that_do_not_fit_are_not_joined() -> None:
     bundle = tiny()
     wide = replace(bundle.manifest.outputs[0], spec=feature_map(3))

@@ -14,10 +14,15 @@ from torch import nn
 
 from nnstretch.capture import capture, default_input, load_model, trace
 from nnstretch.capture.example_inputs import example_inputs, integer_values
-from nnstretch.capture.model_spec import factory_settings, parse_model_spec, spec_with
+from nnstretch.capture.model_spec import factory_settings, spec_with
 from nnstretch.cli.loaded_model import load_model_argument
 from nnstretch.errors import BadInput, BadPlan, NnstretchError
-from nnstretch.files.input_shapes import format_input_shapes, parse_input_shapes
+from nnstretch.files.model_text import (
+    ModelSpec,
+    format_input_shapes,
+    parse_input_shapes,
+    parse_model_spec,
+)
 from nnstretch.files.plan_yaml import parse_plan, plan_text
 from nnstretch.graph import InputShape
 from nnstretch.stretch import single_processor_plan, stretch
@@ -55,6 +60,39 @@ def test_text_of_inputs_is_read_back(inputs: list[InputShape]) -> None:
     spec = parse_model_spec(spec_with("a/net.onnx", inputs, ("out", "2")))
     assert spec.outputs == ("out", "2")
     assert parse_input_shapes(dict(spec.query)["input"]) == tuple(inputs)
+
+
+sources = st.sampled_from(
+    ["a#1/net.onnx", "net.pt2", "b.c/d#e/net.py:make", "torchvision:resnet18", "timm:hub:a/b"]
+)
+queries = st.lists(st.tuples(names, st.text("ab#?/&=,%", max_size=5))).map(tuple)
+chosen = st.lists(st.text("ab_.01/:?#=&%", min_size=1, max_size=8)).map(tuple)
+
+
+@given(sources, queries, chosen)
+def test_text_of_a_model_is_read_back(
+    source: str, query: tuple[tuple[str, str], ...], outputs: tuple[str, ...]
+) -> None:
+    spec = ModelSpec(source, query, outputs)
+    assert parse_model_spec(str(spec)) == spec
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "outputs"),
+    [
+        ("det.onnx#head/scores,/boxes", "det.onnx", ("head/scores", "/boxes")),
+        ("a#b/det.onnx", "a#b/det.onnx", ()),
+        ("a#b/det.onnx#c/d", "a#b/det.onnx", ("c/d",)),
+        ("#1/net.py:make#0", "#1/net.py:make", ("0",)),
+        ("net.py:make?n=3#feats.0", "net.py:make", ("feats.0",)),
+        ("plan.yaml#0", "plan.yaml#0", ()),
+    ],
+)
+def test_outputs_are_what_stands_behind_a_network(
+    text: str, source: str, outputs: tuple[str, ...]
+) -> None:
+    spec = parse_model_spec(text)
+    assert (spec.source, spec.outputs) == (source, outputs)
 
 
 @given(st.text(max_size=30))

@@ -16,7 +16,7 @@ from nnstretch.capture.example_inputs import example_inputs
 from nnstretch.capture.model_spec import spec_with
 from nnstretch.capture.onnx.reader import read_onnx
 from nnstretch.errors import BadInput, UnknownName
-from nnstretch.files.input_shapes import parse_input_shapes
+from nnstretch.files.model_text import parse_input_shapes
 
 
 def detector(path: Path, opset: int = 13) -> Path:
@@ -127,6 +127,53 @@ def test_outputs_are_chosen_by_name_or_position(tmp_path: Path) -> None:
     assert (pooled.shape, masked.shape) == ((1, 8), (1, 5, 8))
     with pytest.raises(UnknownName, match="its outputs are masked, pooled"):
         load_model(spec.replace("#pooled", "#poled"))
+
+
+def two_heads(path: Path) -> Path:
+    """Outputs whose names no module may bear, one of them another name of a value inside."""
+    kernel = np.random.default_rng(0).normal(size=(4, 3, 1, 1)).astype(np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("Relu", ["c"], ["head/scores"]),
+        helper.make_node("GlobalAveragePool", ["head/scores"], ["p"]),
+        helper.make_node("Identity", ["p"], ["/head/boxes:0"]),
+    ]
+    outputs = {"head/scores": (1, 4, 8, 8), "/head/boxes:0": (1, 4, 1, 1)}
+    graph = helper.make_graph(
+        nodes,
+        "heads",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 3, 8, 8))],
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in outputs.items()],
+        [numpy_helper.from_array(kernel, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.save(model, str(path))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("wanted", "shapes"),
+    [
+        ("head/scores", [(1, 4, 8, 8)]),
+        ("/head/boxes:0", [(1, 4, 1, 1)]),
+        ("head_scores", [(1, 4, 8, 8)]),
+        ("/head/boxes:0,head/scores", [(1, 4, 1, 1), (1, 4, 8, 8)]),
+    ],
+)
+def test_outputs_are_chosen_by_the_names_that_a_file_gives_them(
+    wanted: str, shapes: list[tuple[int, ...]], tmp_path: Path
+) -> None:
+    spec = spec_with(str(two_heads(tmp_path / "net.onnx")), (), wanted.split(","))
+    module = load_model(spec)
+    graph = trace(module, example_inputs(spec, module)).graph
+    assert [graph.specs()[name].shape for name in graph.outputs] == shapes
+
+
+def test_an_unknown_output_is_refused_with_the_names_of_the_file(tmp_path: Path) -> None:
+    spec = spec_with(str(two_heads(tmp_path / "net.onnx")), (), ("head/score",))
+    says = "unknown output 'head/score', .*net.onnx, its outputs are head/scores, /head/boxes:0 "
+    with pytest.raises(UnknownName, match=says):
+        load_model(spec)
 
 
 @pytest.mark.parametrize("opset", range(9, 24))

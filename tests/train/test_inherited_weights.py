@@ -47,6 +47,8 @@ QUICK = ["--data.image_px", "16", "--trainer.max_epochs", "1", "--trainer.thread
         ("timm:resnet18?checkpoint_path=mine.safetensors", True),
         ("net.onnx", True),
         ("net.pt2", True),
+        ("net.onnx?input=1,3,8,8#head/scores", True),
+        ("torchvision:resnet18?weights=None#0", False),
         ("net.py:make?weights=", False),
     ],
 )

@@ -169,6 +169,8 @@ def test_a_batch_norm_with_one_image_is_one_line(tmp_path: Path) -> None:
         ("net.py:make", "net.py:made", False),
         ("timm:efficientnet_lite4?act_layer=relu", "timm:efficientnet_lite4", False),
         ("torchvision:resnet18?weights=a/b", "torchvision:resnet34?weights=a/b", False),
+        ("a/det.onnx#head/scores", "b/det.onnx#head/scores", True),
+        ("a/det.onnx#head/scores", "a/other.onnx#head/scores", False),
     ],
 )
 def test_a_training_goes_on_with_the_network_it_began_with(

@@ -162,7 +162,9 @@ def finish_graph(
     weights = tuple(weight for weight in builder.weights.values() if weight.name in read)
     entries = tuple(GraphInput(name, builder.specs[name]) for name in names)
     graph = Graph(clean_path(path.stem).replace(".", "_"), entries, weights, kept, tuple(outputs))
-    return CapturedNetwork(graph, {weight.name: builder.tensors[weight.name] for weight in weights})
+    tensors = {weight.name: builder.tensors[weight.name] for weight in weights}
+    called = tuple(value.name for value in model.graph.output)
+    return CapturedNetwork(graph, tensors, output_names=called)
 
 
 def check_output_shape(value: onnx.ValueInfoProto, computed: OnnxValue, path: Path) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nnstretch.files.model_text import parse_model_spec
+
 if TYPE_CHECKING:
     from nnstretch.bench.contenders import BenchResult
 
@@ -35,7 +37,7 @@ def result_of(
         with atomic_write(out) as aside:
             aside.write_text(
                 markdown_page(
-                    f"{Path(args.model).stem} on this machine",
+                    f"{Path(parse_model_spec(args.model).source).stem} on this machine",
                     command,
                     [*facts.values(), *notes],
                     outcomes,

@@ -1,9 +1,16 @@
-"""Inputs of a network as text: `1,3,320,320`, or `x=1,3,320,320;ids=1,128:int64`."""
+"""A MODEL as text, and the inputs of its network.
+
+A MODEL is `SOURCE?key=value&...#OUTPUT,...`; inputs are `1,3,320,320`, or
+`x=1,3,320,320;ids=1,128:int64`.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
+from urllib.parse import parse_qsl, quote
 
 from nnstretch.errors import BadInput
 from nnstretch.graph import ELEMENT_BYTES, InputShape
@@ -13,6 +20,38 @@ OPEN_SIZES = frozenset({"-1", "?", "*", "none", "n", "b", "batch"})
 """What other tools call a size that is known only when a network runs."""
 SHOWN = 80
 """Characters of a wrong text that a message repeats."""
+QUERY_SAFE = "=,;:./-"
+NETWORK = re.compile(r"^(torchvision|timm):|\.py:|\.(onnx|pt2)(?=[?#])")
+"""What a SOURCE begins with, holds or ends in, where something may stand behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A MODEL taken apart."""
+
+    source: str
+    query: tuple[tuple[str, str], ...] = ()
+    outputs: tuple[str, ...] = ()
+    """Outputs that count, by name or position; empty for all."""
+
+    def __str__(self) -> str:
+        query = "&".join(f"{quote(key)}={quote(value, QUERY_SAFE)}" for key, value in self.query)
+        outputs = ",".join(self.outputs)
+        return f"{self.source}{f'?{query}' if query else ''}{f'#{outputs}' if outputs else ''}"
+
+
+def parse_model_spec(spec: str) -> ModelSpec:
+    """Take a MODEL apart.
+
+    Outputs stand behind the first `#` before which a network is named: one in a folder's name is
+    none, and names of outputs hold what they like.
+    """
+    named = NETWORK.search(spec)
+    sign = spec.find("#", named.end()) if named else -1
+    network, chosen = (spec[:sign], spec[sign + 1 :]) if sign >= 0 else (spec, "")
+    source, _, query = network.partition("?")
+    outputs = tuple(name.strip() for name in chosen.split(",") if name.strip())
+    return ModelSpec(source, tuple(parse_qsl(query, keep_blank_values=True)), outputs)
 
 
 def parse_input_shapes(text: str) -> tuple[InputShape, ...]:
