@@ -40,9 +40,7 @@ class KernelDescriber:
         first = work[0]
         last = work[-1]
         reads = [self.specs[name] for name in self.values_read(nodes, work)]
-        macs = sum(node.macs for node in work)
-        if kind == "matmul":
-            macs += product_macs(first, self.specs)
+        macs = sum(node.macs for node in work) + product_macs(first, self.specs)
         followers = [node for node in work[1:] if node.kind != "batch_norm"]
         kernel = Kernel(
             name=first.name,

@@ -70,8 +70,6 @@ def kernel_kind(node: Node, specs: Mapping[str, TensorSpec]) -> str:
         return "dwconv" if groups == specs[node.inputs[0]].shape[1] else "gconv"
     if node.kind in TRANSPOSED:
         return TRANSPOSED_KIND
-    if node.kind == "einsum" and "." in str(node.args[0]):
-        return node.op
     kind = KINDS.get(node.kind, node.op)
     if kind == "pool" and node.kind.startswith("adaptive") and prod(node.output.shape[2:]) == 1:
         return "gap"

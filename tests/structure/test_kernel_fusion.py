@@ -218,10 +218,23 @@ def test_attention_counts_both_products() -> None:
     assert (kernel.kind, kernel.macs) == ("matmul", 2 * 2 * 5 * 5 * 4)
 
 
-def test_einsum_counts_every_index_once() -> None:
+@pytest.mark.parametrize(
+    "equation", ["abcd,abed->abce", "...cd,...ed->...ce", "ab...d, ab...d -> ab..."]
+)
+def test_einsum_counts_every_index_once(equation: str) -> None:
     net = Net(2, 3, 4, 5)
-    net.op("einsum", "abcd,abed->abce", (ValueRef("x"), ValueRef("x")), shape=(2, 3, 4, 4))
-    assert fuse_kernels(net.graph())[0].macs == 2 * 3 * 4 * 5 * 4
+    shape = (2, 3, 4, 4) if "e" in equation else (2, 3, 4)
+    net.op("einsum", equation, (ValueRef("x"), ValueRef("x")), shape=shape)
+    (kernel,) = fuse_kernels(net.graph())
+    macs = 2 * 3 * 4 * 5 * (4 if "e" in equation else 1)
+    assert (kernel.kind, kernel.op, kernel.macs) == ("matmul", "einsum", macs)
+
+
+def test_a_product_counts_its_work_whatever_its_kind_of_kernel() -> None:
+    net = Net(3, 5, 5)
+    net.op("baddbmm", ValueRef("x"), ValueRef("x"), ValueRef("x"))
+    (kernel,) = fuse_kernels(net.graph())
+    assert (kernel.op, kernel.macs) == ("baddbmm", 3 * 5 * 5 * 5)
 
 
 def test_operators_on_weights_alone_cost_nothing() -> None:
