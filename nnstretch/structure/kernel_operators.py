@@ -30,7 +30,10 @@ _NAMES_OF_KIND = {
     "mul": "mul div",
     "concat": "cat concat stack",
     "norm": "batch_norm layer_norm group_norm instance_norm rms_norm linalg_vector_norm",
-    "matmul": "matmul bmm mm einsum scaled_dot_product_attention",
+    "matmul": """
+        matmul linalg_matmul bmm mm mv inner baddbmm addbmm addmv einsum tensordot
+        scaled_dot_product_attention
+    """,
     "softmax": "softmax _softmax log_softmax",
     "reshape": """
         permute transpose t swapaxes movedim numpy_T chunk split split_with_sizes slice unbind

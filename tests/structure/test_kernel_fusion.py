@@ -230,6 +230,14 @@ def test_einsum_counts_every_index_once(equation: str) -> None:
     assert (kernel.kind, kernel.op, kernel.macs) == ("matmul", "einsum", macs)
 
 
+@pytest.mark.parametrize("kind", ["inner", "linalg_matmul", "mv", "tensordot"])
+def test_one_product_of_two_tensors_is_a_kernel_of_one_kind(kind: str) -> None:
+    net = Net(5, 5)
+    net.op(kind, ValueRef("x"), ValueRef("x"), *([(1,), (0,)] if kind == "tensordot" else []))
+    (kernel,) = fuse_kernels(net.graph())
+    assert (kernel.kind, kernel.op, kernel.macs) == ("matmul", kind, 5 * 5 * 5)
+
+
 def test_a_product_counts_its_work_whatever_its_kind_of_kernel() -> None:
     net = Net(3, 5, 5)
     net.op("baddbmm", ValueRef("x"), ValueRef("x"), ValueRef("x"))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from nnstretch.capture.torch_export import capture
 from nnstretch.graph import Argument, Graph, Node, TensorSpec, Value, ValueRef
 from nnstretch.structure.macs import attention_macs, count_macs, product_macs
 
+Function = Callable[..., torch.Tensor]
+Shapes = tuple[tuple[int, ...], ...]
 SHAPES = {
     "q": (2, 4, 9, 16),
     "k": (2, 4, 7, 16),
@@ -55,6 +59,62 @@ def refs_to(names: str) -> tuple[ValueRef, ...]:
 def test_a_product_of_activations_counts_every_multiplication(node: Node, macs: int) -> None:
     specs = {name: TensorSpec(shape) for name, shape in SHAPES.items()}
     assert product_macs(node, specs) == macs
+
+
+class Called(nn.Module):
+    """A function of tensors as a network."""
+
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+        return self.function(*tensors)
+
+
+linalg = torch.linalg
+KNOWN_TO_TORCH: list[tuple[Function, Shapes, int]] = [
+    (lambda a, b: torch.tensordot(a, b, ([0, 2], [2, 1])), ((2, 5, 6), (3, 6, 2)), 5 * 3 * 2 * 6),
+    (lambda a, b: torch.tensordot(a, b, ([0, -1], [2, 1])), ((2, 5, 6), (3, 1, 2)), 5 * 3 * 2),
+    (lambda a, b: torch.tensordot(a, b, 1), ((2, 5, 6), (6, 3)), 2 * 5 * 3 * 6),
+    (torch.inner, ((2, 5, 6), (3, 6)), 2 * 5 * 3 * 6),
+    (linalg.matmul, ((2, 5, 6), (2, 6, 3)), 2 * 5 * 3 * 6),
+    (lambda *m: linalg.multi_dot(m), ((5, 6), (6, 8)), 5 * 6 * 8),
+    # (a (b c)) d: the narrowest first; from the left it would be 410.
+    (
+        lambda *m: linalg.multi_dot(m),
+        ((5, 6), (6, 8), (8, 2), (2, 9)),
+        6 * 8 * 2 + 5 * 6 * 2 + 5 * 2 * 9,
+    ),
+    (lambda *m: linalg.multi_dot(m), ((6,), (6, 8), (8,)), 6 * 8 + 6),
+    (lambda *m: torch.chain_matmul(*m), ((9, 2), (2, 8), (8, 3)), 2 * 8 * 3 + 9 * 2 * 3),
+    (torch.outer, ((6,), (7,)), 0),
+]
+COUNTED_BY_HAND: list[tuple[Function, Shapes, int]] = [
+    (torch.mv, ((5, 6), (6,)), 5 * 6),
+    (torch.addmv, ((5,), (5, 6), (6,)), 5 * 6),
+    (torch.addbmm, ((5, 4), (3, 5, 6), (3, 6, 4)), 3 * 5 * 6 * 4),
+    (torch.dot, ((6,), (6,)), 6),
+    (torch.vdot, ((6,), (6,)), 6),
+    (linalg.vecdot, ((2, 1, 6), (5, 6)), 2 * 5 * 6),
+    (lambda a, b: linalg.vecdot(a, b, dim=1), ((2, 5, 6), (2, 5, 6)), 2 * 5 * 6),
+    (torch.cdist, ((2, 5, 6), (2, 7, 6)), 2 * 5 * 7 * 6),
+    (torch.inner, ((2, 5), ()), 0),
+]
+
+
+@pytest.mark.parametrize(("function", "shapes", "macs"), [*KNOWN_TO_TORCH, *COUNTED_BY_HAND])
+def test_products_of_every_name_count_what_they_multiply(
+    function: Function, shapes: Shapes, macs: int
+) -> None:
+    assert attention_macs(capture(Called(function), tuple(map(torch.ones, shapes)))) == macs
+
+
+@pytest.mark.parametrize(("function", "shapes", "macs"), KNOWN_TO_TORCH)
+def test_torch_counts_the_same_products(function: Function, shapes: Shapes, macs: int) -> None:
+    with FlopCounterMode(display=False) as counter:
+        function(*map(torch.ones, shapes))
+    assert counter.get_total_flops() == 2 * macs
 
 
 def test_a_graphs_macs_leave_attention_to_a_count_of_its_own() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from nnstretch.graph import Graph
 from nnstretch.structure.cuts import depends_on_input, find_cuts
-from nnstretch.structure.macs import WEIGHTED
+from nnstretch.structure.macs import PRODUCTS, WEIGHTED
 
-INTENSIVE = WEIGHTED | {"matmul", "bmm", "mm", "addmm", "einsum", "scaled_dot_product_attention"}
+INTENSIVE = WEIGHTED | PRODUCTS | {"addmm"}
 """Operators that open a compute layer."""
 
 
