@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
-from support.onnx_graphs import made, node, reference
+from support.onnx_graphs import check_agrees, made, node, reference
 
 from nnstretch.capture import build
 from nnstretch.capture.onnx.ops.table import TRANSLATION_RULES
@@ -106,6 +106,17 @@ def test_a_resize_may_name_its_axes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", [(4,), (1, 1, 1, 4), (4, 1), (4, 1, 1), (1, 4, 1, 1), (1,)])
+@pytest.mark.parametrize(("start", "end"), product((-9, -5, -4, -1, 0, 3, 9), repeat=2))
+@pytest.mark.parametrize("step", [-1, -3])
+def test_a_slice_goes_backwards_as_far_as_onnxruntime_goes(
+    tmp_path: Path, start: int, end: int, step: int
+) -> None:
+    where = {"s": start, "e": end, "a": 2, "t": step}
+    cut = node("Slice", "x", *where, out="c")
+    weights = {name: np.array([number]) for name, number in where.items()}
+    check_agrees(made(tmp_path / "m.onnx", [cut, node("Concat", "c", "x", axis=2)], weights))
+
+
 def test_a_slope_lies_along_the_axis_that_the_file_says(
     shape: tuple[int, ...], tmp_path: Path
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from onnx import helper
+from onnx import helper, numpy_helper
 from support.bundles import feature_map, model_bytes, subgraph
 from torch import nn
 
@@ -19,6 +19,7 @@ from nnstretch.run.backends.registry import load_backend
 X = Port("x", feature_map())
 WITH_EXCLUDED = {"mode": "cubic", "exclude_outside": 1}
 ANTIALIASED = [{"mode": "linear", "antialias": 1}, {"mode": "cubic", "antialias": 1}]
+ONE = numpy_helper.from_array(np.ones(1, np.float32))
 ONNX_BACKENDS = ["onnxruntime", "openvino", "torch"]
 
 
@@ -69,6 +70,19 @@ def test_an_input_that_nothing_reads_may_be_there(backend: str) -> None:
     arrays = {port.name: np.ones(port.spec.shape, np.float32) for port in (unread, X)}
     (result,) = load(backend, data, [unread, X], y).run(arrays)
     assert np.array_equal(result, -arrays["x"])
+
+
+@pytest.mark.parametrize("backend", ONNX_BACKENDS)
+def test_an_output_may_depend_on_no_input(backend: str) -> None:
+    """It is the caller's own, every time."""
+    y = Port("y", feature_map(3))
+    ones = helper.make_node("ConstantOfShape", ["shape"], ["y"], value=ONE)
+    loaded = load(backend, model_bytes([ones], [X], [y], {"shape": np.array(y.spec.shape)}), [X], y)
+    for _ in range(2):
+        (result,) = loaded.run({"x": np.zeros(X.spec.shape, np.float32)})
+        assert np.array_equal(result, np.ones(y.spec.shape, np.float32))
+        result = np.array(result) if not result.flags.writeable else result
+        result[:] = 7
 
 
 RAGGED = {

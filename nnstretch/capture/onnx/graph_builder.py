@@ -128,6 +128,13 @@ class GraphBuilder:
             name = self.weight_by_tensor[id(tensor)] = self.add_weight(wanted, tensor, trainable)
         return ValueRef(name)
 
+    def copy_constant(self, value: OnnxValue) -> OnnxValue:
+        """Add the node that copies a constant, so that an output of the network may be it."""
+        name, spec = self.names.make_unique("clone"), tensor_spec(value.constant_data)
+        self.nodes[name] = Node(name, "clone", (self.to_reference(value),), (spec,))
+        self.specs[name] = spec
+        return replace(value, constant=False, name=name)
+
     def layer_weights(
         self, path: str, roles: Mapping[str, OnnxValue | None]
     ) -> tuple[OnnxValue | None, ...]:

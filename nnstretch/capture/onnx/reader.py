@@ -45,12 +45,18 @@ def read_onnx(path: Path, inputs: Sequence[InputShape] = ()) -> CapturedNetwork:
     return capture_model(model, path, read_sources(model, path, inputs))
 
 
-def capture_model(model: onnx.ModelProto, path: Path, sources: InputSources) -> CapturedNetwork:
-    """Capture a checked model. Raises CannotCapture when more than its batch varies."""
+def capture_model(
+    model: onnx.ModelProto, path: Path, sources: InputSources, constant_outputs: bool = False
+) -> CapturedNetwork:
+    """Capture a checked model. Raises CannotCapture when more than its batch varies.
+
+    `constant_outputs`: allow outputs that do not depend on the input.
+    """
     why = ""
     for batches in ((1, SECOND_PROBE_FACTOR), (1,)):
         try:
-            return build_captured_graph(model, path, sources, batches)
+            builder = walk_nodes(model, path, sources, batches)
+            return finish_graph(builder, model, path, sources, constant_outputs)
         except FixedBatch as reason:
             why = str(reason)
     raise CannotCapture(
@@ -58,10 +64,10 @@ def capture_model(model: onnx.ModelProto, path: Path, sources: InputSources) -> 
     )
 
 
-def build_captured_graph(
+def walk_nodes(
     model: onnx.ModelProto, path: Path, sources: InputSources, factors: tuple[int, ...]
-) -> CapturedNetwork:
-    """Walk over the model's nodes at every probed batch size and return graph and weights."""
+) -> GraphBuilder:
+    """Translate the model's nodes at every probed batch size."""
     graph = model.graph
     readers = Counter(filter(None, chain.from_iterable(node.input for node in graph.node)))
     readers.update(value.name for value in graph.output)
@@ -79,7 +85,7 @@ def build_captured_graph(
     with torch.no_grad():
         for node in graph.node:
             translate_node(builder, node, opset)
-    return finish_graph(builder, model, path, [source.name for source, _ in sources])
+    return builder
 
 
 def add_graph_input(
@@ -139,16 +145,22 @@ def translate_node(builder: GraphBuilder, node: onnx.NodeProto, opset: int) -> N
 
 
 def finish_graph(
-    builder: GraphBuilder, model: onnx.ModelProto, path: Path, sources: list[str]
+    builder: GraphBuilder,
+    model: onnx.ModelProto,
+    path: Path,
+    sources: InputSources,
+    constant_outputs: bool,
 ) -> CapturedNetwork:
     """Return graph and weights of a finished walk.
 
-    Raises CannotCapture when an output does not depend on the input.
+    Raises CannotCapture when an output does not depend on the input and may not be constant.
     """
-    names = [str(builder.values[source].name) for source in sources]
+    names = [str(builder.values[source.name].name) for source, _ in sources]
     outputs: list[str] = []
     for value in model.graph.output:
         computed = builder.values.get(value.name)
+        if constant_outputs and computed is not None and computed.constant:
+            computed = builder.copy_constant(computed)
         if computed is None or computed.constant or computed.name is None:
             raise CannotCapture(
                 f"cannot capture {path}, output {value.name} does not depend on the input"

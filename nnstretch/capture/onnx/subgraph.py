@@ -32,7 +32,7 @@ def read_subgraph(data: bytes, name: str) -> SubgraphProgram:
     path = Path(name)
     model = parse_onnx(data, path, alone=True)
     sources = read_sources(model, path, ())
-    captured = capture_model(model, path, sources)
+    captured = capture_model(model, path, sources, constant_outputs=True)
     graph = captured.graph
     specs = graph.specs()
     inputs: dict[str, TensorSpec] = {}

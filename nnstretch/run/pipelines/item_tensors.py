@@ -105,8 +105,12 @@ class TensorForms:
     def to_python_stage(self, name: str, value: Any) -> Any:
         """Convert an input of a Python stage, which may write only on what no other stage reads."""
         view = self.outward(name, value)
-        if name in self._shared and view is value and isinstance(value, np.ndarray):
-            view = value.view()
+        if (
+            name in self._shared
+            and isinstance(view, np.ndarray)
+            and np.may_share_memory(view, value)
+        ):
+            view = view.view()
             view.flags.writeable = False
         return view
 

@@ -55,15 +55,16 @@ def slice_axis(
 ) -> OnnxValue:
     """Emit a slice of one axis; bounds are clamped to the axis."""
     total = x.shape[axis]
-    if step < 0:
-        picked = list(range(total))[start : end if end >= -total else None : step]
-        if picked == list(range(total))[::-1]:
-            return call.emit("flip", x, (axis,))
-        index = call.builder.add_constant(torch.tensor(picked))
-        return call.emit("index_select", x, axis, index)
     if start == 0 and end >= total and step == 1:
         return x
     require_batch_independent(x, axis, call.location)
+    if step < 0:
+        # ONNX begins at the front where a start lies before it; Python takes nothing there.
+        picked = range(total)[max(start, -total) : end if end >= -total else None : step]
+        if picked == range(total)[::-1]:
+            return call.emit("flip", x, (axis,))
+        index = call.builder.add_constant(torch.tensor(picked, dtype=torch.int64))
+        return call.emit("index_select", x, axis, index)
     return call.emit("slice.Tensor", x, axis, start, min(end, INT32_MAX), step)
 
 
