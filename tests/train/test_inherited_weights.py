@@ -21,7 +21,7 @@ from nnstretch.capture import load_model
 from nnstretch.cli import main as command
 from nnstretch.cli.train import networks as train_verb
 from nnstretch.errors import BadInput
-from nnstretch.plan import Plan
+from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.stretch import write_plan
 from nnstretch.stretch.weights.weights_file import save_weights
 from nnstretch.train import load_recipe
@@ -33,6 +33,22 @@ from nnstretch.train.recipe import (
     Recipe,
 )
 
+RESIDUAL = """
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8))
+    def forward(self, x):
+        return torch.relu(x + self.body(x))
+
+def make():
+    torch.manual_seed(5)
+    stem = [nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(), Block()]
+    return nn.Sequential(*stem, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 10))
+"""
 QUICK = ["--data.image_px", "16", "--trainer.max_epochs", "1", "--trainer.threads", "1", "--json"]
 
 
@@ -149,3 +165,41 @@ def test_a_resumed_training_does_not_rescale_again(
     assert load_recipe(tmp_path / "out" / "recipe.yaml").branched == BranchedSettings(
         inherit="rescaled", calibration_images=32
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("inherit", ["weights", "rescaled", "none"])
+@pytest.mark.parametrize("start", ["he", "zero_residual"])
+def test_a_resumed_training_compares_features_with_the_same_channels(
+    start: str, inherit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They follow from the weights that the original starts with, where it has no others."""
+    model = f"{write(tmp_path / 'net.py', RESIDUAL)}:make"
+    halves = (Branch("cpu", width=4), Branch("dsp", width=4))
+    segments = (Segment("input", "2", halves), Segment("2", "output", (Branch("cpu"),)))
+    write_plan(tmp_path / "plan.yaml", Plan(model, (1, 3, 16, 16), segments))
+    save_weights(load_model(model), tmp_path / "teacher.safetensors")
+    words = ["train", "digits", *QUICK, "--start", start, "--loss.features", "1"]
+    words += ["--branched.inherit", inherit, "--branched.calibration_images", "32"]
+    for option in ("plan.yaml", "teacher.safetensors"):
+        words += [f"--{option.partition('.')[0]}", str(tmp_path / option)]
+    words += ["--out", str(tmp_path / "out")]
+    assert command(words) == 0
+    capsys.readouterr()
+    words[words.index("--trainer.max_epochs") + 1] = "2"
+    status, said = command([*words, "--resume"]), capsys.readouterr().err
+    assert status == 0, said
+    assert "draws over" not in said, "the first run has said it"
+
+
+@pytest.mark.slow
+def test_a_training_that_began_with_weights_goes_on_without_them(tmp_path: Path) -> None:
+    """Whatever start its recipe names: none was drawn."""
+    model = f"{write(tmp_path / 'net.py', FACTORY)}:make"
+    save_weights(load_model(model), tmp_path / "kept.safetensors")
+    recipe, out = write(tmp_path / "recipe.yaml", "start: zero_residual\n"), tmp_path / "out"
+    words = ["train", str(recipe), "--model", model, "--data.name", "digits", "--out", str(out)]
+    words += QUICK
+    assert command([*words, "--weights", str(tmp_path / "kept.safetensors")]) == 0
+    words[words.index("--trainer.max_epochs") + 1] = "2"
+    assert command([*words, "--resume"]) == 0

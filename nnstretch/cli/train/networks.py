@@ -26,13 +26,13 @@ def networks(
 
     The original, or any network with --teacher's weights.
 
-    Where asked (`aloud`) says on standard error what a user may not expect of a branched network.
+    Where asked (`aloud`) says on standard error what a user may not expect.
 
     Raises BadInput when the recipe asks for a teacher and none is given.
     """
     if plan_file is not None:
         return build_branched(recipe, plan_file, weights, teacher, aloud)
-    module = started_or_loaded(recipe, weights)
+    module = started_or_loaded(recipe, weights, aloud)
     if not recipe.loss.has_teacher:
         return module, None
     if teacher is None:
@@ -43,8 +43,11 @@ def networks(
     return module, load_weighted(recipe.model, teacher)
 
 
-def started_or_loaded(recipe: Recipe, weights: str | None) -> nn.Module:
-    """Return the recipe's network with the weights of a file, or with those that it starts from."""
+def started_or_loaded(recipe: Recipe, weights: str | None, aloud: bool = True) -> nn.Module:
+    """Return the recipe's network with the weights of a file, or with those that it starts from.
+
+    Where asked (`aloud`) says on standard error that the start draws over what the model brings.
+    """
     from nnstretch.capture import load_model
     from nnstretch.stretch.weights.weights_file import load_weights, seed_of_weights
     from nnstretch.train.branched_start import initialize_network, refuse_lost_weights
@@ -56,7 +59,8 @@ def started_or_loaded(recipe: Recipe, weights: str | None) -> nn.Module:
         load_weights(module, weights)
         return module
     if (
-        recipe.start != "own"
+        aloud
+        and recipe.start != "own"
         and ".py:" in recipe.model
         and (same := same_kernels(module, load_model(recipe.model, recipe.seed + 1)))
     ):
@@ -135,7 +139,7 @@ def build_branched(
         # Which of its channels are compared follows from its weights.
         load_weights(original, teacher)
     elif inherits or (weights is None and recipe.branched.inherit != "none"):
-        original = started_or_loaded(recipe, weights)
+        original = started_or_loaded(recipe, weights, aloud)
     if recipe.loss.has_teacher and teacher is None and not inherits:
         require_trained_model(recipe)
     module = branched_network(original, plan, recipe, own_weights)

@@ -125,7 +125,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         check_model_file(recipe.model, holder)
     files = {"plan": plan_file, "weights": args.weights, "teacher": args.teacher}
     check_training_folder(args, recipe)
-    begun = resumed_recipe(recipe) if args.resume else recipe
+    begun = resumed_recipe(recipe, args.out) if args.resume else recipe
     from nnstretch.train.failures import explain_failures
 
     with explain_failures(f"training into {args.out}"):
@@ -177,12 +177,18 @@ def refuse_own_input(out: Path, files: Mapping[str, str | None]) -> None:
             )
 
 
-def resumed_recipe(recipe: Recipe) -> Recipe:
-    """Return the recipe without what is lost on resuming, because the saved state has all
-    weights.
+def resumed_recipe(recipe: Recipe, out: Path) -> Recipe:
+    """Return the recipe of the training in a folder without what is lost on resuming.
+
+    The saved state has all weights, but not which original channel each branch channel stands for:
+    that follows from the weights that the original began with, by `start` if from no file.
     """
+    from nnstretch.train.training_folder import RECIPE_FILE, read_origin
+
+    file = out / RECIPE_FILE
+    start = "own" if file.is_file() and "weights" in read_origin(file) else recipe.start
     inherit = "weights" if recipe.branched.inherit == "rescaled" else recipe.branched.inherit
-    return replace(recipe, start="own", branched=replace(recipe.branched, inherit=inherit))
+    return replace(recipe, start=start, branched=replace(recipe.branched, inherit=inherit))
 
 
 def planned_model(plan_file: str) -> str:
