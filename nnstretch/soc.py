@@ -130,6 +130,8 @@ class Soc:
     """Slowdown of a processor beside another, where it depends on the kernels of both."""
     branched_error: BranchedError | None = None
     """None where no branched network was measured: the error of the slowest branch counts."""
+    folder: str = field(default="", repr=False, compare=False)
+    """Folder that it was loaded from; empty for one that was made in Python."""
 
     def __post_init__(self) -> None:
         require_distinct(self.processors, f"SoC {self.name}")

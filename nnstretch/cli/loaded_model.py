@@ -67,7 +67,6 @@ class LoadedModel:
         self,
         lowered: LoweredNetwork,
         soc: Soc,
-        soc_name: str,
         cost_model: CostModel | None = None,
     ) -> Trial:
         """Predict a lowered plan, also on the processors it may move to.
@@ -79,8 +78,8 @@ class LoadedModel:
         from nnstretch.stretch.cost.cost_model import estimate_plan
         from nnstretch.stretch.cost.failover_costs import with_alternatives
 
-        if self.predicted is not None:
-            trial = self.predicted.trial(lowered.plan, self.graph, soc_sha256(soc_name))
+        if self.predicted is not None and soc.folder:
+            trial = self.predicted.trial(lowered.plan, self.graph, soc_sha256(soc.folder))
             if trial is not None:
                 return trial
         return with_alternatives(estimate_plan(lowered, soc, cost_model), lowered, soc)

@@ -77,6 +77,7 @@ def load_soc(name: str | Path) -> Soc:
         fusion={name: rules for name, rules in fusion.items() if rules != MOBILE_FUSION},
         neighbours=tuple(map(neighbour_of, file.neighbours)),
         branched_error=branched_error_of(file.branched_error),
+        folder=str(folder.absolute()),
     )
 
 

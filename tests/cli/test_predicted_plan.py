@@ -62,10 +62,10 @@ def test_a_remembered_trial_is_the_one_that_would_be_computed(
     assert subject.plan is not None
     lowered = lower(subject.graph, subject.plan)
     calls = estimates(monkeypatch)
-    remembered = subject.estimate(lowered, soc, "mi9")
+    remembered = subject.estimate(lowered, soc)
     assert not calls
     plan.write_text(plan_text(subject.plan))
-    computed = load_model_argument(str(plan)).estimate(lowered, soc, "mi9")
+    computed = load_model_argument(str(plan)).estimate(lowered, soc)
     assert len(calls) == 1
     assert remembered == computed
     assert remembered.alternatives == computed.alternatives

@@ -268,5 +268,4 @@ def predicted_trial(
 
     cost_model = CostModel(soc, args.fallback, fallbacks=fallbacks)
     with naming_fallback(args.fallback):
-        name = args.soc or lowered.plan.soc or soc.name
-        return subject.estimate(lowered, soc, name, cost_model)
+        return subject.estimate(lowered, soc, cost_model)

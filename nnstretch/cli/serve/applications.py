@@ -165,7 +165,7 @@ def plan_bundle(
 
     assert subject.plan is not None
     lowered = lower(subject.analysis, subject.plan)
-    trial = None if soc is None else subject.estimate(lowered, soc, soc.name)
+    trial = None if soc is None else subject.estimate(lowered, soc)
     module = subject.build_stretched(lowered, None)
     request = ExportRequest(module, subject.plan, trial=trial, soc=soc)
     request = replace(

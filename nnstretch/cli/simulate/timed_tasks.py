@@ -150,7 +150,7 @@ def model_tasks(settings: ApplicationSettings, model: str, pool: Pool, soc: Soc)
     from nnstretch.schedule.task_graph import durations_of_trial, tasks_of_trial
     from nnstretch.stretch.lowering.lower import lower
 
-    trial = subject.estimate(lower(subject.analysis, subject.plan), soc, soc.name)
+    trial = subject.estimate(lower(subject.analysis, subject.plan), soc)
     host = host_of(soc.processor(pool.original(each)) for each in pool.processors)
     host = host or pool.original(pool.processors[0])
     times_us = times_on_copies(durations_of_trial(trial, host), pool)
