@@ -84,6 +84,32 @@ class LoadedModel:
                 return trial
         return with_alternatives(estimate_plan(lowered, soc, cost_model), lowered, soc)
 
+    def load_own_soc(self) -> Soc | None:
+        """Load the chip that the plan is for; None where it names none.
+
+        Raises UnknownName where no such chip is here, BadInput where it is another of that name
+        than the plan's file was predicted on.
+        """
+        from nnstretch.predict.load_soc import find_soc, soc_sha256
+
+        if self.plan is None or self.plan.soc is None:
+            return None
+        name = self.plan.soc
+        try:
+            folder = find_soc(name)
+        except UnknownName:
+            raise UnknownName(
+                f"unknown SoC {name!r}, plan {self.spec}, it names its chip, but not where that is,"
+                " give --soc with the chip's folder"
+            ) from None
+        if self.predicted is not None and self.predicted.soc_sha256 != soc_sha256(folder):
+            raise BadInput(
+                f"SoC {name}, plan {self.spec}, its predicted times are of a chip of that name with"
+                f" other files, give --soc {name} for this one, or --soc with the folder of the"
+                " other"
+            )
+        return load_soc_of(name)
+
     def build_stretched(self, lowered: LoweredNetwork, weights: str | None) -> StretchedNetwork:
         """Build a lowered plan of this network with a file's weights, or those it starts with.
 

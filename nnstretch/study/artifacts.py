@@ -20,7 +20,7 @@ from nnstretch.run.perfetto import TraceLabels, write_traces
 from nnstretch.schedule import StaticPlacement, VirtualExecutor, run_tasks
 from nnstretch.schedule.task_graph import durations_of_trial, roles_of_trial, tasks_of_trial
 from nnstretch.soc import Soc, host_of
-from nnstretch.study.evaluate import Evaluation
+from nnstretch.study.evaluate import Evaluation, PlanEvaluator
 from nnstretch.study.result import dominates, feasible_trials
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class ArtifactWriter:
     """Writer into a folder that `optuna-dashboard --artifact-dir` reads."""
 
     folder: Path
-    soc: Soc
+    evaluator: PlanEvaluator
 
     def write_if_best(
         self, study: Study, trial: Trial, evaluation: Evaluation, values: Sequence[float]
@@ -59,7 +59,7 @@ class ArtifactWriter:
         self.folder.mkdir(parents=True, exist_ok=True)
         store = FileSystemArtifactStore(self.folder)
         with tempfile.TemporaryDirectory() as folder:
-            for path in write_artifacts(evaluation, self.soc, Path(folder)):
+            for path in write_artifacts(evaluation, self.evaluator, Path(folder)):
                 upload_artifact(
                     artifact_store=store,
                     file_path=str(path),
@@ -68,10 +68,12 @@ class ArtifactWriter:
                 )
 
 
-def write_artifacts(evaluation: Evaluation, soc: Soc, folder: Path) -> tuple[Path, ...]:
+def write_artifacts(
+    evaluation: Evaluation, evaluator: PlanEvaluator, folder: Path
+) -> tuple[Path, ...]:
     """Write plan, predicted trace and picture of an evaluation."""
-    write_plan(folder / PLAN_FILE, evaluation.plan)
-    write_trace(folder / TRACE_FILE, evaluation, soc)
+    write_plan(folder / PLAN_FILE, evaluation.plan, evaluator.prediction(evaluation))
+    write_trace(folder / TRACE_FILE, evaluation, evaluator.soc)
     write_text(folder / PICTURE_FILE, plan_svg(evaluation))
     return folder / PLAN_FILE, folder / TRACE_FILE, folder / PICTURE_FILE
 

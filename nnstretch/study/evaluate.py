@@ -11,9 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from nnstretch.errors import BadPlan
+from nnstretch.files.plan_prediction import PlanPrediction, predicted_section
 from nnstretch.plan import Plan
 from nnstretch.soc import Soc
 from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan
+from nnstretch.stretch.cost.failover_costs import with_alternatives
 from nnstretch.stretch.lowering.lower import LoweredNetwork, lower
 from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.constraints import (
@@ -60,6 +62,8 @@ class PlanEvaluator:
     limits: SegmentLimits
     bounds: NetworkLimits
     originals_us: dict[tuple[str, str], float] = field(default_factory=dict)
+    soc_sha256: str | None = None
+    """Of the chip's files; None for one that was made in Python."""
 
     @property
     def soc(self) -> Soc:
@@ -88,6 +92,18 @@ class PlanEvaluator:
         if most_params < math.inf:
             violations["max_params"] = relative_excess(trial.params, most_params)
         return Evaluation(plan, violations, trial, lowered)
+
+    def prediction(self, evaluation: Evaluation) -> PlanPrediction | None:
+        """Return what a plan's file remembers of an evaluation; None where it was refused.
+
+        None, too, where kernels may be priced that were never measured, which other verbs refuse,
+        and for a chip that was made in Python.
+        """
+        trial, lowered, sha256 = evaluation.trial, evaluation.lowered, self.soc_sha256
+        if trial is None or lowered is None or sha256 is None or self.cost_model.fallback:
+            return None
+        trial = with_alternatives(trial, lowered, self.soc)
+        return predicted_section(trial, self.analysis.graph, sha256)
 
 
 def constraint_violations(

@@ -269,7 +269,7 @@ def test_artifacts_hang_on_every_best_so_far(tmp_path: Path) -> None:
     from optuna.artifacts import get_all_artifact_meta
 
     one = worker(memory(), 15)
-    one.artifact_writer = ArtifactWriter(tmp_path / "artifacts", chip())
+    one.artifact_writer = ArtifactWriter(tmp_path / "artifacts", one.evaluator)
     one.run()
     best, kept = float("inf"), 0
     for trial in one.study.trials:

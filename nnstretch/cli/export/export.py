@@ -108,8 +108,7 @@ def notes_on_size(args: argparse.Namespace, subject: LoadedModel) -> list[str]:
 
 def soc_of(args: argparse.Namespace, subject: LoadedModel) -> Soc | None:
     """Return the chip whose times are predicted: as named, else the plan's own, if it has one."""
-    name = args.soc or (subject.plan.soc if subject.plan else None)
-    return load_soc_of(name) if name else None
+    return load_soc_of(args.soc) if args.soc else subject.load_own_soc()
 
 
 def write_subject(

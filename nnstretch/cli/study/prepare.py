@@ -184,11 +184,12 @@ def worker_of(
     study, storage = stored_study(args, where, name, setting, space, search)
     cost_model = CostModel(soc, args.fallback)
     evaluator = PlanEvaluator(
-        analysis, cost_model, setting.processors, setting.limits, setting.bounds
+        *(analysis, cost_model, setting.processors, setting.limits, setting.bounds),
+        soc_sha256=setting.soc_sha256,
     )
     prune = not args.no_prune
     objectives = Objectives(args.objective, subject.module, recipe, repeat, prune=prune)
-    artifacts = ArtifactWriter(out / "artifacts", soc)
+    artifacts = ArtifactWriter(out / "artifacts", evaluator)
     parts = (study, storage, setting, space, evaluator, objectives)
     return StudyWorker(*parts, args.trials, args.lease_s, artifacts)
 

@@ -38,8 +38,6 @@ from nnstretch.cli.study.show import show as show
 from nnstretch.errors import BadInput, UnknownName
 
 if TYPE_CHECKING:
-    from optuna.study import Study
-
     from nnstretch.soc import Soc
     from nnstretch.study.worker import StudyWorker
 
@@ -169,13 +167,18 @@ def save_result(worker: StudyWorker, soc: Soc, model: str, name: str, out: Path)
     }
     write_text(out / "study.json", json.dumps(result, indent=1, allow_nan=False) + "\n")
     if result["best"]:
-        write_text(out / "best.yaml", plan_of_trial(worker.study, result["best"][0]["trial"]))
+        write_trial_plan(worker, result["best"][0]["trial"], out / "best.yaml")
     return result
 
 
-def plan_of_trial(study: Study, number: int) -> str:
-    """Return the text of a trial's plan."""
-    return str(study.get_trials(deepcopy=False)[number].user_attrs["plan"])
+def write_trial_plan(worker: StudyWorker, number: int, path: Path) -> None:
+    """Write a trial's plan, with what it was predicted to cost and on which chip."""
+    from nnstretch.files.plan_yaml import parse_plan, write_plan
+
+    trial = worker.study.get_trials(deepcopy=False)[number]
+    plan = parse_plan(trial.user_attrs["plan"], f"trial {number}")
+    evaluator = worker.evaluator
+    write_plan(path, plan, evaluator.prediction(evaluator.evaluate(plan)))
 
 
 def tell_waiting(lease_s: float, running: int) -> None:
