@@ -130,6 +130,28 @@ def test_windows_of_an_adaptive_pool_are_as_high_and_as_wide_as_they_divide(
     np.testing.assert_allclose(value, expected.numpy(), atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "pool",
+    [
+        nn.MaxPool2d((2, 1), (2, 1)),
+        nn.MaxPool2d(2, (2, 1), (0, 1)),
+        nn.MaxPool2d((3, 1), 1, (1, 0)),
+        nn.AvgPool2d((3, 2)),
+    ],
+    ids=str,
+)
+def test_a_pool_has_the_window_and_the_strides_of_its_network(pool: nn.Module) -> None:
+    image = torch.from_numpy(np.random.default_rng(0).random((1, 3, 17, 13), dtype=np.float32))
+    (kernel,) = fuse_kernels(capture(pool, image, "pooled"), RULES)
+    interpreter = Interpreter(model_content=build((kernel,), "float32"), num_threads=1)
+    interpreter.allocate_tensors()
+    fed = interpreter.get_input_details()[0]["index"]
+    interpreter.set_tensor(fed, image.permute(0, 2, 3, 1).contiguous().numpy())
+    interpreter.invoke()
+    value = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+    np.testing.assert_allclose(value, pool(image).permute(0, 2, 3, 1).numpy(), atol=1e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_chain_is_the_operators_of_its_kernels(dtype: str) -> None:

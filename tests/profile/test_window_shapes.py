@@ -11,7 +11,11 @@ from torch import nn
 
 from nnstretch.capture.torch_export import capture
 from nnstretch.kernel import Kernel
-from nnstretch.profile.kernel_models.kernel_shapes import window_of
+from nnstretch.profile.kernel_models.kernel_shapes import (
+    pool_window,
+    window_of,
+    window_strides,
+)
 from nnstretch.profile.kernel_models.onnx_chains import build_chain
 from nnstretch.profile.kernel_models.torch_chains import build, shapes_of
 from nnstretch.structure.kernel_fusion import fuse_kernels
@@ -110,3 +114,35 @@ def test_a_pool_along_one_row_is_a_row() -> None:
     window, value = run_as_onnx(kernel)
     assert window == [1, 3]
     assert value.shape == kernel.shape_out
+
+
+POOLS = {
+    "halves the rows": (nn.MaxPool2d((2, 1), (2, 1)), (2, 1), (2, 1)),
+    "halves the rows of squares": (nn.MaxPool2d(2, (2, 1), (0, 1)), (2, 2), (2, 1)),
+    "strips of a row": (nn.MaxPool2d((1, 3), (1, 3)), (1, 3), (1, 3)),
+    "column": (nn.MaxPool2d((3, 1), 1, (1, 0)), (3, 1), (1, 1)),
+    "tiles": (nn.AvgPool2d((3, 2), (3, 2)), (3, 2), (3, 2)),
+    "whole columns": (nn.AvgPool2d((17, 1)), (17, 1), (17, 1)),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_a_pool_is_built_with_its_window_and_its_strides(name: str) -> None:
+    module, window, strides = POOLS[name]
+    kernel = kernel_of(module)
+    assert pool_window(kernel) == window
+    assert window_strides(kernel, window) == strides
+    with torch.inference_mode():
+        assert build((kernel,))(torch.zeros(1, 8, *SIDES)).shape == kernel.shape_out
+    built, value = run_as_onnx(kernel)
+    assert built == list(window)
+    assert value.shape == kernel.shape_out
+
+
+@pytest.mark.parametrize("strides", [(2, 1), (1, 2), (3, 2)])
+def test_a_convolution_is_built_with_its_strides(strides: tuple[int, int]) -> None:
+    kernel = kernel_of(nn.Conv2d(8, 16, 3, strides, 1))
+    assert window_strides(kernel, window_of(kernel)) == strides
+    with torch.inference_mode():
+        assert build((kernel,))(torch.zeros(1, 8, *SIDES)).shape == kernel.shape_out
+    assert run_as_onnx(kernel)[1].shape == kernel.shape_out

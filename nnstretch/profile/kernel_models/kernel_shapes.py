@@ -50,7 +50,11 @@ def window_of(kernel: Kernel) -> tuple[int, int]:
 
 
 def pool_window(kernel: Kernel) -> tuple[int, int]:
-    """Return the height and width of a pool's window: a square, but along an axis of one pixel."""
+    """Return the height and width of a pool's window: a square where it is not described, but
+    along an axis of one pixel.
+    """
+    if len(kernel.window) == 2:
+        return kernel.window[0], kernel.window[1]
     sides, outs = map_sides(kernel)
     rows, columns = (
         1 if side == out == 1 else kernel.kernel for side, out in zip(sides, outs, strict=True)
@@ -58,18 +62,41 @@ def pool_window(kernel: Kernel) -> tuple[int, int]:
     return rows, columns
 
 
+def window_strides(kernel: Kernel, window: tuple[int, int]) -> tuple[int, int]:
+    """Return the strides of rows and columns that give a map its described size.
+
+    A kernel is described by the larger one.
+    """
+    larger = max(1, kernel.stride)
+    strides = range(larger, 0, -1)
+    rows, columns = (
+        next((stride for stride in strides if is_stride(stride, *axis)), larger)
+        for axis in zip(*map_sides(kernel), window, strict=True)
+    )
+    return rows, columns
+
+
+def is_stride(stride: int, side: int, out: int, reach: int) -> bool:
+    """Return whether an axis is `out` long behind windows of this stride, usually padded."""
+    begin, end = axis_padding(stride, side, out, reach)
+    return begin <= reach // 2 and (side + begin + end - reach) // stride + 1 == out
+
+
 def window_padding(kernel: Kernel, window: tuple[int, int]) -> list[int]:
     """Return the padding that gives a map its described size: both begins, then both ends.
 
     Both ends are alike where that is possible.
     """
-    begins, ends = [], []
-    for side, out, reach in zip(*map_sides(kernel), window, strict=True):
-        total = max(0, (out - 1) * kernel.stride + reach - side)
-        begin = -(-total // 2)
-        begins.append(begin)
-        ends.append(total // 2 if kernel.stride > 1 else begin)
-    return begins + ends
+    axes = zip(window_strides(kernel, window), *map_sides(kernel), window, strict=True)
+    begins, ends = zip(*(axis_padding(*axis) for axis in axes), strict=True)
+    return [*begins, *ends]
+
+
+def axis_padding(stride: int, side: int, out: int, reach: int) -> tuple[int, int]:
+    """Return the padding at both ends of an axis that gives it its described size."""
+    total = max(0, (out - 1) * stride + reach - side)
+    begin = -(-total // 2)
+    return begin, total // 2 if stride > 1 else begin
 
 
 def map_sides(kernel: Kernel) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -13,6 +13,7 @@ from nnstretch.profile.kernel_models.kernel_shapes import (
     pool_window,
     window_of,
     window_padding,
+    window_strides,
 )
 from nnstretch.profile.kernel_models.onnx_builder import OnnxModelBuilder
 from nnstretch.profile.kernel_models.onnx_movements import MOVEMENTS
@@ -115,7 +116,7 @@ def conv(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
         group=kernel.groups,
         kernel_shape=list(window),
         pads=window_padding(kernel, window),
-        strides=[kernel.stride] * 2,
+        strides=list(window_strides(kernel, window)),
     )
 
 
@@ -152,7 +153,7 @@ def pool(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
         WINDOWS[kernel.op],
         values[0],
         kernel_shape=list(window),
-        strides=[kernel.stride] * 2,
+        strides=list(window_strides(kernel, window)),
         pads=window_padding(kernel, window),
     )
 

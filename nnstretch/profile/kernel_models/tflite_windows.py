@@ -7,7 +7,7 @@ from typing import Any
 
 from nnstretch.errors import UnsupportedOp
 from nnstretch.kernel import PADDED, Kernel
-from nnstretch.profile.kernel_models.kernel_shapes import window_of
+from nnstretch.profile.kernel_models.kernel_shapes import pool_window, window_of, window_strides
 from nnstretch.profile.kernel_models.tflite_builder import TfliteModelBuilder
 
 SAME, VALID = 0, 1
@@ -59,11 +59,11 @@ def pad_for_window(
     The value is behind a PAD of its own where neither says what PyTorch pads.
     """
     sizes = model.shape(value)[1:3]
-    stride = max(1, kernel.stride)
-    scheme = padding if stride == 1 or kernel.layout == PADDED else end_padding
     pads: list[Padding] = []
     is_all_same = True
-    for size, side, size_out in zip(sizes, window, out[1:3], strict=True):
+    strides = window_strides(kernel, window)
+    for stride, size, side, size_out in zip(strides, sizes, window, out[1:3], strict=True):
+        scheme = padding if stride == 1 or kernel.layout == PADDED else end_padding
         pad = scheme(size, side, stride, size_out)
         is_all_same = is_all_same and is_same(size, side, stride, size_out, pad)
         pads.append(pad)
@@ -96,10 +96,11 @@ def convolution(
     """Add a convolution with its padding."""
     window = window_of(kernel)
     source, scheme = pad_for_window(model, value, window, kernel, shape)
+    rows, columns = window_strides(kernel, window)
     slide: dict[str, Any] = {
         "padding": scheme,
-        "strideH": kernel.stride,
-        "strideW": kernel.stride,
+        "strideH": rows,
+        "strideW": columns,
         "dilationHFactor": 1,
         "dilationWFactor": 1,
         "fusedActivationFunction": clamp,
@@ -119,7 +120,8 @@ def pool(
     model: TfliteModelBuilder, kernel: Kernel, value: int, shape: tuple[int, ...], clamp: int
 ) -> int:
     """Add a pooling with its padding. Raises UnsupportedOp when the windows are not equal."""
-    window, stride = (kernel.kernel, kernel.kernel), (kernel.stride, kernel.stride)
+    window = pool_window(kernel)
+    stride = window_strides(kernel, window)
     if kernel.op.startswith("adaptive"):
         sizes = model.shape(value)
         if shape == sizes:

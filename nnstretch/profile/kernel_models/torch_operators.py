@@ -19,6 +19,7 @@ from nnstretch.profile.kernel_models.kernel_shapes import (
     pool_window,
     window_of,
     window_padding,
+    window_strides,
 )
 from nnstretch.profile.kernel_models.torch_movements import MOVEMENTS, Run
 
@@ -98,8 +99,9 @@ def conv(kernel: Kernel) -> Run:
         raise unsupported(kernel, f"it must be over maps, not {input_shapes(kernel)[0]}")
     window = window_of(kernel)
     rows, columns = window_padding(kernel, window)[:2]
+    strides = window_strides(kernel, window)
     return nn.Conv2d(
-        kernel.cin, kernel.cout, window, kernel.stride, (rows, columns), groups=kernel.groups
+        kernel.cin, kernel.cout, window, strides, (rows, columns), groups=kernel.groups
     )
 
 
@@ -116,7 +118,7 @@ def pool(kernel: Kernel) -> Run:
     return partial(
         pick(POOLS, kernel.op, kernel),
         kernel_size=window,
-        stride=kernel.stride,
+        stride=window_strides(kernel, window),
         padding=tuple(window_padding(kernel, window)[:2]),
     )
 
