@@ -73,25 +73,25 @@ def search(
     check_gap(gap)
     check_time_limit(time_limit_s)
     tell = until(began + time_limit_s, progress)
-    analysis = graph if isinstance(graph, NetworkAnalysis) else NetworkAnalysis(graph)
-    cost_model = CostModel(soc, fallback)
-    check_cuts(analysis)
-    check_covered(analysis, soc, processors, cost_model)
-    space = SearchSpace(
-        analysis,
-        cost_model,
-        tuple(processors),
-        limits or SegmentLimits(),
-        width_steps,
-        tuple(merges),
-    )
-    check_meetings(space, min_meetings)
-    max_params = most_params(analysis.graph, min_params, max_params)
-    # What is at least less than nothing is no limit; minus infinity would make bounds NaN.
-    least = max(0.0, min_macs), max_macs, max(0.0, min_params)
-    limits_of_all = NetworkLimits(*least, min_meetings=min_meetings)
-    problem = SearchProblem(CostTables(space), limits_of_all, tell, max_params, gap)
     with PausedCollector():
+        analysis = graph if isinstance(graph, NetworkAnalysis) else NetworkAnalysis(graph)
+        cost_model = CostModel(soc, fallback)
+        check_cuts(analysis)
+        check_covered(analysis, soc, processors, cost_model)
+        space = SearchSpace(
+            analysis,
+            cost_model,
+            tuple(processors),
+            limits or SegmentLimits(),
+            width_steps,
+            tuple(merges),
+        )
+        check_meetings(space, min_meetings)
+        max_params = most_params(analysis.graph, min_params, max_params)
+        # What is at least less than nothing is no limit; minus infinity would make bounds NaN.
+        least = max(0.0, min_macs), max_macs, max(0.0, min_params)
+        limits_of_all = NetworkLimits(*least, min_meetings=min_meetings)
+        problem = SearchProblem(CostTables(space), limits_of_all, tell, max_params, gap)
         result = problem.solve(top)
     return replace(result, search_s=time.perf_counter() - began)
 
