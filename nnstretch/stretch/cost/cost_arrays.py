@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,7 +15,7 @@ Table = TypeVar("Table")
 def take_rows(table: Table, rows: Array | slice) -> Table:
     """Return the chosen rows of a dataclass of arrays."""
     record: Any = table
-    columns = [getattr(table, column.name)[rows] for column in fields(record)]
+    columns = [getattr(table, name)[rows] for name in record.__match_args__]
     return type(table)(*columns)
 
 

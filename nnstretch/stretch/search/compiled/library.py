@@ -208,6 +208,12 @@ def integers(values: Array) -> Array:
     return np.ascontiguousarray(values, dtype=np.int64)
 
 
+def row_addresses(table: Array) -> range:
+    """Return where each row of a contiguous table begins, faster than row by row."""
+    at, row_bytes = table.ctypes.data, max(1, table.strides[0])
+    return range(at, at + row_bytes * len(table), row_bytes)
+
+
 def pointer_pair(arrays: Sequence[Array]) -> Any:
     """Return pointers to one array or two; the second is null where there is none."""
     return (POINTER * 2)(*(array.ctypes.data for array in arrays))

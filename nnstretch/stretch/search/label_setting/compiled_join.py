@@ -12,8 +12,8 @@ from nnstretch.stretch.search.compiled.library import (
     JoinableStruct,
     JoinRulesStruct,
     Packed,
-    doubles,
     integers,
+    row_addresses,
 )
 from nnstretch.stretch.search.label_setting.branch_options import BranchOptions
 
@@ -27,15 +27,14 @@ class Joinable:
 
     def packed(self) -> tuple[Packed, Array]:
         """Return them for compiled loops, those that earn most first; and their rows."""
-        rows = np.argsort(-self.options.reward, kind="stable")
-        options = self.options.take(rows)
-        columns = [doubles(c) for c in (options.us, self.remaining_us[rows], options.reward)]
+        options = self.options
+        rows = np.argsort(-options.reward, kind="stable")
         work = options.macs, options.largest_macs, options.params, options.copies_us
-        columns += [doubles(column) for column in work]
-        by_latency = np.argsort(options.us, kind="stable")
-        columns += [integers(options.channels_out), integers(by_latency)]
-        struct = JoinableStruct(len(rows), *(column.ctypes.data for column in columns))
-        return Packed(struct, tuple(columns)), rows
+        columns = np.array((options.us, self.remaining_us, options.reward, *work)).take(rows, 1)
+        by_latency = columns[0].argsort(kind="stable")
+        whole = integers(np.array((options.channels_out[rows], by_latency)))
+        struct = JoinableStruct(len(rows), *row_addresses(columns), *row_addresses(whole))
+        return Packed(struct, (columns, whole)), rows
 
 
 def join_compiled(
