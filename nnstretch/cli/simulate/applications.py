@@ -48,9 +48,7 @@ def simulation_settings(
     applications: list[Application] = []
     times_us: dict[tuple[WorkKey, str], float] = {}
     transfers_us: dict[tuple[WorkKey, WorkKey], float] = {}
-    measured = None
-    if workload.costs is not None:
-        measured = costs_beside(workload.costs, folder)
+    measured = None if workload.costs is None else costs_beside(workload.costs, folder)
     for settings in workload.applications:
         timed = timed_tasks(settings, graphs.get(settings.name), pool, soc, folder)
         if measured is not None:

@@ -78,14 +78,8 @@ def search(
         cost_model = CostModel(soc, fallback)
         check_cuts(analysis)
         check_covered(analysis, soc, processors, cost_model)
-        space = SearchSpace(
-            analysis,
-            cost_model,
-            tuple(processors),
-            limits or SegmentLimits(),
-            width_steps,
-            tuple(merges),
-        )
+        allowed = limits or SegmentLimits(), width_steps, tuple(merges)
+        space = SearchSpace(analysis, cost_model, tuple(processors), *allowed)
         check_meetings(space, min_meetings)
         max_params = most_params(analysis.graph, min_params, max_params)
         # What is at least less than nothing is no limit; minus infinity would make bounds NaN.
