@@ -21,7 +21,11 @@ from rich.table import Table
 
 from nnstretch.bench.commands import command_parser, run_command
 from nnstretch.cli import parser_of, verb_module
+from nnstretch.cli.output_path import check_folder
+from nnstretch.errors import BadInput
 
+MARK = "made_by_demo.txt"
+"""File by which a demo knows a folder that it may replace."""
 MODEL = "torchvision:resnet18?num_classes=10"
 SHAPE = "1,3,64,64"
 CONSOLE = Console()
@@ -33,6 +37,7 @@ class Story:
     def __init__(self, out: Path) -> None:
         self.out = out
         out.mkdir(parents=True, exist_ok=True)
+        (out / MARK).write_text("scripts/demo.py wrote this folder, and replaces all of it.\n")
 
     def path(self, name: str) -> str:
         return str(self.out / name)
@@ -176,7 +181,7 @@ def arguments() -> argparse.ArgumentParser:
         "--out",
         type=Path,
         default=Path("demo"),
-        help="folder for everything the demo makes (default demo)",
+        help="folder for everything the demo makes; an older demo in it is replaced (default demo)",
     )
     parser.add_argument("--epochs", type=int, default=5, help="epochs of the original (default 5)")
     parser.add_argument(
@@ -186,10 +191,22 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
+def check_replaceable(out: Path) -> None:
+    """Refuse a folder that holds what no demo wrote. Raises BadInput."""
+    check_folder(out, "--out")
+    if out.is_dir() and any(out.iterdir()) and not (out / MARK).is_file():
+        raise BadInput(
+            f"cannot write {out}, it holds files and no {MARK}, so no demo wrote it: name another"
+            " --out, or empty it"
+        )
+
+
 def main() -> int:
     args = arguments().parse_args()
+    check_replaceable(args.out)
     began = time.perf_counter()
-    shutil.rmtree(args.out, ignore_errors=True)
+    if args.out.is_dir():
+        shutil.rmtree(args.out)
     story = Story(args.out)
     told = tell(story, args.epochs, args.retrain_epochs, args.repeat)
     story.keep("summary.json", told)

@@ -94,7 +94,9 @@ def trace_html(trace: Trace) -> Markup:
         share = f"{busy_us / makespan_us:.1%}" if makespan_us else ""
         rows.append((processor, tasks, plain_ms(busy_us / 1000), share))
     what = f"trace: {len(trace.spans)} tasks in {plain_ms(makespan_us / 1000)} ms"
-    return small_table(what, ("processor", "tasks", "busy, ms", "share"), rows, len(rows))
+    return small_table(
+        what, ("processor", "tasks", "busy, ms", "share"), rows, len(trace.processors)
+    )
 
 
 def search_html(result: Any) -> Markup:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from support.scripts import COMMANDS, FOLDERS, SCRIPTS, load_command
 
+from nnstretch.errors import BadInput
+
 ROOT = Path(__file__).parents[2]
 PROGRAMS = [
     *sorted((ROOT / "scripts").rglob("*.py")),
@@ -48,6 +50,22 @@ def test_imported_names_exist(program: Path) -> None:
 def test_every_command_shows_how_it_is_used(command: str) -> None:
     parser = load_command(command).arguments()
     assert f"python scripts/{command}" in parser.format_help()
+
+
+def test_the_demo_replaces_no_folder_that_is_not_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    demo = load_command("demo")
+    (tmp_path / "thesis.txt").write_text("three years")
+    monkeypatch.setattr(sys, "argv", ["demo.py", "--out", str(tmp_path)])
+    with pytest.raises(BadInput, match="so no demo wrote it: name another --out"):
+        demo.main()
+    assert (tmp_path / "thesis.txt").read_text() == "three years"
+    own = tmp_path / "demo"
+    demo.Story(own)
+    demo.check_replaceable(own)
+    with pytest.raises(BadInput, match="it is a file, name a folder"):
+        demo.check_replaceable(tmp_path / "thesis.txt")
 
 
 def test_no_command_imports_a_file_of_another() -> None:

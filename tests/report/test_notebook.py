@@ -97,6 +97,12 @@ def test_a_long_graph_shows_its_head_and_says_so() -> None:
     assert "first 30 of 500" in html
 
 
+def test_a_trace_of_many_processors_says_how_many() -> None:
+    names = [f"cpu{number}" for number in range(40)]
+    spans = tuple(Span(0.0, 1.0, Task(name, name, frozenset(), name), name) for name in names)
+    assert "(first 30 of 40)" in Trace(spans)._repr_html_()
+
+
 def test_numbers_are_those_of_the_noun() -> None:
     assert "1 tasks in 1" in trace("cpu")._repr_html_()
     assert "100.0%" in trace("cpu")._repr_html_()

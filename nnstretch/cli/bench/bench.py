@@ -61,8 +61,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=names_of,
         metavar="NAME[,NAME...]",
         help=(
-            "onnxruntime, litert, openvino[:DEVICE] (default: onnxruntime, or what the bundle asks"
-            " for)"
+            "onnxruntime, litert, openvino[:DEVICE], torch (default: onnxruntime, or what the"
+            " bundle asks for)"
         ),
     )
     parser.add_argument("--int8", action="store_true", help="int8, too, of litert")
