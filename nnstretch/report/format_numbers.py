@@ -19,6 +19,11 @@ def digits(value: float, significant: int = 3) -> str:
     return f"{value:,.{decimals}f}"
 
 
+def graph_time(value: float) -> str:
+    """Format a time in a task graph's own unit, such as cycles: six digits, or every whole one."""
+    return f"{value:.0f}" if 1e5 <= abs(value) < 1e15 else f"{value:g}"
+
+
 def with_unit(value: float | None, unit: str) -> str:
     """Return a number with its unit, a dash where it is unknown."""
     return UNKNOWN if value is None else f"{digits(value)}{NBSP}{unit}"

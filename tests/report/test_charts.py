@@ -27,7 +27,16 @@ from nnstretch.report.charts.line_chart import ChartScale
 from nnstretch.report.charts.palette import colour_class
 from nnstretch.report.charts.svg import AxisScale
 from nnstretch.report.constraint_help import explain_constraint
-from nnstretch.report.format_numbers import amount, digits, ms, percent, plain_ms, tick, ticks
+from nnstretch.report.format_numbers import (
+    amount,
+    digits,
+    graph_time,
+    ms,
+    percent,
+    plain_ms,
+    tick,
+    ticks,
+)
 from nnstretch.report.load.folder import read_report_data
 from nnstretch.report.load.timeline import Timeline, TimelineSpan
 from nnstretch.report.load.trace import meetings_us, read_timelines
@@ -39,6 +48,11 @@ from nnstretch.trace import Span
 @pytest.mark.parametrize(
     ("shown", "wanted"),
     [
+        (graph_time(7.25), "7.25"),
+        (graph_time(1 / 3), "0.333333"),
+        (graph_time(8_888_888.0), "8888888"),
+        (graph_time(123_456_789.6), "123456790"),
+        (graph_time(1e18), "1e+18"),
         (digits(0), "0"),
         (digits(7.2144), "7.21"),
         (digits(112.34), "112"),

@@ -168,11 +168,12 @@ def write_outputs(args: argparse.Namespace, graph: TaskGraph, trace: Trace) -> N
     if args.svg is not None:
         from nnstretch.files.atomic import write_text
         from nnstretch.report.charts.gantt_schedule import TimeWindow, schedule_gantt
+        from nnstretch.report.format_numbers import graph_time
         from nnstretch.report.style import stand_alone
 
         names = [processor.name for processor in graph.processors]
         end = max(span.end_us for span in trace.spans)
-        title = f"{graph.name or args.file.stem}, {args.policy}: makespan {end:g}"
+        title = f"{graph.name or args.file.stem}, {args.policy}: makespan {graph_time(end)}"
         picture = schedule_gantt(title, trace, names, TimeWindow(unit="", unit_us=1.0))
         write_text(args.svg, stand_alone(picture))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.schedule.text_gantt import text_gantt
+from nnstretch.report.format_numbers import graph_time
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,7 +47,7 @@ def show_schedule(result: dict[str, Any], console: Console) -> None:
 
     table = Table("start", "end", "processor", "task")
     for row in result["tasks"][:MOST_ROWS]:
-        times = (f"{row['start']:g}", f"{row['end']:g}")
+        times = graph_time(row["start"]), graph_time(row["end"])
         table.add_row(*times, row["processor"], row["task"])
     console.print(table)
     if len(result["tasks"]) > MOST_ROWS:
@@ -59,7 +60,7 @@ def show_schedule(result: dict[str, Any], console: Console) -> None:
 
 def verdict(result: dict[str, Any]) -> str:
     """Return how good a schedule is, in a sentence."""
-    words = f"{result['policy']}: makespan {result['makespan']:g}"
+    words = f"{result['policy']}: makespan {graph_time(result['makespan'])}"
     if result["optimal"]:
         return f"{words}, optimal"
     proof = bound_words(result)
@@ -71,10 +72,10 @@ def verdict(result: dict[str, Any]) -> str:
 def bound_words(result: dict[str, Any]) -> str:
     """Return where a lower bound comes from."""
     bounds = result["bounds"]
-    words = f"lower bound {result['lower_bound']:g}"
+    words = f"lower bound {graph_time(result['lower_bound'])}"
     if "solver" in bounds:
         optimum = result["optimum"]
         ends = "optimum" if optimum["proven"] else "best known"
-        return f"{ends} {optimum['makespan']:g}, {words} by the solver"
-    path, work = f"{bounds['critical_path']:g}", f"{bounds['work']:g}"
+        return f"{ends} {graph_time(optimum['makespan'])}, {words} by the solver"
+    path, work = graph_time(bounds["critical_path"]), graph_time(bounds["work"])
     return f"{words}: critical path {path}, work by processors {work}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from nnstretch.report.format_numbers import graph_time
+
 IDLE = "·"
 BAR = "━"
 MOST_PROCESSORS = 32
@@ -25,7 +27,7 @@ def text_gantt(
             if row["processor"] == processor and row["end"] > row["start"]:
                 _draw(cells, row["task"], row["start"] / makespan, row["end"] / makespan)
         lines.append(f"{processor[-margin:]:>{margin}} |{''.join(cells)}|")
-    end = f"{makespan:g}"
+    end = graph_time(makespan)
     lines.append(f"{'':>{margin}} 0{end:>{columns}}")
     if len(shown) < len(processors):
         lines.append(f"and {len(processors) - len(shown)} more processors")

@@ -17,6 +17,7 @@ from nnstretch.report.charts.gantt import (
     draw_row,
 )
 from nnstretch.report.charts.palette import item_class
+from nnstretch.report.format_numbers import graph_time
 from nnstretch.report.html import Markup, join
 from nnstretch.trace import Span, Trace
 
@@ -98,8 +99,8 @@ def _draw_row(
 
 
 def _bar(span: Span, place: PlacedPanel, window: TimeWindow) -> GanttBar:
-    times = f"{span.start_us / window.unit_us:g} to {span.end_us / window.unit_us:g}"
-    tip = f"{span.task.name} on {span.processor}: {times} {window.unit}".rstrip()
+    start, end = (graph_time(us / window.unit_us) for us in (span.start_us, span.end_us))
+    tip = f"{span.task.name} on {span.processor}: {start} to {end} {window.unit}".rstrip()
     start_us = max(span.start_us - window.start_us, 0.0)
     end_us = min(span.end_us - window.start_us, place.panel.length_us)
     return GanttBar(start_us, end_us, tip, span.task.name)
